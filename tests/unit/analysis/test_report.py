@@ -118,7 +118,7 @@ def test_the_config_of_the_page_makes_the_same_runs() -> None:
 
 
 def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
-    names = [figure.name for figure in figures.figures_of(CONFIG) if figure.name != "map"]
+    names = [figure.name for figure in figures.figures_of(CONFIG) if figure.name != "curves"]
     expected = {f"{name}.{kind}" for name in names for kind in ("svg", "png", "narrow.svg", "csv")}
     assert {path.name for path in (results / "figures").iterdir()} == expected
 
@@ -271,12 +271,6 @@ def test_curves_are_those_of_the_best_seed_on_validation(
     one = drawn[drawn["run"].str.contains("q1")]
     assert one["time_ns"].tolist() == [0.5 * time for time in range(best + 2)]
     assert one["population_0"].tolist() == pytest.approx([0.3] * len(one))
-
-
-def test_without_curves_there_is_no_figure() -> None:
-    for other in (pulses(keep_model=False), factory.default_config()):
-        assert "curves" not in [figure.name for figure in figures.overviews(other)]
-    assert "curves" in [figure.name for figure in figures.overviews(PULSES)]
 
 
 @pytest.mark.parametrize(

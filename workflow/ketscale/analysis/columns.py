@@ -88,16 +88,6 @@ class Trained:
         found = {rank.shared_cores for rank in self.record.machine.ranks}
         return True if True in found else None if None in found else False
 
-    def step_with(self, before_s: float) -> float | None:
-        """The time of training and before it, divided by steps.
-
-        None for a run that resumed: its time is that of the rest, and its steps are all.
-        """
-        timing = self.record.timing
-        return (
-            (before_s + timing.train_s) / timing.steps if timing.steps and not self.record.resumed else None
-        )
-
 
 def code(record: Record) -> str:
     """The code that made a record: version and commit, marked where the tree was dirty."""
@@ -315,8 +305,6 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
     Column("train_s", "Wall time of the training loop, of a cohort until the run had ended", lambda run: run.record.timing.train_s, unit="s"),
     Column("fit_s", "The one phase of a model that is fitted, with all that it tried; such a model has no steps", lambda run: run.record.timing.fit_s, unit="s"),
-    Column("step_with_first_s", "Training time divided by steps, as some publications report it", lambda run: run.step_with(0.0), unit="s"),
-    Column("step_with_start_s", "The same with start-up and data", lambda run: run.step_with(run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
     Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True),
     Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes"),
     QUIET,
@@ -379,8 +367,6 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("epoch_s", "Median over seeds of the time of an epoch", heading="epoch", unit="s", shown=True),
     Column("epoch_estimated", "Whether a seed had no whole epoch, so that it is an estimate by its mean step"),
     Column("samples_per_s", "Throughput at this step"),
-    Column("step_with_first_s", "Of a fair point of studies of mistakes: training time over steps", heading="with the first step", unit="s", shown=True),
-    Column("step_with_start_s", "The same with start-up and data", heading="with start and data", unit="s", shown=True),
     Column("mistake", "What is misconfigured in studies of mistakes", text=True),
     Column("dt", "Step of the simulator, in units of simulated time", shown=True),
     Column("error", "Largest error of the simulator", shown=True),

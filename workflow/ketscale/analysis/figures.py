@@ -27,12 +27,8 @@ def figures_of(config: Config) -> tuple[Figure, ...]:
 
 def overviews(config: Config) -> tuple[Figure, ...]:
     """The figures of several of the config's studies."""
-
-    def asked(figure: Figure) -> bool:
-        studies = [study for study in config.studies if study.kind in figure.kinds]
-        return any(figure.needs(config, run) for study in studies for run in study.runs)
-
-    return tuple(filter(asked, OVERVIEWS))
+    asked = {study.kind for study in config.studies}
+    return tuple(figure for figure in OVERVIEWS if not asked.isdisjoint(figure.kinds))
 
 
 def drawn(analysed: Analysed, results: Path) -> dict[str, dict[str, bytes]]:

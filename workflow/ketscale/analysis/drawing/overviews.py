@@ -1,25 +1,18 @@
-"""Figures over several studies: which layout is fastest, where the time of a step goes, and what trained models do over time."""
+"""Figures over several studies: where the time of a step goes, and what trained models do over time."""
 
 from __future__ import annotations
 
-import textwrap
-from dataclasses import replace
 from typing import Any
 
-from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, pd, plt
 from ketscale.analysis.kinds.kind import Figure
-from ketscale.analysis.points import serial, size_axes, size_words, variants, workers
-from ketscale.analysis.wording import device, digits, where
-from ketscale.config import Config
+from ketscale.analysis.points import size_axes, size_words, variants
 from ketscale.files import read_csv
-from ketscale.grid import CURVES, POINT, Run, layout
+from ketscale.grid import CURVES, POINT, Run
 from ketscale.words import duration
 
-SCALING = ("strong", "break-even")
-UNSURE = "none for sure"
 # Bars, or panels, that one figure has.
 MOST = 20
 # In the order of a step; other spans are drawn after them.
@@ -30,69 +23,6 @@ SPANS = (
     "optimiser",
 )  # fmt: skip
 OTHER = "outside any span"
-
-
-def layouts(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """Sizes against batches, a panel for each model and simulator: the layout that is surely the fastest, and its speedup."""
-    import seaborn as sns
-
-    points = inputs.speed[inputs.speed["effect"].notna()]
-    points = points.sort_values("study", kind="stable").drop_duplicates([*POINT, "hardware"])
-    points = points.assign(device=points["layout"].map(device))
-    panel = ["workload", "model", "simulator", "protocol", "device", "hardware"]
-    cells = pd.DataFrame(_fastest(part) for _, part in points.groupby([*panel, "size", "batch"], sort=False))
-    if cells.empty:
-        return None
-    # A row, a column or a diagonal is the figure of a study.
-    panels = [
-        part
-        for _, part in cells.groupby(panel)
-        if len(part) > max(part["size"].nunique(), part["batch"].nunique())
-    ]
-    if not panels:
-        return None
-    figure, grid = style.panels(len(panels), least=3.4, height=2.4)
-    colours = {UNSURE: style.PALE} | style.colours(sorted(set(cells["fastest"]) - {UNSURE}), "pastel")
-    for axes, part in zip(grid, panels, strict=True):
-        part = part.assign(
-            colour=part["fastest"].map([*colours].index), words=part["effect"].map(digits) + "x"
-        )
-        sizes = list(dict.fromkeys(part["size"]))
-        colour, words = (
-            part.pivot(index="size", columns="batch", values=name).loc[sizes] for name in ("colour", "words")
-        )
-        sns.heatmap(
-            colour, annot=words, fmt="", annot_kws={"size": 6.5, "color": style.FRAME}, cmap=[*colours.values()],
-            vmin=0, vmax=len(colours), cbar=False, linewidths=1, ax=axes,
-        )  # fmt: skip
-        first = part.iloc[0]
-        names = [size_words(inputs.config, first["workload"], size) for size in sizes]
-        axes.set_yticklabels([textwrap.fill(name, 18) for name in names], rotation=0)
-        axes.set(xlabel="batch, of all workers", ylabel="")
-        varied = [name for name in panel if name == "workload" or cells[name].nunique() > 1]
-        style.title(axes, ", ".join(first[name] for name in varied if first[name] != "none"))
-    patches = [plt.Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in colours.items()]
-    figure.legend(handles=patches, loc="outside upper left", ncols=4 if style.width() > 5 else 2)
-    note = "The speedup of the fastest layout over one worker. Grey: none is surely the fastest"
-    style.footnote(figure, pd.concat(panels), inputs, note)
-    return figure, cells
-
-
-def _fastest(part: pd.DataFrame) -> dict[str, object]:
-    """The best layout of one size and batch; one worker is surely the fastest if every layout is surely slower."""
-    sure = part[part["verdict"] == verdicts.FASTER]
-    among = sure if len(sure) else part
-    best = among.sort_values(["effect", "layout"]).iloc[-1]
-    one = where(serial(layout(best["layout"])["backend"]))
-    fastest = (
-        where(best["layout"]) if len(sure) else one if (part["verdict"] == verdicts.SLOWER).all() else UNSURE
-    )
-    return {**{str(name): value for name, value in best.items()}, "fastest": fastest}
-
-
-def _compared(config: Config, run: Run) -> bool:
-    """Whether a run of several workers has its like on one worker."""
-    return workers(run.layout) > 1 and replace(run, **layout(serial(run.backend))) in config.run_set
 
 
 def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -189,17 +119,7 @@ def _panel(axes: Axes, table: pd.DataFrame, word: str) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
-def _kept(config: Config, run: Run) -> bool:
-    """Whether a run keeps its curves."""
-    return config.family(run.workload).curves is not None and config.protocols[run.protocol].keep_model
-
-
 OVERVIEWS = (
-    Figure(
-        "map", "Which layout is fastest",
-        "Sizes against batches. The colour is that of the layout whose step is surely the shortest at the same batch in all; "
-        "among several that are, of the one with the largest speedup. Cores are compared with cores, and GPUs with GPUs.",
-        layouts, SCALING, _compared),
     Figure(
         "spans", "Where the time of a step goes",
         "Exclusive time of each part of a few sampled steps, which are measured with the device synchronised; above each bar, "
@@ -207,5 +127,5 @@ OVERVIEWS = (
     Figure(
         "curves", "What trained models do over time",
         "Curves of trained models over time, one row of panels for each point: of the seed with the best headline metric on "
-        "validation data.", curves, ("accuracy",), _kept),
+        "validation data.", curves, ("accuracy",)),
 )  # fmt: skip

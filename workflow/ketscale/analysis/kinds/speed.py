@@ -350,14 +350,9 @@ def one_by_one(config: Config, name: str) -> bool:
 
 
 def accounts(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
-    """What is misconfigured; and of a fair point the times that some publications report as those of a step."""
+    """What is misconfigured, and the point in words if something is."""
     wrong = mistake(collected.config, group[0])
-    used = [] if wrong else usable(group)[0]
-    columns = ("step_with_first_s", "step_with_start_s")
-    return {
-        "mistake": wrong, "point": f"{where(group[0]['layout'])} ({wrong})" if wrong else "",
-        **{name: median(row[name] for row in used) for name in columns},
-    }  # fmt: skip
+    return {"mistake": wrong, "point": f"{where(group[0]['layout'])} ({wrong})" if wrong else ""}
 
 
 def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:

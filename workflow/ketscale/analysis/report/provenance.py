@@ -6,10 +6,8 @@ import json
 import re
 
 import ketscale
-from ketscale.analysis import comparability
 from ketscale.analysis.heavy import pd
 from ketscale.config import Config
-from ketscale.words import counted
 
 
 def of(runs: pd.DataFrame) -> dict[str, list[str]]:
@@ -35,21 +33,6 @@ def of(runs: pd.DataFrame) -> dict[str, list[str]]:
 def packages(runs: pd.DataFrame) -> list[str]:
     """The versions of packages, each with what it was in the runs: 'torch=2.9.0'."""
     return sorted({package for text in _distinct(runs, "packages") for package in text.split()})
-
-
-def warning(runs: pd.DataFrame) -> str:
-    """That modules which runs imported differ between records, with the codes; '' if they do not.
-
-    Commits that changed only docs, or what no run imported, warn of nothing.
-    """
-    imported = runs["imported"].dropna()
-    if not comparability.hindrance(
-        (("code", comparability.modules(each)),) for each in sorted(imported.unique())
-    ):
-        return ""
-    counts = runs.loc[imported.index, "code"].value_counts().sort_index()
-    listed = ", ".join(f"{version} ({counted(int(count), 'run')})" for version, count in counts.items())
-    return f"Runs imported different code, and times or accuracies of such runs are not compared: {listed}"
 
 
 def commit(runs: pd.DataFrame) -> str:
