@@ -8,7 +8,7 @@ from pathlib import Path
 from docs._generate.markdown import code, table
 from docs._generate.measured import DOCS
 
-from ketscale.analysis.drawing.overviews import OVERVIEWS
+from ketscale.analysis.figures import OVERVIEWS
 from ketscale.analysis.kinds import kinds
 from ketscale.problems.registry import FAMILIES
 

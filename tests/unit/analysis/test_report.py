@@ -20,7 +20,7 @@ from matplotlib.colors import to_hex
 from ketscale.analysis import figures, report
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import RUNS
-from ketscale.analysis.drawing import overviews, plots, style
+from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.report import cells, provenance
 from ketscale.analysis.report.page import Pictures
 from ketscale.config import Config
@@ -141,7 +141,7 @@ def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> Non
 
 
 def test_figures_have_two_widths_and_say_what_they_show(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(overviews, "MOST", 1)
+    monkeypatch.setattr(figures, "MOST", 1)
     axes = factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], seed=[0])
     other = factory.point(simulator="lightning.qubit", batch=8, protocol="quality", seed=[0])
     studies = {

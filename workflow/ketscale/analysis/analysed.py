@@ -60,13 +60,11 @@ class Analysed:
         order = {name: number for number, name in enumerate(known)}
         for study in sorted(config.studies, key=lambda study: (order[study.kind], study.name)):
             kind, states = known[study.kind], Counter(status[run] for run in study.runs)
-            rows = list(kind.rows(study, collected))
-            for host in dict.fromkeys(row["on"] for row in rows) or ("",):
-                here, own = collected.on(host), [row for row in rows if row["on"] == host]
-                about = {"study": study.name, "kind": study.kind, "on": host}
-                made["fits"] += [{**about, **row} for row in kind.fits(study, here)]
-                made["answers"].append({**about, **answer(study, kind, own, here, states)})
+            about = {"study": study.name, "kind": study.kind}
+            rows = [{**about, **row} for row in kind.rows(study, collected)]
             made[kind.table] += rows
+            made["fits"] += [{**about, **row} for row in kind.fits(study, collected)]
+            made["answers"].append({**about, **answer(study, kind, rows, collected, states)})
         return cls(config, {name: table.csv(made[name], config) for name, table in columns.TABLES.items()})
 
     @classmethod

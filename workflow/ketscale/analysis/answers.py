@@ -22,7 +22,7 @@ LEADING = ("point", "reference", "effect", "low", "high", "unit", "verdict", "wh
 def answer(
     study: Study, kind: Kind, made: Sequence[Row], collected: Collected, states: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The row of answers.csv of a study on one class of hosts.
+    """The row of answers.csv of a study.
 
     made: its rows. states: how many of its runs have which status.
     """

@@ -69,13 +69,6 @@ class Collected:
         points = dict.fromkeys(map(point_of, study.runs))
         return [self.points[each] for each in points if each in self.points]
 
-    def hosts(self, study: Study) -> tuple[str, ...]:
-        """The classes of hosts that a study is told for: '' for all at once, unless a point was measured on several."""
-        of_points = [{str(row["hardware"]) for row in group} for group in self.groups(study)]
-        if all(len(hosts) == 1 for hosts in of_points):
-            return ("",)
-        return tuple(sorted(set.union(*of_points)))
-
     def on(self, host: str) -> Collected:
         """What was measured on one class of hosts; everything for ''."""
         if not host:

@@ -329,8 +329,6 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("imported", "The modules of the package that the run imported, with hashes of their code; times are compared only where they agree", lambda run: run.record.code.imported, text=True),
 ))
 
-# The class of hosts of a row, in tables of studies.
-ON = Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True)
 POINT_WORDS = Column("point", "The point in words: whatever varies in the study", shown=True, text=True)
 # What every study says of a point, in its table and in answers.csv.
 COMPARED = (
@@ -342,7 +340,7 @@ COMPARED = (
 )
 
 ANSWERS = Table("answers", "The answer of each study: its leading row in a sentence, and how many comparisons have which verdict.", (
-    STUDY, KIND, ON,
+    STUDY, KIND,
     Column("question", "The study's question, from the config", text=True),
     Column("answer", "The answer, computed from the study's rows", text=True),
     POINT_WORDS, *COMPARED,
@@ -351,7 +349,7 @@ ANSWERS = Table("answers", "The answer of each study: its leading row in a sente
 ))
 
 SPEED = Table("speed", "One row per point of every study of speed, and per pair of runs of studies of parity. Effects pair runs of the same seed on the same kind of host. Times are of the typical run. Failed runs, and busy ones beyond known bounds, are counted, but no time includes them. If all seeds were such, or none finished within its protocol's time, what they measured is shown and flagged.", (
-    STUDY, KIND, ON, POINT_WORDS, *AT, FEATURES,
+    STUDY, KIND, POINT_WORDS, *AT, FEATURES,
     Column("workers", "Ranks times threads; on GPUs the ranks"),
     Column("step_s", "Steady step of the typical run", heading="step", unit="s", shown=True), *_ends("step_", "its 95 % interval over seeds; none below three", unit="s"),
     *COMPARED,
@@ -385,7 +383,7 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
 ))
 
 FITS = Table("fits", "What is fitted over several points, by seed: laws of scaling, exponents of growth with a size, the decay of gradients; and the measures of each point that was probed. Intervals of 95 % are over seeds.", (
-    STUDY, KIND, ON, POINT_WORDS, *AT,
+    STUDY, KIND, POINT_WORDS, *AT,
     Column("series", "The points that it is fitted to", text=True),
     Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak, `power` of sweeps of a size, `decay` of gradients, `probe` of a single point", text=True),
     Column("parameter", "Name of the parameter", text=True),
@@ -398,7 +396,7 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
 ))
 
 QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, and is compared with the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
-    STUDY, KIND, ON, Column("row", "`data sets` and `rank` of the rows that are of several data sets", text=True), POINT_WORDS, *AT,
+    STUDY, KIND, Column("row", "`data sets` and `rank` of the rows that are of several data sets", text=True), POINT_WORDS, *AT,
     Column("metric", "The headline metric of the family", text=True),
     Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),
     *COMPARED,

@@ -18,11 +18,9 @@ def answers(results: Path) -> list[str]:
     Raises:
         OSError: there are no such tables.
     """
-    # A study on several classes of hosts has an answer for each.
     found = read_csv(results / TABLE)
     lines = []
     for row in found[:MOST]:
-        host = f" (on {row['on']})" if row["on"] else ""
-        lines += [f"{row['question']}{host}", f"    {row['answer']}"]
+        lines += [row["question"], f"    {row['answer']}"]
     left = len(found) - MOST
     return [*lines, f"... and {counted(left, 'more answer')} in the report"] if left > 0 else lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, np, pd
 from ketscale.analysis.wording import amount, data
 

@@ -1,4 +1,4 @@
-"""How figures look and are saved: colours, legends, footnote, files without dates. Matplotlib comes with drawing."""
+"""What figures are drawn from, how they look and are saved: colours, legends, footnote, files without dates."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import io
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ketscale.analysis import columns
-from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, mpl, pd, plt
 from ketscale.analysis.points import BUSY, TIMED_OUT
 from ketscale.analysis.wording import listed, modes, unfinished
-from ketscale.config import Metric
+from ketscale.config import Config, Metric
 from ketscale.files import csv_of
 from ketscale.words import counted, duration
 
@@ -35,6 +36,29 @@ NOTES = {
     BUSY: "Hollow: measured on a busy machine and left out of fits",
     TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and left out of fits",
 }
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The tables that figures are drawn from, and the config of their studies. results: the folder of the runs' own files."""
+
+    config: Config
+    results: Path
+    runs: pd.DataFrame
+    speed: pd.DataFrame
+    quality: pd.DataFrame
+    fits: pd.DataFrame
+    history: pd.DataFrame
+
+    def only(self, studies: Collection[str]) -> Inputs:
+        """What a figure of some studies gets: their rows."""
+        speed, quality, fits = (
+            table[table["study"].isin(studies)] for table in (self.speed, self.quality, self.fits)
+        )
+        asked = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
+        known = tuple(each for each in self.config.studies if each.name in studies)
+        config = replace(self.config, studies=known)
+        return replace(self, config=config, runs=self.runs[asked], speed=speed, quality=quality, fits=fits)
 
 
 def colour(number: int) -> str:

@@ -31,7 +31,7 @@ def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """The row of all data sets, those of configurations, and one for each model's rank."""
     made, tasks = quality.configurations(study, collected), tasks_of(study, collected.config)
     compared = heads(comparisons(made, study, collected), tasks, collected.config)
-    about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
+    about = {"chosen": False, "failed": 0}
     yield {**about, **over_all([one for one in compared if one.verdict], tasks)}
     yield from quality.table(study, made, compared, collected)
     yield from ({**about, **row} for row in rank_rows(compared, tasks, collected.config))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.points import Row
 from ketscale.config import Config

@@ -23,7 +23,6 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
         sizes = {name: collected.config.sizes(each.run).get(name) for name in size_axes(collected.config)}
         why = f"limit {each.limit:.3g}, {each.precision}, {each.steps} steps"
         yield {
-            "study": study.name, "kind": study.kind, "on": "",
             **{name: getattr(each.run, name) for name in POINT}, **sizes,
             "point": _named(each.run), "reference": _named(each.reference),
             "effect": each.difference, "unit": UNIT, "pairs": 1, "why": why,

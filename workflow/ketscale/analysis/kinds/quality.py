@@ -72,7 +72,7 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
     """What a configuration has reached by itself."""
     config, first, completed = collected.config, each.group[0], each.completed
     return {
-        "study": study.name, "kind": study.kind, "on": "", **dict(zip(POINT, each.point, strict=True)),
+        **dict(zip(POINT, each.point, strict=True)),
         **{name: first[name] for name in ("family", *size_axes(config))},
         "splits": len({row["workload"] for row in each.group}),
         "n": len(each.tests), "failed": len(each.failed),

@@ -68,35 +68,27 @@ class Speed(NamedTuple):
 
 
 def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
-    """Every point of a study that has a record, beside its reference, with verdicts that hold for all of them together.
-
-    Each class of hosts has rows of its own, `on`, if some point was measured on several.
-    """
+    """Every point of a study that has a record, beside its reference, with verdicts that hold for all of them together."""
     asked: dict[Point, set[int]] = {}
     for run in study.runs:
         asked.setdefault(point_of(run), set()).add(run.seed)
-    for host in collected.hosts(study):
-        here = collected.on(host)
-        alone, made = _single_processes(here.points), []
-        for key in (key for key in asked if key in here.points):
-            group = here.points[key]
-            # What was measured elsewhere is not absent.
-            absent = asked[key] - {row["seed"] for row in collected.points[key]}
-            row: dict[str, Any] = {"study": study.name, "kind": study.kind, "on": host, "absent": len(absent)}
-            row |= _measured(group, here) | _over_best_serial(group, alone, here)
-            made.append({**row, **kind.more(group, here, study)})
-        if made:
-            yield from _compared(kind, made, study, here)
-
-
-def _compared(
-    kind: Speed, made: list[dict[str, Any]], study: Study, collected: Collected
-) -> Iterator[dict[str, Any]]:
-    """The rows of one class of hosts with their effects and verdicts."""
+    alone = _single_processes(collected.points)
+    made = []
+    for key in (key for key in asked if key in collected.points):
+        group = collected.points[key]
+        absent = asked[key] - {row["seed"] for row in group}
+        row = {
+            "absent": len(absent),
+            **_measured(group, collected),
+            **_over_best_serial(group, alone, collected),
+        }
+        made.append({**row, **kind.more(group, collected, study)})
+    if not made:
+        return
     points = pd.DataFrame(made).assign(key=pd.Series([*map(point, made)]))
     points["late"] = (points["flag"] == TIMED_OUT) | (points["step_s"].isna() & (points["timed_out"] > 0))
-    asked, words = kind.reference(points, collected, study), variants(points, collected.config)
-    references = [key if key in collected.points else None for key in asked]
+    asked_for, words = kind.reference(points, collected, study), variants(points, collected.config)
+    references = [key if key in collected.points else None for key in asked_for]
     found = [
         _speedup(kind, key, other, collected) for key, other in zip(points["key"], references, strict=True)
     ]
@@ -110,7 +102,7 @@ def _compared(
         elif each and each.ratio and each.ratio.outliers and not why:
             why = f"outliers left out: {each.ratio.outliers}"
         hosts = f"on {' and '.join(each.hosts)}" if each and len(each.hosts) > 1 else ""
-        made[number] = row | _effect(kind, each, row) | {
+        made[number] = row | _effect(kind, study.kind, each, row) | {
             "point": row.get("point") or words[number] or where(row["layout"]),
             "reference": _other(collected.points[other][0], row, collected.config) if each and other else "",
             "verdict": verdict, "why": "; ".join(filter(None, (why, hosts))),
@@ -164,7 +156,7 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _effect(kind: Speed, found: Compared | None, row: Row) -> dict[str, Any]:
+def _effect(kind: Speed, name: str, found: Compared | None, row: Row) -> dict[str, Any]:
     """The effect with its interval, in its unit; what it says about the workers; and the worse of the two flags."""
     ratio = found.ratio if found else None
     effect = ratio.inverse() if ratio and kind.slower else ratio
@@ -174,11 +166,11 @@ def _effect(kind: Speed, found: Compared | None, row: Row) -> dict[str, Any]:
         "pairs": effect and effect.n, "outliers": effect and effect.outliers,
         "flag": worst([row["flag"], found.flag if found else ""]),
     }  # fmt: skip
-    if ratio and row["kind"] in ("strong", "weak", "break-even"):
+    if ratio and name in ("strong", "weak", "break-even"):
         made["efficiency"] = ratio.value / row["workers"]
-    if ratio and row["kind"] == "strong" and row["workers"] > 1:
+    if ratio and name == "strong" and row["workers"] > 1:
         made["karp_flatt"] = (row["workers"] / ratio.value - 1) / (row["workers"] - 1)
-    if ratio and row["kind"] in ("strong", "break-even") and row["step_s"]:
+    if ratio and name in ("strong", "break-even") and row["step_s"]:
         made["work_s"] = row["step_s"] * ratio.value / row["workers"]
     return made
 

@@ -9,7 +9,7 @@ from typing import Any
 from ketscale.analysis import comparability, laws, metrics, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
-from ketscale.analysis.drawing.probes import MEASURES
+from ketscale.analysis.drawing.models import MEASURES
 from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import LEVEL
 from ketscale.analysis.points import Row, counted, size_axes, variants
@@ -41,7 +41,7 @@ def points(collected: Collected, study: Study) -> pd.DataFrame:
 
 def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     """The decay of each line with each qubit and with each layer, and the measures of each point that was probed."""
-    probed, about = points(collected, study), {"study": study.name, "kind": study.kind, "on": ""}
+    probed = points(collected, study)
     if probed.empty:
         return
     made, decays = [], []
@@ -63,7 +63,7 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     for row, (found, bent), (word, why) in zip(made, decays, words, strict=True):
         factor = found.ratio
         yield {
-            **about, **row, "n": factor.n if factor else None, **metrics.columns(factor, "effect", ""),
+            **row, "n": factor.n if factor else None, **metrics.columns(factor, "effect", ""),
             "unit": UNIT if factor else "", "verdict": word, "why": why or bent,
         }  # fmt: skip
     for _, point in probed.iterrows():
@@ -72,7 +72,7 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
         for name in MEASURES:
             if pd.notna(point[name]):
                 yield {
-                    **about, "law": "probe", "parameter": name, **{each: point[each] for each in columns},
+                    "law": "probe", "parameter": name, **{each: point[each] for each in columns},
                     "point": words_of, "effect": point[name],
                     "low": point[f"{name}_low"], "high": point[f"{name}_high"],
                 }  # fmt: skip

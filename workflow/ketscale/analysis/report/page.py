@@ -65,14 +65,13 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
     sizes = {study.name: len(study.runs) for study in config.studies}
     chapters = []
     for answer in answers:
-        kind, name = known[answer["kind"]], figures.name_of(analysed, answer)
-        own = _points(tables[kind.table], kind, answer["study"], host := figures.host_of(answer))
+        kind, name = known[answer["kind"]], answer["study"]
+        own = _points(tables[kind.table], kind, name)
         chapters.append(
             {
-                "id": f"study-{name.replace('@', '-')}",
+                "id": f"study-{name}",
                 "answer": {**answer, "notes": "" if cells.missing(answer["notes"]) else answer["notes"]},
-                "host": host,
-                "runs": sizes[answer["study"]],
+                "runs": sizes[name],
                 "table": cells.of(f"{name}-points", own, TABLES[kind.table], config, most),
                 "picture": pictures.of(name, kind.figure) if kind.figure else None,
             }
@@ -113,9 +112,9 @@ def slug(text: str) -> str:
     return re.sub(r"\W+", "-", text).strip("-")
 
 
-def _points(table: pd.DataFrame, kind: Kind, study: str, host: str) -> pd.DataFrame:
+def _points(table: pd.DataFrame, kind: Kind, study: str) -> pd.DataFrame:
     """The rows of a study that its chapter has: no single probe, and of models those that were chosen or failed."""
-    own = table[(table["study"] == study) & (table["on"].fillna("") == host)]
+    own = table[table["study"] == study]
     if kind.table == "fits":
         return own[own["law"] != "probe"]
     if kind.table == "quality":
