@@ -21,8 +21,8 @@ from ketscale.analysis import figures, report
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import RUNS
 from ketscale.analysis.drawing import plots, style
-from ketscale.analysis.report import cells, provenance
-from ketscale.analysis.report.page import Pictures
+from ketscale.analysis.report import cells
+from ketscale.analysis.report.page import Pictures, config_text
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
@@ -113,7 +113,7 @@ def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None
 
 
 def test_the_config_of_the_page_makes_the_same_runs() -> None:
-    again = factory.analysis.of(yaml.safe_load(provenance.config_text(CONFIG)))
+    again = factory.analysis.of(yaml.safe_load(config_text(CONFIG)))
     assert set(again.runs) == set(CONFIG.runs) and again.text == CONFIG.text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ketscale.analysis import verdicts
@@ -12,11 +13,14 @@ from ketscale.analysis.kinds import Kind
 from ketscale.analysis.points import TIMED_OUT, Row, failed
 from ketscale.analysis.wording import capital, modes, sentence, unfinished
 from ketscale.config import Config
+from ketscale.files import read_csv
 from ketscale.grid import Study
 from ketscale.words import counted
 
 # The columns of the leading row that the answer has too.
 LEADING = ("point", "reference", "effect", "low", "high", "unit", "verdict", "why")
+# No more answers are told.
+MOST = 12
 
 
 def answer(
@@ -69,3 +73,17 @@ def unlike_steps(runs: Iterable[Row]) -> Iterator[str]:
     """A note that some runs on GPUs took their steps as CUDA graphs and others, as those of several ranks, did not."""
     if len({bool(run["replayed"]) for run in runs if run["gpu_hours"]}) > 1:
         yield "Some runs replay a step as a CUDA graph (replayed in runs.csv) and others launch it kernel by kernel: a ratio of both has that in it too."
+
+
+def summary(results: Path) -> list[str]:
+    """The question of each study in the tables of a results folder and, indented below it, the answer.
+
+    Raises:
+        OSError: there are no such tables.
+    """
+    found = read_csv(results / "tables/answers.csv")
+    lines = []
+    for row in found[:MOST]:
+        lines += [row["question"], f"    {row['answer']}"]
+    left = len(found) - MOST
+    return [*lines, f"... and {counted(left, 'more answer')} in the report"] if left > 0 else lines

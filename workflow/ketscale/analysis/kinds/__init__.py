@@ -16,7 +16,7 @@ from typing import Any
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import models, times
-from ketscale.analysis.kinds import checks, datasets, parity, quality, speed, trainability
+from ketscale.analysis.kinds import checks, datasets, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, Row, point, serial
@@ -182,7 +182,7 @@ LAST = (
         "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
         "variance), frame potentials of the final states over those of Haar-random ones, and Meyer and Wallach's "
         "entanglement: means over seeds with 95 % intervals. Dotted: random unitaries and states.", models.probes)),
-    Kind(name="parity", table="speed", rows=parity.rows, faults=checks.parity, lead=itemgetter(0)),
+    Kind(name="parity", table="speed", rows=speed.parity_rows, faults=checks.parity, lead=itemgetter(0)),
 )  # fmt: skip
 
 

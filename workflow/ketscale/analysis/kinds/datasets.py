@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ketscale.analysis import metrics, ranks, verdicts
+from ketscale.analysis import metrics, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import LEVEL, Estimate
 from ketscale.analysis.kinds import quality
@@ -146,8 +146,8 @@ def _typical(effects: Sequence[Estimate | None], unit: str) -> Estimate | None:
     if len(known) < len(effects):
         return None
     if unit != "times":
-        return ranks.signed_rank(known)
-    found = ranks.signed_rank([math.log(value) for value in known])
+        return metrics.signed_rank(known)
+    found = metrics.signed_rank([math.log(value) for value in known])
     return found and found.mapped(math.exp)
 
 
@@ -162,11 +162,11 @@ def rank_rows(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> I
         if one.of.model in models and (score := _score(one)) is not None:
             reached.setdefault(one.of.task, {})[one.of.model] = score
     scores = [row for row in reached.values() if len(row) == len(models)]
-    if len(scores) < ranks.FEWEST_DATA or len(models) < ranks.FEWEST_MODELS:
+    if len(scores) < metrics.FEWEST_DATA or len(models) < metrics.FEWEST_MODELS:
         return
-    difference = ranks.critical_difference(len(models), len(scores))
-    why = f"Friedman's test: p = {ranks.friedman(scores):.2g}; ranks that are {difference:.2f} apart differ"
-    for model, rank in sorted(ranks.mean_ranks(scores).items(), key=lambda each: (each[1], each[0])):
+    difference = metrics.critical_difference(len(models), len(scores))
+    why = f"Friedman's test: p = {metrics.friedman(scores):.2g}; ranks that are {difference:.2f} apart differ"
+    for model, rank in sorted(metrics.mean_ranks(scores).items(), key=lambda each: (each[1], each[0])):
         is_control = any(controls(config, model, other) for asked in tasks.values() for other in asked)
         yield {
             "row": "rank", "point": model, "model": model, "control": model if is_control else "",

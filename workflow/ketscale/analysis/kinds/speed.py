@@ -34,6 +34,7 @@ from ketscale.analysis.points import (
     point,
     point_of,
     serial,
+    size_axes,
     usable,
     variants,
     workers,
@@ -41,7 +42,7 @@ from ketscale.analysis.points import (
 )
 from ketscale.analysis.wording import where
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
-from ketscale.grid import BACKENDS, Run, Study
+from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.measure import parity
 
 AS_FAST, AS_LONG = "times as fast", "times as long"
@@ -374,6 +375,30 @@ def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
     apart = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
     largest = max((each for each in apart if each is not None), default=None)
     return {"losses": largest, "point": _other(group[0], axes, config) or "baseline"}
+
+
+# ---------------------------------------------------------------- studies of parity
+
+
+def parity_rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
+    """Every comparison of two runs of the study, the farthest from its limit first; ties break by name."""
+    mine = {*study.runs}
+    pairs = [each for each in collected.comparisons if each.run in mine and each.reference in mine]
+    pairs.sort(key=lambda each: (-each.difference / each.limit, each.run.path, each.reference.path))
+    for each in pairs:
+        sizes = {name: collected.config.sizes(each.run).get(name) for name in size_axes(collected.config)}
+        why = f"limit {each.limit:.3g}, {each.precision}, {each.steps} steps"
+        yield {
+            **{name: getattr(each.run, name) for name in POINT}, **sizes,
+            "point": _named(each.run), "reference": _named(each.reference),
+            "effect": each.difference, "unit": "relative difference", "pairs": 1, "why": why,
+            "verdict": verdicts.SAME if each.held else verdicts.DIFFERS,
+        }  # fmt: skip
+
+
+def _named(run: Run) -> str:
+    simulated = run.model if run.simulator == "none" else run.simulator
+    return f"{simulated} on {where(run.layout)}, seed {run.seed}"
 
 
 SPEED: Mapping[str, Speed] = {
