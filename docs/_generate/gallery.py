@@ -22,7 +22,6 @@ MEASURED = {
     "changes": {"control-changes.png": "2026-11-claims.md"},
     "adaptation": {"adaptation.png": "2026-11-claims.md"},
     "trainability": {"trainability.png": "2026-11-trainability.md"},
-    "curves": {"pulses-cnot.png": "2026-11-claims.md"},
 }
 
 

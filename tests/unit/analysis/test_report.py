@@ -118,7 +118,7 @@ def test_the_config_of_the_page_makes_the_same_runs() -> None:
 
 
 def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
-    names = [figure.name for figure in figures.figures_of(CONFIG) if figure.name != "curves"]
+    names = [figure.name for figure in figures.figures_of(CONFIG)]
     expected = {f"{name}.{kind}" for name in names for kind in ("svg", "png", "narrow.svg", "csv")}
     assert {path.name for path in (results / "figures").iterdir()} == expected
 
@@ -258,19 +258,6 @@ def written(results: Path, best: int = 1, others: float | None = 0.01) -> None:
     factory.write_all(PULSES, results, change)
     for run in PULSES.runs:
         (results / run.folder / CURVES).write_text(text(run))
-
-
-@pytest.mark.parametrize(("best", "others"), [(0, 0.01), (2, None)])
-def test_curves_are_those_of_the_best_seed_on_validation(
-    tmp_path: Path, best: int, others: float | None
-) -> None:
-    written(tmp_path, best, others)
-    factory.draw(PULSES, tmp_path)
-    drawn = pd.read_csv(tmp_path / "figures/curves.csv")
-    assert drawn["run"].str.endswith(f"seed{best}").all() and drawn["run"].nunique() == 2
-    one = drawn[drawn["run"].str.contains("q1")]
-    assert one["time_ns"].tolist() == [0.5 * time for time in range(best + 2)]
-    assert one["population_0"].tolist() == pytest.approx([0.3] * len(one))
 
 
 @pytest.mark.parametrize(

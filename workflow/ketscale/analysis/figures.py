@@ -11,13 +11,12 @@ from typing import Any
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.style import Inputs
-from ketscale.analysis.heavy import Axes, Drawing, pd, plt
+from ketscale.analysis.heavy import Drawing, pd, plt
 from ketscale.analysis.kinds import Figure, kinds
-from ketscale.analysis.points import size_axes, size_words, variants
+from ketscale.analysis.points import size_axes, variants
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.files import read_csv
-from ketscale.grid import CURVES, POINT, Run
+from ketscale.grid import POINT
 from ketscale.words import duration
 
 # A figure NAME is NAME with each of these endings in this folder of the results; csv: the data drawn.
@@ -113,68 +112,9 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     return figure, pd.concat([steps[[*bar, "n", "sampled_step_s", "quiet"]], shares], axis=1)
 
 
-SPANS_OF = ("simulator", "strong", "weak", "features")
-
-
-def curves(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """The curves over time of the best seed of each point on validation data, from the runs' own files."""
-    tables, shown, panels = [], [], []
-    runs = inputs.runs[inputs.runs["status"] == "completed"]
-    for _, part in runs.groupby(list(POINT), sort=True):
-        family = inputs.config.families[part["family"].iloc[0]]
-        metric = family.headline
-        order = [metric.better == "down", True]
-        best = part.sort_values([f"validation_{metric.name}", "seed"], ascending=order).iloc[0]
-        run = Run.of({str(name): value for name, value in best.items()})
-        file = inputs.results / run.folder / CURVES
-        if family.curves is None or not file.exists():
-            continue
-        table = pd.DataFrame(read_csv(file)).astype(float)
-        tables.append(table.assign(run=run.name))
-        shown.append(best)
-        size = size_words(inputs.config, run.workload, run.size)
-        value = f"{metric.title} {best[f'test_{metric.name}']:.3g}"
-        name = f"{run.workload} {run.model}, {', '.join(filter(None, (size, f'seed {run.seed}')))}: {value}"
-        panels += [
-            (table, word, title, family.curves.time, name) for word, title in family.curves.panels.items()
-        ]
-    if not panels:
-        return None
-    figure, grid = style.panels(len(panels[:MOST]), least=3)
-    for axes, (table, word, title, time, name) in zip(grid, panels, strict=False):
-        _panel(axes, table, word)
-        axes.set(xlabel=time, ylabel=title)
-        style.title(axes, name)
-    note = "Of each point, the seed with the best headline metric on validation data; its value above is on test data"
-    note += style.left_out(len(panels), MOST, "panel")
-    style.footnote(figure, pd.DataFrame(shown).assign(n=1), inputs, note)
-    return figure, pd.concat(tables)
-
-
-def _panel(axes: Axes, table: pd.DataFrame, word: str) -> None:
-    """The curves of a panel: the end of a name, such as a number, chooses the colour, the words before it the line style."""
-    import seaborn as sns
-
-    time, *names = table.columns
-    long = table.melt(time, [name for name in names if name.split("_")[0] == word])
-    parts = long["variable"].str.split("_").str[1:]
-    kinds = parts.map(lambda words: " ".join(words[:-1]))
-    colours = style.colours(dict.fromkeys(parts.str[-1]))
-    sns.lineplot(
-        x=long[time], y=long["value"], hue=parts.str[-1].rename(None), palette=colours, estimator=None,
-        style=kinds.rename(None) if kinds.nunique() > 1 else None, lw=1.4, ax=axes,
-    )  # fmt: skip
-    axes.margins(x=0)
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-
-
 OVERVIEWS = (
     Figure(
         "spans", "Where the time of a step goes",
         "Exclusive time of each part of a few sampled steps, which are measured with the device synchronised; above each bar, "
-        "the time of the whole step. All other steps run undisturbed.", spans, SPANS_OF),
-    Figure(
-        "curves", "What trained models do over time",
-        "Curves of trained models over time, one row of panels for each point: of the seed with the best headline metric on "
-        "validation data.", curves, ("accuracy",)),
+        "the time of the whole step. All other steps run undisturbed.", spans, ("simulator", "strong", "weak", "features")),
 )  # fmt: skip

@@ -15,8 +15,8 @@ independent data would be. With J splits, n1 training and n2 test samples, and t
 the mean over splits is taken as (1/J + n2/n1) s^2 (Nadeau & Bengio, Machine Learning 52, 239, 2003, with Student's t of J - 1).
 The same seeds are in all splits, so that theirs is added, as that of samples is above.
 
-Data sets are replicates of their own. Two sides are compared by Wilcoxon's signed ranks and several models by Friedman's test
-with critical differences, as Demsar (JMLR 7, 1, 2006) recommends; all is exact, but for the tail of Friedman's test.
+Data sets are replicates of their own, and two sides are compared by Wilcoxon's signed ranks, as Demsar (JMLR 7, 1, 2006)
+recommends.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ketscale.analysis.heavy import np, pd, stats
+from ketscale.analysis.heavy import np
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, spread
 from ketscale.config import Metric
 from ketscale.measure.form import Quality, Record
 from ketscale.measure.right import unpacked, unpacked_numbers
 from ketscale.problems.baselines import Baseline
 
-# Below this number of data sets nothing is ranked, and of fewer than three models there is no more than signed ranks say.
-FEWEST_DATA, FEWEST_MODELS = 5, 3
 Table: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 
 
@@ -129,13 +127,6 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     half = math.hypot(half * samples, more) / (samples + more)
     low, high = max(-1.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
     return Estimate(mean, low, high, len(pairs))
-
-
-def columns(found: Estimate | None, name: str, prefix: str | None = None) -> dict[str, float | None]:
-    """The columns of an estimate: `name`, and its interval as `low` and `high` after a prefix, by default `name_`."""
-    names = (name, *(f"{f'{name}_' if prefix is None else prefix}{end}" for end in ("low", "high")))
-    values = (found.value, found.low, found.high) if found else (None, None, None)
-    return dict(zip(names, values, strict=True))
 
 
 def is_ratio(tests: Tests, control: Tests, metric: Metric) -> bool:
@@ -276,37 +267,3 @@ def signed_rank(differences: Sequence[float]) -> Estimate | None:
     least = int(np.searchsorted(np.cumsum(sums), (1 - LEVEL) / 2, side="right"))
     low, high = (float(averages[least - 1]), float(averages[-least])) if least else (None, None)
     return Estimate(float(np.median(averages)), low, high, n)
-
-
-def mean_ranks(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean rank of each model, 1 for the largest score; ties share theirs.
-
-    scores: of each data set the score of every model; the models are the same.
-    """
-    return {str(model): float(rank) for model, rank in _ranks(scores).mean().items()}
-
-
-def friedman(scores: Sequence[Mapping[str, float]]) -> float:
-    """The p-value that all models rank alike: F of Iman & Davenport (Commun. Stat. A 9, 571, 1980), corrected for ties.
-
-    It is never smaller than the chance that all data sets agree.
-    """
-    ranked = _ranks(scores)
-    if (ranked.nunique(axis="columns") == 1).all():
-        return 1.0  # all models tie on all data sets
-    n, k = ranked.shape
-    chi = float(stats.friedmanchisquare(*ranked.to_numpy().T).statistic)
-    rest = n * (k - 1) - chi
-    tail = float(stats.f.sf((n - 1) * chi / rest, k - 1, (k - 1) * (n - 1))) if rest > 1e-9 else 0.0
-    return max(tail, math.factorial(k) ** (1.0 - n))
-
-
-def critical_difference(models: int, data: int) -> float:
-    """The difference from which on mean ranks are told apart, all pairs together (Nemenyi, 1963)."""
-    quantile = float(stats.studentized_range.ppf(LEVEL, models, math.inf))
-    return quantile * math.sqrt(models * (models + 1) / (12 * data))
-
-
-def _ranks(scores: Sequence[Mapping[str, float]]) -> pd.DataFrame:
-    """The ranks on each data set, a column for each model; scores that differ by rounding tie."""
-    return pd.DataFrame(scores).round(12).rank(axis="columns", ascending=False)

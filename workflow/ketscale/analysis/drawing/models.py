@@ -96,40 +96,34 @@ def _learning(axes: Axes, epochs: pd.DataFrame, metric: Metric, colours: Mapping
 
 
 def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """The differences of the data sets with what is typical of them, and mean ranks with their critical difference."""
-    rows = inputs.quality[inputs.quality["effect"].notna()]
-    rows = rows[rows["verdict"].notna() | rows["row"].notna()]
-    drawn = rows.assign(value=rows["effect"], hollow=False)
-    differences = drawn[rows["row"] != "rank"].sort_values(["row", "workload", "size"], na_position="first")
-    ranks = drawn[rows["row"] == "rank"].sort_values("effect")
-    if differences.empty or len(differences) > 60:
-        return None
-    if len(differences) == 2:
+    """The differences of the data sets with what is typical of them."""
+    rows = inputs.quality[inputs.quality["effect"].notna() & inputs.quality["verdict"].notna()]
+    if (rows["row"].isna()).sum() == 1:
         # One data set alone is the whole.
-        differences = differences[differences["row"].isna()]
+        rows = rows[rows["row"].isna()]
+    if rows.empty or len(rows) > 60:
+        return None
+    rows = rows.sort_values(["row", "workload", "size"], na_position="first")
     colours = {verdicts.BETTER: style.colour(0), verdicts.WORSE: style.colour(1)}
-    differences = differences.assign(
-        colour=differences["verdict"].map(colours).fillna(style.SOFT),
-        name=differences["point"],
-        words=plots.effects(differences),
+    drawn = rows.assign(
+        value=rows["effect"],
+        hollow=False,
+        colour=rows["verdict"].map(colours).fillna(style.SOFT),
+        name=rows["point"],
+        words=plots.effects(rows),
     )
-    most = max(len(differences), len(ranks))
-    figure, grid = style.panels(1 + (len(ranks) > 0), height=style.ROW * most + 0.7, least=3.4)
-    metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
-    ratio = (differences["unit"] == "times").all()
-    plots.rows(grid[0], differences)
-    grid[0].axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
+    figure, (axes,) = style.panels(1, height=style.ROW * len(rows) + 0.7)
+    plots.rows(axes, drawn)
+    ratio = (rows["unit"] == "times").all()
+    axes.axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
     if ratio:
-        style.log_numbers(grid[0].xaxis, "x")
+        style.log_numbers(axes.xaxis, "x")
+    metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
     over = "over control" if ratio else "less control (points)"
-    grid[0].set(title="Difference by data set", xlabel=f"test {metric.title} of model {over}")
-    if len(ranks):
-        of_controls = ranks["control"].notna().map({True: style.colour(1), False: style.colour(0)})
-        words = ranks["effect"].map("{:.2f}".format)
-        plots.rows(grid[1], ranks.assign(colour=of_controls, name=ranks["point"], words=words))
-        grid[1].set(title="Ranks of models and controls", xlabel="mean rank (orange: controls)")
-    note = "Intervals of differences hold together with 95 %"
-    style.footnote(figure, differences[differences["row"].isna()], inputs, note)
+    axes.set(title="Difference by data set", xlabel=f"test {metric.title} of model {over}")
+    style.footnote(
+        figure, rows[rows["row"].isna()], inputs, "Intervals of differences hold together with 95 %"
+    )
     return figure, rows
 
 

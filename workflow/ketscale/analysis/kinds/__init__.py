@@ -132,7 +132,7 @@ KINDS = (
         "break-even", "Step times and speedups of several workers",
         "The time of a step, and the speedup over one worker at the same batch.",
         partial(times.workers, "speedup over one worker")), notes=faster_from),
-    _speed("simulator", checks.several(lambda run, config: run.simulator, "values of simulator", "a list of them"), Figure(
+    _speed("simulator", checks.simulators, Figure(
         "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", times.steps)),
     _speed("changes", checks.changes, Figure(
         "changes", "One change at a time",
@@ -166,11 +166,10 @@ LAST = (
         "the data, and guessing.", models.accuracy)),
     Kind(name="comparison", table="quality", rows=datasets.rows, faults=checks.comparison, lead=farthest,
          notes=datasets.notes, figure=Figure(
-        "comparison", "Differences by data set, and ranks",
+        "comparison", "Differences by data set",
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
-        "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks. Beside it, "
-        "from five data sets on: mean ranks on test data, 1 for the best; models whose bars do not overlap differ by more "
-        "than a critical difference.", models.comparison)),
+        "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks.",
+        models.comparison)),
     Kind(name="adaptation", table="quality", rows=quality.rows, faults=checks.adaptation,
          lead=farthest, notes=quality.notes, figure=Figure(
         "adaptation", "What adaptation brings",

@@ -1,4 +1,4 @@
-"""Studies of several data sets: a verdict for each and one for all, by signed ranks, and the ranks of all models.
+"""Studies of several data sets: a verdict for each and one for all, by signed ranks.
 
 On each data set validation chooses one of the models that have a control, and its reference among that one's controls and
 the best baseline; the test compares the two. All intervals of differences are of one level, 1 - 5 % / (number of data
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ketscale.analysis import metrics, verdicts
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.intervals import LEVEL, Estimate
+from ketscale.analysis.intervals import EFFECT, LEVEL, Estimate, columns
 from ketscale.analysis.kinds import quality
 from ketscale.analysis.kinds.quality import QualityRow
 from ketscale.analysis.kinds.selection import Comparison, Task, best, comparisons, controls, side
@@ -28,13 +28,12 @@ Tasks = Mapping[Task, set[str]]
 
 
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
-    """The row of all data sets, those of configurations, and one for each model's rank."""
+    """The row of all data sets, and those of configurations."""
     made, tasks = quality.configurations(study, collected), tasks_of(study, collected.config)
     compared = heads(comparisons(made, study, collected), tasks, collected.config)
-    about = {"chosen": False, "failed": 0}
-    yield {**about, **over_all([one for one in compared if one.verdict], tasks)}
+    whole = over_all([one for one in compared if one.verdict], tasks)
+    yield {"chosen": False, "failed": 0, **whole}
     yield from quality.table(study, made, compared, collected)
-    yield from ({**about, **row} for row in rank_rows(compared, tasks, collected.config))
 
 
 def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
@@ -107,7 +106,7 @@ def over_all(heads: Sequence[Comparison], tasks: Tasks) -> QualityRow:
         "row": "data sets",
         "point": f"{counted(len(tasks), 'data set')}: {models.pop() if len(models) == 1 else 'the best model'}",
         "reference": references.pop() if len(references) == 1 else "the best control",
-        **metrics.columns(effect, "effect", ""), "unit": unit if effect else "",
+        **columns(effect, *EFFECT), "unit": unit if effect else "",
         "pairs": len(effects), "n": len(effects), "verdict": word, "why": why,
     }  # fmt: skip
 
@@ -149,35 +148,3 @@ def _typical(effects: Sequence[Estimate | None], unit: str) -> Estimate | None:
         return metrics.signed_rank(known)
     found = metrics.signed_rank([math.log(value) for value in known])
     return found and found.mapped(math.exp)
-
-
-def rank_rows(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> Iterator[QualityRow]:
-    """The mean ranks of the models that are asked for on all data sets, over those where all have a result.
-
-    There are none of fewer than five data sets or three models.
-    """
-    models = set.intersection(*tasks.values())
-    reached: dict[Task, dict[str, float]] = {}
-    for one in compared:
-        if one.of.model in models and (score := _score(one)) is not None:
-            reached.setdefault(one.of.task, {})[one.of.model] = score
-    scores = [row for row in reached.values() if len(row) == len(models)]
-    if len(scores) < metrics.FEWEST_DATA or len(models) < metrics.FEWEST_MODELS:
-        return
-    difference = metrics.critical_difference(len(models), len(scores))
-    why = f"Friedman's test: p = {metrics.friedman(scores):.2g}; ranks that are {difference:.2f} apart differ"
-    for model, rank in sorted(metrics.mean_ranks(scores).items(), key=lambda each: (each[1], each[0])):
-        is_control = any(controls(config, model, other) for asked in tasks.values() for other in asked)
-        yield {
-            "row": "rank", "point": model, "model": model, "control": model if is_control else "",
-            "effect": rank, "low": rank - difference / 2, "high": rank + difference / 2, "unit": "mean rank",
-            "n": len(scores), "why": why,
-        }  # fmt: skip
-
-
-def _score(one: Comparison) -> float | None:
-    """What a model has reached on a data set, the larger the better; None if nothing can be said."""
-    if not one.of.tests:
-        return -math.inf
-    reached = one.of.estimate()
-    return None if reached is None or one.incomparable else one.of.standing(reached.value)

@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec import structs
 
-from ketscale.analysis import comparability, metrics, verdicts
+from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.heavy import np, pd
+from ketscale.analysis.intervals import EFFECT, columns
 from ketscale.analysis.kinds.selection import (
     GUESSING,
     Comparison,
@@ -80,7 +81,7 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
         "parameters": next((row["parameters"] for row in each.group if row["parameters"] is not None), None),
         "train_s": median(row["train_s"] for row in completed),
         "cohort": max((row["cohort"] for row in completed), default=1),
-        "metric": each.metric.name, **metrics.columns(each.estimate(), "value"), "chance": each.chance,
+        "metric": each.metric.name, **columns(each.estimate(), "value", "value_low", "value_high"), "chance": each.chance,
         "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
         "epochs": mean(completed, "epochs"),
         **{name: mean(completed, f"test_{name}") for name in other_metrics(config)},
@@ -100,13 +101,13 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
         *_care(one, others, collected),
     )
     row = {
-        "chosen": True, "budget": one.of.budget, **metrics.columns(effect, "effect", ""),
+        "chosen": True, "budget": one.of.budget, **columns(effect, *EFFECT),
         "unit": one.unit if effect else "",
         "pairs": effect.n if effect else 0 if to else None,
         "verdict": one.verdict, "why": "; ".join(dict.fromkeys(filter(None, care))),
         "baseline": baseline.model if baseline else "",
-        **metrics.columns(baseline.estimate() if baseline else None, "baseline_value", "baseline_"),
-        **metrics.columns(replace(one, to=baseline).effect(), "over_baseline"),
+        **columns(baseline and baseline.estimate(), "baseline_value", "baseline_low", "baseline_high"),
+        **columns(replace(one, to=baseline).effect(), "over_baseline", "over_baseline_low", "over_baseline_high"),
     }  # fmt: skip
     if to:
         row |= {"reference": f"{'the baseline ' * (to is baseline)}{to.model}", "control": to.model}

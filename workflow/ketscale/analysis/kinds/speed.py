@@ -16,6 +16,7 @@ from ketscale.analysis import verdicts
 from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.heavy import pd
+from ketscale.analysis.intervals import EFFECT, columns
 from ketscale.analysis.points import (
     BUSY,
     HOLLOW,
@@ -128,21 +129,16 @@ def _speedup(kind: Speed, key: Point, other: Point | None, collected: Collected)
 
 def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     """What was measured of a point."""
-    (used, flag), first = usable(group), group[0]
-    typical = collected.times.typical(group)
-    ratio = typical.ratio
-    time = ratio and ratio.value
+    (used, flag), first, typical = usable(group), group[0], collected.times.typical(group)
     # Usable runs that are not comparable have no median.
     alike = [] if typical.why else used
+    time = typical.ratio and typical.ratio.value
+    medians = {"first_s": "first_step_s", "circuit_s": "circuit_s", "epoch_s": "epoch_s"}
     return {
         **{name: first[name] for name in (*axis_names(collected.config), "size", "family", "features", "code")},
+        **columns(typical.ratio, "step_s", "step_low_s", "step_high_s"),
+        **{name: median(row[column] for row in alike) for name, column in medians.items()},
         "workers": workers(first["layout"]),
-        "step_s": time,
-        "step_low_s": ratio and ratio.low,
-        "step_high_s": ratio and ratio.high,
-        "first_s": median(row["first_step_s"] for row in alike),
-        "circuit_s": median(row["circuit_s"] for row in alike),
-        "epoch_s": median(row["epoch_s"] for row in alike),
         "epoch_estimated": any(row["epoch_estimated"] for row in alike),
         "samples_per_s": time and samples(used[0]) / time,
         "n": len(used),
@@ -160,11 +156,10 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
 def _effect(kind: Speed, name: str, found: Compared | None, row: Row) -> dict[str, Any]:
     """The effect with its interval, in its unit; what it says about the workers; and the worse of the two flags."""
     ratio = found.ratio if found else None
-    effect = ratio.inverse() if ratio and kind.slower else ratio
     made = {
-        "effect": effect and effect.value, "low": effect and effect.low, "high": effect and effect.high,
-        "unit": (AS_LONG if kind.slower else AS_FAST) if effect else "",
-        "pairs": effect and effect.n, "outliers": effect and effect.outliers,
+        **columns(ratio and (ratio.inverse() if kind.slower else ratio), *EFFECT),
+        "unit": (AS_LONG if kind.slower else AS_FAST) if ratio else "",
+        "pairs": ratio and ratio.n, "outliers": ratio and ratio.outliers,
         "flag": worst([row["flag"], found.flag if found else ""]),
     }  # fmt: skip
     if ratio and name in ("strong", "weak", "break-even"):
@@ -211,11 +206,8 @@ def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected:
     for each in alone.get(_work(group[0]), ()) if count > 1 else ():
         first = each[0]
         if workers(first["layout"]) <= count and not (found := collected.times.speedup(group, each)).why:
-            made: dict[str, Any] = {"serial": f"{first['simulator']} on {where(first['layout'])}"}
-            if ratio := found.ratio:
-                ends = {"over_serial_low": ratio.low, "over_serial_high": ratio.high}
-                made |= {"over_serial": ratio.value, **ends}
-            return made
+            ratio = columns(found.ratio, "over_serial", "over_serial_low", "over_serial_high")
+            return {"serial": f"{first['simulator']} on {where(first['layout'])}", **ratio}
     return {}
 
 
@@ -255,10 +247,10 @@ def its_share(points: pd.DataFrame, collected: Collected, study: Study) -> Refer
 
 
 def fair(points: pd.DataFrame, collected: Collected, study: Study) -> References:
-    """The study's first point of the same work on one core, whatever its simulator."""
+    """The study's first point of the same work on one core that nothing is wrong with, whatever its simulator."""
     one = points["key"].map(lambda key: serial(collected.points[key][0]["backend"]))
-    mistaken = points["protocol"].map(lambda name: collected.config.protocols[name].mistake).notna()
-    found = _first(points.assign(one=one), (points["layout"] == one) & ~mistaken, "one", *WORK)
+    able = (points["layout"] == one) & (points["mistake"] == "")
+    found = _first(points.assign(one=one), able, "one", *WORK)
     return found.where((points["workers"] > 1) | (points["mistake"] != ""), points["key"])
 
 
@@ -330,22 +322,13 @@ def more_work(row: Row, other: Row) -> float:
 # ---------------------------------------------------------------- further columns of some kinds
 
 
-def mistake(config: Config, row: Row) -> str:
-    """What is misconfigured at a point, in words; '' where nothing is."""
-    sample = "sample by sample" * one_by_one(config, row["simulator"])
-    return ", ".join(filter(None, (row["mistake"], sample)))
-
-
-def one_by_one(config: Config, name: str) -> bool:
-    """Whether a simulator evaluates the samples of a batch one after the other."""
-    simulator = config.simulators.get(name)
-    return simulator is not None and simulator.content().get("batching") == "loop"
-
-
-def accounts(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
+def mistakes(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
     """What is misconfigured, and the point in words if something is."""
-    wrong = mistake(collected.config, group[0])
-    return {"mistake": wrong, "point": f"{where(group[0]['layout'])} ({wrong})" if wrong else ""}
+    first = group[0]
+    simulator = collected.config.simulators.get(first["simulator"])
+    loop = simulator is not None and simulator.content().get("batching") == "loop"
+    wrong = ", ".join(filter(None, (first["mistake"], "sample by sample" * loop)))
+    return {"mistake": wrong, "point": f"{where(first['layout'])} ({wrong})" if wrong else ""}
 
 
 def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
@@ -407,7 +390,7 @@ SPEED: Mapping[str, Speed] = {
     "break-even": Speed(one_worker),
     "simulator": Speed(fastest("simulator", *WORK, "protocol"), slower=True, by_time=True),
     "features": Speed(fastest("features", *WORK), slower=True, by_time=True),
-    "mistakes": Speed(fair, slower=True, more=accounts),
+    "mistakes": Speed(fair, slower=True, more=mistakes),
     "changes": Speed(baseline, more_samples, more=losses),
     "convergence": Speed(as_exact, slower=True, by_time=True, more=errors),
     "batch": Speed(smallest("batch"), more_samples),
