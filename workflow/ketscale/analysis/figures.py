@@ -5,7 +5,6 @@ trained models do over time. Imports nothing heavy: the Snakefile imports this.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ketscale.analysis.analysed import Analysed
@@ -46,12 +45,12 @@ def overviews(config: Config) -> tuple[Figure, ...]:
     return tuple(figure for figure in OVERVIEWS if not asked.isdisjoint(figure.kinds))
 
 
-def drawn(analysed: Analysed, results: Path) -> dict[str, dict[str, bytes]]:
+def drawn(analysed: Analysed) -> dict[str, dict[str, bytes]]:
     """The files of each figure that has something to show, by its name and their endings."""
     style.theme()
     config = analysed.config
     tables = {name: frame for name, frame in analysed.tables.items() if name != "answers"}
-    inputs, known = Inputs(config, results, **tables), kinds(config.families)
+    inputs, known = Inputs(config, **tables), kinds(config.families)
     found = {}
     for study in config.studies:
         if figure := known[study.kind].figure:

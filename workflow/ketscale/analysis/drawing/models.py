@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from ketscale.analysis import columns, metrics, verdicts
+from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, pd
@@ -125,43 +124,6 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         figure, rows[rows["row"].isna()], inputs, "Intervals of differences hold together with 95 %"
     )
     return figure, rows
-
-
-def adaptation(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """The headline metric by number of steps: a panel for each data set. A model that does not adapt is a level."""
-    models = chosen(inputs)
-    if models.empty:
-        return None
-    table = pd.DataFrame(_course(models, inputs)).astype({"value_low": float, "value_high": float})
-
-    def finish(axes: Axes, part: pd.DataFrame) -> None:
-        family = inputs.config.family(str(part["workload"].iloc[0]))
-        colours = style.colours(sorted(part["line"].unique()))
-        for name, level in part[part["after"].isna()].set_index("line")["value"].items():
-            axes.axhline(level, lw=1.6, ls="--", color=colours[str(name)])
-        style.log_metric(axes.yaxis, family.headline, part["value"])
-        axes.set_xticks(range(len(family.course)), [str(steps) for steps in family.course])
-        axes.set_xlim(-0.3, len(family.course) - 0.7)
-        axes.set(xlabel="adaptation steps", ylabel=f"test {style.label(family.headline)}")
-
-    return plots.lines(table, inputs, "at", "value", ("value_low", "value_high"), finish, "")
-
-
-def _course(models: pd.DataFrame, inputs: Inputs) -> Iterator[dict[str, Any]]:
-    """The metric of each model over seeds `after` numbers of steps, the number `at` of all; `after` is empty for one that does not adapt."""
-    runs = inputs.runs[inputs.runs["status"] == "completed"]
-    about = [*POINT, "study", "line", "hollow", "hardware", "code"]
-    for point in columns.rows(models[about]):
-        own = runs.merge(pd.DataFrame([point]), on=list(POINT))
-        family = inputs.config.family(point["workload"])
-        adapts = inputs.config.models[point["model"]][1].adapts
-        # A level is named at its end.
-        course = enumerate(family.course.values()) if adapts else [(len(family.course) - 1, family.headline)]
-        for at, metric in course:
-            if found := own[f"test_{metric.name}"].dropna().tolist():
-                mean = metrics.over_seeds(found)
-                ends = {"value_low": mean.low, "value_high": mean.high}
-                yield {**point, "after": metric.after, "at": at, "value": mean.value, **ends, "n": mean.n}
 
 
 def probes(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.style import Inputs
-from ketscale.analysis.heavy import Axes, Drawing, np, pd
+from ketscale.analysis.heavy import Axes, np, pd
 from ketscale.analysis.wording import amount, data
 
 RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
@@ -55,26 +55,6 @@ def curves(
         axes.scatter(group[x], group[y], 25, facecolors=faces, edgecolors=colour, lw=1.3, zorder=3)
     if colours is None:
         style.legend(axes, named)
-
-
-def lines(
-    points: pd.DataFrame,
-    inputs: Inputs,
-    x: str,
-    y: str,
-    ends: tuple[str, str],
-    finish: Callable[[Axes, pd.DataFrame], None],
-    note: str = RATIOS,
-) -> tuple[Drawing, pd.DataFrame]:
-    """A figure of `curves`. finish: adds labels and scales to a panel, whose points it is given."""
-    panels = list(parts(points, inputs, "line"))
-    figure, grid = style.panels(len(panels))
-    for axes, (title, part) in zip(grid, panels, strict=True):
-        style.title(axes, title)
-        curves(axes, part, x, y, ends)
-        finish(axes, part)
-    style.footnote(figure, points, inputs, note)
-    return figure, points
 
 
 def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:

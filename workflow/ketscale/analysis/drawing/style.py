@@ -8,7 +8,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ketscale.analysis import columns
@@ -19,6 +18,8 @@ from ketscale.config import Config, Metric
 from ketscale.files import csv_of
 from ketscale.words import counted, duration
 
+# The tables that have the rows of single studies.
+OWN = ("speed", "quality", "fits")
 # Seaborn's "colorblind".
 PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
@@ -40,10 +41,9 @@ NOTES = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tables that figures are drawn from, and the config of their studies. results: the folder of the runs' own files."""
+    """The tables that figures are drawn from, and the config of their studies."""
 
     config: Config
-    results: Path
     runs: pd.DataFrame
     speed: pd.DataFrame
     quality: pd.DataFrame
@@ -52,13 +52,10 @@ class Inputs:
 
     def only(self, studies: Collection[str]) -> Inputs:
         """What a figure of some studies gets: their rows."""
-        speed, quality, fits = (
-            table[table["study"].isin(studies)] for table in (self.speed, self.quality, self.fits)
-        )
-        asked = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
         known = tuple(each for each in self.config.studies if each.name in studies)
-        config = replace(self.config, studies=known)
-        return replace(self, config=config, runs=self.runs[asked], speed=speed, quality=quality, fits=fits)
+        asked = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
+        own = {name: table[table["study"].isin(studies)] for name, table in vars(self).items() if name in OWN}
+        return replace(self, config=replace(self.config, studies=known), runs=self.runs[asked], **own)
 
 
 def colour(number: int) -> str:

@@ -103,15 +103,18 @@ def sweep(axis: str, title: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]
     if points.groupby("line")["at"].nunique().max() < 2:
         return None
 
-    def finish(axes: Axes, part: pd.DataFrame) -> None:
-        by_batch = axis == "batch"
-        samples = inputs.config.samples(part["workload"].iloc[0])
-        of = f"1,000 {samples}" if by_batch else "a step"
+    by_batch = axis == "batch"
+    panels = list(plots.parts(points, inputs, "line"))
+    figure, grid = style.panels(len(panels))
+    for axes, (heading, part) in zip(grid, panels, strict=True):
+        style.title(axes, heading)
+        plots.curves(axes, part, "at", "time", ("time_low", "time_high"))
+        of = f"1,000 {inputs.config.samples(part['workload'].iloc[0])}" if by_batch else "a step"
         axes.set(xlabel=f"{title} (log scale)" if by_batch else title, ylabel=f"time of {of} (log scale)")
         style.values(axes, part["at"], "log" if by_batch else "linear")
         style.log_seconds(axes.yaxis)
-
-    return plots.lines(points, inputs, "at", "time", ("time_low", "time_high"), finish, "Typical time")
+    style.footnote(figure, points, inputs, "Typical time")
+    return figure, points
 
 
 def convergence(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:

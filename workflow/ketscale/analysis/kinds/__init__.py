@@ -158,23 +158,19 @@ LAST = (
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
         partial(times.effects, "step time over that of one fair rank")), lead=wrong),
-    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, notes=quality.notes,
-         history=True, figure=Figure(
-        "accuracy", "Test results and learning curves",
+    *(Kind(name=name, table="quality", rows=quality.rows, faults=faults, lead=farthest, notes=quality.notes, history=True,
+           figure=Figure(
+        name, "Test results and learning curves",
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
         "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
-        "the data, and guessing.", models.accuracy)),
+        "the data, and guessing.", models.accuracy))
+      for name, faults in (("accuracy", checks.quality), ("adaptation", checks.adaptation))),
     Kind(name="comparison", table="quality", rows=datasets.rows, faults=checks.comparison, lead=farthest,
          notes=datasets.notes, figure=Figure(
         "comparison", "Differences by data set",
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
         "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks.",
         models.comparison)),
-    Kind(name="adaptation", table="quality", rows=quality.rows, faults=checks.adaptation,
-         lead=farthest, notes=quality.notes, figure=Figure(
-        "adaptation", "What adaptation brings",
-        "The headline metric on test data after numbers of adaptation steps: geometric means over seeds, with 95 % "
-        "intervals. Dashed: a model without adaptation, optimised for each sample of the test by itself.", models.adaptation)),
     Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=trainability.fastest,
          figure=Figure(
         "trainability", "Gradients, states and entanglement over random weights",

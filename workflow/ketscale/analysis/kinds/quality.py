@@ -106,7 +106,7 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
         "pairs": effect.n if effect else 0 if to else None,
         "verdict": one.verdict, "why": "; ".join(dict.fromkeys(filter(None, care))),
         "baseline": baseline.model if baseline else "",
-        **columns(baseline and baseline.estimate(), "baseline_value", "baseline_low", "baseline_high"),
+        **columns(baseline.estimate() if baseline else None, "baseline_value", "baseline_low", "baseline_high"),
         **columns(replace(one, to=baseline).effect(), "over_baseline", "over_baseline_low", "over_baseline_high"),
     }  # fmt: skip
     if to:

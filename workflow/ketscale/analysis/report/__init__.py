@@ -37,7 +37,7 @@ def draw(config: Config, results: Path) -> None:
     """Write the figures of the tables below `results`; those of an earlier call go, and what else is in their folder stays."""
     made = {
         f"{figures.FOLDER}/{name}.{ending}": content
-        for name, files in figures.drawn(Analysed.read(config, results), results).items()
+        for name, files in figures.drawn(Analysed.read(config, results)).items()
         for ending, content in files.items()
     }
     folder = results / figures.FOLDER
