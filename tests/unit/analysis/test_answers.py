@@ -10,7 +10,7 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import verdicts, wording
-from ketscale.analysis.answers import unlike_steps
+from ketscale.analysis.analysed import unlike_steps
 from ketscale.config import Config
 from ketscale.grid import Run
 from tests import records_factory as factory

@@ -20,9 +20,8 @@ from matplotlib.colors import to_hex
 from ketscale.analysis import figures, report
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import RUNS
-from ketscale.analysis.drawing import plots, style
-from ketscale.analysis.report import cells
-from ketscale.analysis.report.page import Pictures, config_text
+from ketscale.analysis.drawing import style
+from ketscale.analysis.report.page import Pictures, config_text, table_of
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
@@ -106,7 +105,7 @@ def test_times_are_sorted_by_their_value(results: Path) -> None:
 
 def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None:
     runs = Analysed.read(CONFIG, results).tables["runs"]
-    table = cells.of("runs", runs, RUNS, CONFIG, 7)
+    table = table_of("runs", runs, RUNS, CONFIG, 7)
     assert (len(table.rows), table.count, table.file) == (7, len(runs), "tables/runs.csv")
     shown = Pictures(results, left=9).of("strong", figures.figures_of(CONFIG)[0])
     assert shown and (shown["wide"], shown["narrow"]) == ("figures/strong.svg", "figures/strong.narrow.svg")
@@ -166,7 +165,7 @@ def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> Non
         {"line": [*"baaa"], "x": [1, 10, 8, 9], "y": [1.0, 2.0, 3.0, 2.5], "low": [float("nan"), 1.5, 2.5, 2.0],
          "high": [1.0, 2.5, 4.0, 3.0], "hollow": [False, True, False, False]}
     )  # fmt: skip
-    plots.curves(axes, points, "x", "y", ("low", "high"))
+    style.curves(axes, points, "x", "y", ("low", "high"))
     # 8 comes before 10, and a single point has no line.
     assert [list(line.get_xdata()) for line in axes.lines] == [[8, 9, 10]]
     a, b = (marks for marks in axes.collections if isinstance(marks, PathCollection))

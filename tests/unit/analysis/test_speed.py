@@ -13,7 +13,7 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import points, verdicts
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.kinds import checks, kinds, speed
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.grid import Run, Study, layout

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ketscale.analysis import comparability
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.heavy import np, optimize, pd, special
 from ketscale.analysis.intervals import EFFECT, FEWEST, LEVEL, Estimate, columns, exceeded, typical
 from ketscale.analysis.points import Group, Row, line_of, point, serial, usable, workers

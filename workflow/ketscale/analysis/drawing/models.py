@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.points import size_axes, variants
@@ -26,7 +26,7 @@ def accuracy(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     models = chosen(inputs)
     if models.empty:
         return None
-    panels = list(plots.parts(models, inputs, "line"))
+    panels = list(style.parts(models, inputs, "line"))
     figure, grid = style.panels(2 * len(panels), least=3)
     shown = ["n", "value", "value_low", "value_high", "chance", "baseline", "baseline_value"]
     drawn = [models[["workload", "metric", "line", *shown]]]
@@ -66,7 +66,7 @@ def _results(axes: Axes, models: pd.DataFrame, metric: Metric, colours: Mapping[
     """The test metric of each model with its interval; the best is at the top."""
     ends = {"low": models["value_low"], "high": models["value_high"]}
     words = models["value"].map("{:.3g}".format)
-    plots.rows(
+    style.rows(
         axes, models.assign(name=models["line"], words=words, colour=models["line"].map(colours), **ends)
     )
     marks = dict(zip(models["baseline"].dropna(), models["baseline_value"].dropna(), strict=True))
@@ -109,10 +109,10 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         hollow=False,
         colour=rows["verdict"].map(colours).fillna(style.SOFT),
         name=rows["point"],
-        words=plots.effects(rows),
+        words=style.effects(rows),
     )
     figure, (axes,) = style.panels(1, height=style.ROW * len(rows) + 0.7)
-    plots.rows(axes, drawn)
+    style.rows(axes, drawn)
     ratio = (rows["unit"] == "times").all()
     axes.axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
     if ratio:
@@ -145,11 +145,11 @@ def probes(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     panels = [
         (axis, measure, title, part)
         for axis, measure in asked
-        for title, part in plots.parts(of_axis[axis][of_axis[axis]["parameter"] == measure], inputs, "line")
+        for title, part in style.parts(of_axis[axis][of_axis[axis]["parameter"] == measure], inputs, "line")
     ]
     figure, grid = style.panels(len(panels), least=3.0)
     for axes, (axis, measure, title, part) in zip(grid, panels, strict=True):
-        plots.curves(axes, part, axis, "effect", ("low", "high"))
+        style.curves(axes, part, axis, "effect", ("low", "high"))
         if axis == "qubits" or part["circuit_qubits"].nunique() == 1:
             _random(axes, axis, measure, part)
         style.title(axes, title)

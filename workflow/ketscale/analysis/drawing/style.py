@@ -6,14 +6,14 @@ import io
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ketscale.analysis import columns
-from ketscale.analysis.heavy import Axes, Drawing, mpl, pd, plt
+from ketscale.analysis.heavy import Axes, Drawing, mpl, np, pd, plt
 from ketscale.analysis.points import BUSY, TIMED_OUT
-from ketscale.analysis.wording import listed, modes, unfinished
+from ketscale.analysis.wording import amount, data, listed, modes, unfinished
 from ketscale.config import Config, Metric
 from ketscale.files import csv_of
 from ketscale.words import counted, duration
@@ -37,6 +37,7 @@ NOTES = {
     BUSY: "Hollow: measured on a busy machine and left out of fits",
     TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and left out of fits",
 }
+RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
 
 
 @dataclass(frozen=True)
@@ -255,3 +256,62 @@ def _logarithmic(axis: Any, words: Callable[[float], str]) -> None:
     axis.set_major_locator(MaxNLocator(3) if decades < 0.7 else LogLocator(subs=subs, numticks=6))
     axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
     axis.set_minor_locator(NullLocator())
+
+
+def rows(axes: Axes, points: pd.DataFrame) -> None:
+    """A row for each point, the first one at the top: its interval, its value, and above them its name and its words.
+
+    points: with the columns name, words, value, low, high, colour and hollow (busy, timed out, or some seeds failed).
+    """
+    heights, colours = range(len(points)), points["colour"].tolist()
+    axes.hlines(heights, points["low"], points["high"], colors=colours, lw=2)
+    faces = points["colour"].where(~points["hollow"], "white")
+    axes.scatter(points["value"], heights, 32, facecolors=faces, edgecolors=colours, lw=1.3, zorder=3)
+    axes.margins(x=0.1)
+    name_rows(axes, points["name"], points["words"])
+
+
+def effects(points: pd.DataFrame) -> pd.Series[str]:
+    """The effects of points in words, such as '1.5 times as fast'."""
+    return points.apply(lambda row: amount(row["effect"], None, None, row["unit"])[0], axis="columns")
+
+
+def curves(
+    axes: Axes,
+    points: pd.DataFrame,
+    x: str,
+    y: str,
+    ends: Sequence[str] = (),
+    palette: Mapping[str, str] | None = None,
+) -> None:
+    """A line for each value of the column `line`, with dots that are hollow where `hollow` is true, and intervals.
+
+    x, y, ends: columns of the values and of the ends of their intervals. palette: of lines; without it each gets a colour,
+    and the legend tells which.
+    """
+    named = palette or colours(sorted(points["line"].unique()))
+    for name, group in points.dropna(subset=[x, y]).groupby("line", sort=True):
+        group, colour = group.sort_values([x, y]), named[str(name)]
+        # Two points do not show a course.
+        if group[x].nunique() > 2:
+            axes.plot(group[x], group[y], lw=1.3, alpha=0.7, color=colour)
+        if ends:
+            axes.vlines(group[x], group[ends[0]], group[ends[1]], color=colour, lw=1.5)
+        faces = ["white" if hollow else colour for hollow in group["hollow"]]
+        axes.scatter(group[x], group[y], 25, facecolors=faces, edgecolors=colour, lw=1.3, zorder=3)
+    if palette is None:
+        legend(axes, named)
+
+
+def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The points of each panel with its title: those of one data set, and at most eight values of the column `by`."""
+    for workload, group in points.groupby("workload", sort=True):
+        names = sorted(group[by].unique())
+        # As many in each as in the others, so that none stands alone.
+        chunks = np.array_split(names, -(-len(names) // SERIES))
+        for number, chunk in enumerate(chunks, 1):
+            title = data(str(workload), inputs.config)
+            yield (
+                f"{title} ({number} of {len(chunks)})" if len(chunks) > 1 else title,
+                group[group[by].isin(chunk)],
+            )

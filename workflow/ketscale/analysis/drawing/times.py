@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 
 from ketscale.analysis import laws
-from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, np, pd
 from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, serial, size_axes, variants
@@ -24,7 +24,7 @@ PHYSICAL = 1e-9
 LEAST = 2.0**-53
 # Groups of points that the figure of workers has, with two panels each.
 MOST_GROUPS = 6
-NOTE = f"Logarithmic axes. Grey: ideal; percent: parallel efficiency at the last point. {plots.RATIOS}"
+NOTE = f"Logarithmic axes. Grey: ideal; percent: parallel efficiency at the last point. {style.RATIOS}"
 CORE, GPU = "one core", "one GPU"
 # They have the same colours in all figures.
 USUAL = ("threads", "MPI ranks", "DDP ranks (Gloo)", "DDP ranks (NCCL)", GPU)
@@ -55,11 +55,11 @@ def effects(label: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         return None
     drawn = points.assign(
         value=points["effect"],
-        words=plots.effects(points),
+        words=style.effects(points),
         hollow=points["flag"].isin(HOLLOW_RATIOS),
         colour=points["mistake"].notna().map({True: style.colour(3), False: style.colour(0)}),
     )
-    return _rows(drawn, inputs, f"{label} (log scale)", plots.RATIOS, "x")
+    return _rows(drawn, inputs, f"{label} (log scale)", style.RATIOS, "x")
 
 
 def _rows(
@@ -67,13 +67,13 @@ def _rows(
 ) -> tuple[Drawing, pd.DataFrame] | None:
     """The rows in the order of the table, on a logarithmic axis of seconds, or with a unit of factors; None of too many."""
     points = points.assign(name=points["point"])
-    panels = list(plots.parts(points, inputs, "workload"))
+    panels = list(style.parts(points, inputs, "workload"))
     most = max(len(part) for _, part in panels)
     if most > MOST_ROWS:
         return None
     figure, grid = style.panels(len(panels), height=style.ROW * most + 0.7, least=3.4)
     for axes, (title, part) in zip(grid, panels, strict=True):
-        plots.rows(axes, part)
+        style.rows(axes, part)
         if unit:
             axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
             style.log_numbers(axes.xaxis, unit)
@@ -104,11 +104,11 @@ def sweep(axis: str, title: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]
         return None
 
     by_batch = axis == "batch"
-    panels = list(plots.parts(points, inputs, "line"))
+    panels = list(style.parts(points, inputs, "line"))
     figure, grid = style.panels(len(panels))
     for axes, (heading, part) in zip(grid, panels, strict=True):
         style.title(axes, heading)
-        plots.curves(axes, part, "at", "time", ("time_low", "time_high"))
+        style.curves(axes, part, "at", "time", ("time_low", "time_high"))
         of = f"1,000 {inputs.config.samples(part['workload'].iloc[0])}" if by_batch else "a step"
         axes.set(xlabel=f"{title} (log scale)" if by_batch else title, ylabel=f"time of {of} (log scale)")
         style.values(axes, part["at"], "log" if by_batch else "linear")
@@ -133,11 +133,11 @@ def convergence(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     ).sort_values(["line", "dt"], ignore_index=True)
     metric = inputs.config.family(points["workload"].iloc[0]).about("error")
     label = textwrap.fill(metric.title if metric else "error", 26)
-    panels = [panel for panel in plots.parts(points, inputs, "line") for _ in range(2)]
+    panels = [panel for panel in style.parts(points, inputs, "line") for _ in range(2)]
     figure, grid = style.panels(len(panels))
     for number, (axes, (title, part)) in enumerate(zip(grid, panels, strict=True)):
         column, words = (("dt", "length of a step"), ("step_s", "time of a training step"))[number % 2]
-        plots.curves(axes, part, column, "height")
+        style.curves(axes, part, column, "height")
         frontier, unphysical = part[part["on_frontier"]], part[part["negativity"] > PHYSICAL]
         axes.scatter(unphysical[column], unphysical["height"], 40, marker="x", color=style.FRAME, zorder=4)
         if column == "step_s":
@@ -219,7 +219,7 @@ def _series(points: pd.DataFrame) -> pd.DataFrame:
 def _times(axes: Axes, series: pd.DataFrame, points: pd.DataFrame, colours: Mapping[str, str]) -> None:
     """The time of a step by workers; that of one GPU, or of a core with which no way begins, is a line with its interval."""
     drawn = series.assign(hollow=series["flag"].isin(HOLLOW))
-    plots.curves(axes, drawn, "x", "step_s", ("step_low_s", "step_high_s"), colours)
+    style.curves(axes, drawn, "x", "step_s", ("step_low_s", "step_high_s"), colours)
     lone = points["line"].eq(GPU) | (points["line"].eq(CORE) & ~points["layout"].isin(series["layout"]))
     for _, one in points[lone].iterrows():
         colour = colours[one["line"]]
@@ -240,7 +240,7 @@ def _ratios(
     ideal = [1, points["workers"].max()]
     axes.plot(ideal, ideal, color=style.SOFT, lw=0.8, zorder=1)
     drawn = series.assign(hollow=series["flag"].isin(HOLLOW_RATIOS))
-    plots.curves(axes, drawn, "x", "effect", ("low", "high"), colours)
+    style.curves(axes, drawn, "x", "effect", ("low", "high"), colours)
     named = {}
     several = series[series["effect"].notna() & (series["workers"] > 1)]
     for name, own in several.sort_values("workers").groupby("line", sort=True):

@@ -14,9 +14,9 @@ from operator import itemgetter
 from typing import Any
 
 from ketscale.analysis import laws, verdicts
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.drawing import models, times
-from ketscale.analysis.kinds import checks, datasets, quality, speed, trainability
+from ketscale.analysis.kinds import checks, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, Row, point, serial
@@ -165,8 +165,8 @@ LAST = (
         "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
         "the data, and guessing.", models.accuracy))
       for name, faults in (("accuracy", checks.quality), ("adaptation", checks.adaptation))),
-    Kind(name="comparison", table="quality", rows=datasets.rows, faults=checks.comparison, lead=farthest,
-         notes=datasets.notes, figure=Figure(
+    Kind(name="comparison", table="quality", rows=quality.data_sets, faults=checks.comparison, lead=farthest,
+         notes=quality.data_set_notes, figure=Figure(
         "comparison", "Differences by data set",
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
         "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.points import Row

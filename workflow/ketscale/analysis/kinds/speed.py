@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.collected import SUBJECT, Collected
-from ketscale.analysis.comparison import Compared
+from ketscale.analysis.comparison import SUBJECT, Collected, Compared
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import EFFECT, columns
 from ketscale.analysis.points import (

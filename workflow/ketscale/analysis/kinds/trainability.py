@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ketscale.analysis import comparability, laws, metrics, verdicts
-from ketscale.analysis.collected import Collected
-from ketscale.analysis.comparison import Compared
+from ketscale.analysis.comparison import Collected, Compared
 from ketscale.analysis.drawing.models import MEASURES
 from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import EFFECT, LEVEL, columns
