@@ -25,6 +25,7 @@ from ketscale.analysis.report.page import Pictures, config_text, table_of
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
+from ketscale.words import duration
 from tests import records_factory as factory
 
 STUDIES = factory.default_study()["studies"]
@@ -106,7 +107,7 @@ def test_times_are_sorted_by_their_value(results: Path) -> None:
 def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None:
     runs = Analysed.read(CONFIG, results).tables["runs"]
     table = table_of("runs", runs, RUNS, CONFIG, 7)
-    assert (len(table.rows), table.count, table.file) == (7, len(runs), "tables/runs.csv")
+    assert (len(table.rows), table.size, table.file) == (7, len(runs), "tables/runs.csv")
     shown = Pictures(results, left=9).of("strong", figures.figures_of(CONFIG)[0])
     assert shown and (shown["wide"], shown["narrow"]) == ("figures/strong.svg", "figures/strong.narrow.svg")
 
@@ -170,7 +171,7 @@ def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> Non
     assert [list(line.get_xdata()) for line in axes.lines] == [[8, 9, 10]]
     a, b = (marks for marks in axes.collections if isinstance(marks, PathCollection))
     assert a.get_offsets()[:, 0].tolist() == [8, 9, 10] and b.get_offsets()[:, 0].tolist() == [1]
-    assert [to_hex(face) for face in a.get_facecolors()] == [style.colour(0), style.colour(0), "#ffffff"]
+    assert [to_hex(face) for face in a.get_facecolors()] == [style.PALETTE[0], style.PALETTE[0], "#ffffff"]
     legend = axes.get_legend()
     assert legend and [words.get_text() for words in legend.get_texts()] == ["a", "b"]
     plt.close(figure)
@@ -180,7 +181,7 @@ def test_ticks_of_durations_are_two_or_more_and_never_touch() -> None:
     for width, low, high in [(2.0, 2e-4, 9e3), (4.0, 8, 9000), (2.0, 1.1e-3, 1.9e-3), (9.0, 0.9, 70)]:
         figure, axes = plt.subplots(figsize=(width, 2))
         axes.set_xlim(low, high)
-        style.log_seconds(axes.xaxis)
+        style.logarithmic(axes.xaxis, duration)
         figure.canvas.draw()
         labels = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
         plt.close(figure)

@@ -71,7 +71,7 @@ def _results(axes: Axes, models: pd.DataFrame, metric: Metric, colours: Mapping[
     )
     marks = dict(zip(models["baseline"].dropna(), models["baseline_value"].dropna(), strict=True))
     marks |= {"guessing": models["chance"].mean()} if metric.is_share else {}
-    label = f"test {style.label(metric)}"
+    label = f"test {metric.title}" + (f" ({metric.unit})" if metric.unit else "")
     for name, at in marks.items():
         # Far below all results it would hide their differences.
         if not metric.is_share or at > models["value_low"].min() - 0.1:
@@ -103,7 +103,7 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     if rows.empty or len(rows) > 60:
         return None
     rows = rows.sort_values(["row", "workload", "size"], na_position="first")
-    colours = {verdicts.BETTER: style.colour(0), verdicts.WORSE: style.colour(1)}
+    colours = {verdicts.BETTER: style.PALETTE[0], verdicts.WORSE: style.PALETTE[1]}
     drawn = rows.assign(
         value=rows["effect"],
         hollow=False,
@@ -116,7 +116,7 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     ratio = (rows["unit"] == "times").all()
     axes.axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
     if ratio:
-        style.log_numbers(axes.xaxis, "x")
+        style.logarithmic(axes.xaxis, "{:.3g}x".format)
     metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
     over = "over control" if ratio else "less control (points)"
     axes.set(title="Difference by data set", xlabel=f"test {metric.title} of model {over}")
@@ -157,7 +157,7 @@ def probes(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         axes.set(xlabel=size_axes(inputs.config)[axis].title, ylabel=label)
         style.values(axes, part[axis])
         if logarithmic:
-            style.log_numbers(axes.yaxis)
+            style.logarithmic(axes.yaxis)
         else:
             axes.set_ylim(-0.03, 1.03)
     style.footnote(figure, points, inputs, "Intervals are over seeds (none below 3)")

@@ -16,7 +16,7 @@ from ketscale.analysis.points import BUSY, TIMED_OUT
 from ketscale.analysis.wording import amount, data, listed, modes, unfinished
 from ketscale.config import Config, Metric
 from ketscale.files import csv_of
-from ketscale.words import counted, duration
+from ketscale.words import counted
 
 # The tables that have the rows of single studies.
 OWN = ("speed", "quality", "fits")
@@ -59,17 +59,12 @@ class Inputs:
         return replace(self, config=replace(self.config, studies=known), runs=self.runs[asked], **own)
 
 
-def colour(number: int) -> str:
-    """Colour number `number` of a figure."""
-    return PALETTE[number % len(PALETTE)]
-
-
-def colours(names: Iterable[str], palette: str = "colorblind") -> dict[str, str]:
+def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name, in their order; none comes twice."""
     import seaborn as sns
 
     known = list(names)
-    found = sns.color_palette(palette if len(known) <= len(PALETTE) else "husl", len(known))
+    found = sns.color_palette("colorblind" if len(known) <= len(PALETTE) else "husl", len(known))
     return dict(zip(known, found.as_hex(), strict=True))
 
 
@@ -117,13 +112,11 @@ def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs:
 def _saved(figure: Drawing, forms: Sequence[str]) -> dict[str, bytes]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # It is laid out once, not once for each form.
-    made = {}
-    for form in forms:
-        buffer = io.BytesIO()
+    made = {form: io.BytesIO() for form in forms}
+    for form, buffer in made.items():
         figure.savefig(buffer, format=form, metadata=DATELESS[form], dpi=200)
-        made[form] = buffer.getvalue()
     plt.close(figure)
-    return made
+    return {form: buffer.getvalue() for form, buffer in made.items()}
 
 
 def width() -> float:
@@ -215,11 +208,6 @@ def left_out(count: int, most: int, what: str) -> str:
     return f". Not drawn: {counted(count - most, what)} more" if count > most else ""
 
 
-def label(metric: Metric) -> str:
-    """The axis label of a metric, with its unit."""
-    return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-
-
 def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
     """Give the x axis ticks at values, such as batches, of which at most eight are labelled."""
     every = sorted(set(found))
@@ -232,21 +220,14 @@ def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
 def log_metric(axis: Any, metric: Metric, found: pd.Series[float]) -> None:
     """Make the axis of a metric's values a logarithmic one, such as of errors; shares and what may be negative stay as they are."""
     if not metric.is_share and found.min() > 0:
-        log_numbers(axis)
+        logarithmic(axis)
 
 
-def log_seconds(axis: Any) -> None:
-    """Make the axis a logarithmic one of durations; each tick label has its own unit."""
-    _logarithmic(axis, duration)
+def logarithmic(axis: Any, words: Callable[[float], str] = "{:.3g}".format) -> None:
+    """Make the axis logarithmic with as many labels as fit in the view, also where it is less than a decade.
 
-
-def log_numbers(axis: Any, unit: str = "") -> None:
-    """Make the axis a logarithmic one of numbers, such as errors, or with the unit 'x' of factors."""
-    _logarithmic(axis, lambda value: f"{value:.3g}{unit}")
-
-
-def _logarithmic(axis: Any, words: Callable[[float], str]) -> None:
-    """Make the axis logarithmic with as many labels as fit in the view, also where it is less than a decade."""
+    words: what a label says of its value, such as a duration with its unit.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})

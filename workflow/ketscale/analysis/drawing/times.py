@@ -43,7 +43,7 @@ def steps(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         high=points["step_high_s"],
         words=[duration(time) if time > 0 else "timed out" for time in points["step_s"]],
         hollow=points["flag"].isin(HOLLOW),
-        colour=style.colour(0),
+        colour=style.PALETTE[0],
     )
     return _rows(drawn, inputs, "time per training step (log scale)", "Typical time of a step")
 
@@ -57,7 +57,7 @@ def effects(label: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         value=points["effect"],
         words=style.effects(points),
         hollow=points["flag"].isin(HOLLOW_RATIOS),
-        colour=points["mistake"].notna().map({True: style.colour(3), False: style.colour(0)}),
+        colour=points["mistake"].notna().map({True: style.PALETTE[3], False: style.PALETTE[0]}),
     )
     return _rows(drawn, inputs, f"{label} (log scale)", style.RATIOS, "x")
 
@@ -76,9 +76,9 @@ def _rows(
         style.rows(axes, part)
         if unit:
             axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
-            style.log_numbers(axes.xaxis, unit)
+            style.logarithmic(axes.xaxis, "{:.3g}x".format)
         else:
-            style.log_seconds(axes.xaxis)
+            style.logarithmic(axes.xaxis, duration)
         style.title(axes, title)
         axes.set_xlabel(label)
     style.footnote(figure, points, inputs, note)
@@ -112,7 +112,7 @@ def sweep(axis: str, title: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]
         of = f"1,000 {inputs.config.samples(part['workload'].iloc[0])}" if by_batch else "a step"
         axes.set(xlabel=f"{title} (log scale)" if by_batch else title, ylabel=f"time of {of} (log scale)")
         style.values(axes, part["at"], "log" if by_batch else "linear")
-        style.log_seconds(axes.yaxis)
+        style.logarithmic(axes.yaxis, duration)
     style.footnote(figure, points, inputs, "Typical time")
     return figure, points
 
@@ -144,8 +144,8 @@ def convergence(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
             axes.scatter(frontier[column], frontier["height"], 80, facecolors="none", edgecolors=style.FRAME)
         style.title(axes, title)
         axes.set(xlabel=f"{words} (log scale)", ylabel=label)
-        style.log_numbers(axes.yaxis)
-        (style.log_numbers if column == "dt" else style.log_seconds)(axes.xaxis)
+        style.logarithmic(axes.yaxis)
+        style.logarithmic(axes.xaxis, *([duration] if column == "step_s" else []))
     note = f"Rings: the frontier. Errors below {LEAST:.0e} are drawn there; crosses: states that are not physical"
     style.footnote(figure, points, inputs, note)
     return figure, points
@@ -229,7 +229,7 @@ def _times(axes: Axes, series: pd.DataFrame, points: pd.DataFrame, colours: Mapp
         axes.annotate(one["line"], (0.99, one["step_s"]), xycoords=("axes fraction", "data"), color=colour,
                       ha="right", va="bottom", fontsize=7)  # fmt: skip
     _workers(axes, points)
-    style.log_seconds(axes.yaxis)
+    style.logarithmic(axes.yaxis, duration)
     axes.set_ylabel("time of a step")
 
 

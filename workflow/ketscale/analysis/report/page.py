@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import jinja2
@@ -81,15 +81,10 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
     for answer in answers:
         kind, name = known[answer["kind"]], answer["study"]
         own = _points(tables[kind.table], kind, name)
-        chapters.append(
-            {
-                "id": f"study-{name}",
-                "answer": {**answer, "notes": "" if missing(answer["notes"]) else answer["notes"]},
-                "runs": sizes[name],
-                "table": table_of(f"{name}-points", own, TABLES[kind.table], config, most),
-                "picture": pictures.of(name, kind.figure) if kind.figure else None,
-            }
-        )
+        about = {"id": f"study-{name}", "runs": sizes[name], "answer": answer}
+        about["notes"] = "" if missing(answer["notes"]) else answer["notes"]
+        about["table"] = table_of(f"{name}-points", own, TABLES[kind.table], config, most)
+        chapters.append({**about, "picture": pictures.of(name, kind.figure) if kind.figure else None})
     states = [f"{n} {state.replace('_', ' ')}" for state, n in sorted(Counter(runs["status"]).items())]
     # Runs that were not completed come first.
     listing = runs.iloc[(runs["status"] == "completed").argsort(kind="stable")]
@@ -101,31 +96,22 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["slug"] = slug
-    return (
-        environment.get_template(TEMPLATE)
-        .render(
-            config=config,
-            complete=analysed.complete,
-            state=f"{counted(len(runs), 'run')}: {listed(states)}" if states else "no runs",
-            chapters=chapters,
-            overviews=[made for each in figures.overviews(config) if (made := pictures.of(each.name, each))],
-            listing=table_of("runs", listing, columns.RUNS, config, most),
-            provenance=provenance(runs),
-            packages=packages(runs),
-            commit=commit(runs),
-            config_text=config_text(config),
-            counted=counted,
-            tables=[name for name, frame in tables.items() if len(frame)],
-            meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in words},
-        )
-        .encode()
+    page = environment.get_template(TEMPLATE).render(
+        config=config,
+        complete=analysed.complete,
+        state=f"{counted(len(runs), 'run')}: {listed(states)}" if states else "no runs",
+        chapters=chapters,
+        overviews=[made for each in figures.overviews(config) if (made := pictures.of(each.name, each))],
+        listing=table_of("runs", listing, columns.RUNS, config, most),
+        provenance=provenance(runs),
+        packages=sorted({package for text in _distinct(runs, "packages") for package in text.split()}),
+        commit=commit(runs),
+        config_text=config_text(config),
+        counted=counted,
+        tables=[name for name, frame in tables.items() if len(frame)],
+        meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in words},
     )
-
-
-def slug(text: str) -> str:
-    """A text as an id of the page."""
-    return re.sub(r"\W+", "-", text).strip("-")
+    return page.encode()
 
 
 def _points(table: pd.DataFrame, kind: Kind, study: str) -> pd.DataFrame:
@@ -144,8 +130,10 @@ def provenance(runs: pd.DataFrame) -> dict[str, list[str]]:
     searches_h = runs[runs["studies"] == "search"]["node_hours"].sum()
     cost = f"{runs['node_hours'].sum() - searches_h:.3g} node-hours, {runs['gpu_hours'].sum():.3g} GPU-hours"
     codes, year = _distinct(runs, "code"), max(_distinct(runs, "stopped"), default="")[:4]
+    times = _distinct(runs, "started")[:1] + _distinct(runs, "stopped")[-1:]
+    dates = " to ".join(text[:16].replace("T", " ") for text in times)
     found = {
-        "measured": _dates(runs),
+        "measured": [f"{dates} UTC"] if dates else [],
         "machine": _distinct(runs, "hardware"),
         "MPI": _distinct(runs, "mpi_library"),
         "code": [f"KetScale {text}" for text in codes],
@@ -157,11 +145,6 @@ def provenance(runs: pd.DataFrame) -> dict[str, list[str]]:
         "cost": [f"{cost}; searches {searches_h:.3g} node-hours" if searches_h else cost],
     }
     return {name: values for name, values in found.items() if values}
-
-
-def packages(runs: pd.DataFrame) -> list[str]:
-    """The versions of packages, each with what it was in the runs: 'torch=2.9.0'."""
-    return sorted({package for text in _distinct(runs, "packages") for package in text.split()})
 
 
 def commit(runs: pd.DataFrame) -> str:
@@ -178,18 +161,11 @@ def config_text(config: Config) -> str:
     return yaml.safe_dump(json.loads(config.text), sort_keys=False, allow_unicode=True, width=100)
 
 
-def _dates(runs: pd.DataFrame) -> list[str]:
-    """The first start and the last stop, UTC."""
-    times = _distinct(runs, "started")[:1] + _distinct(runs, "stopped")[-1:]
-    return [f"{' to '.join(text[:16].replace('T', ' ') for text in times)} UTC"] if times else []
-
-
 def _distinct(runs: pd.DataFrame, column: str) -> list[str]:
     return sorted({str(value) for value in runs[column].dropna()})
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A cell: its text, the number by which its column is sorted (None: by the text), and the file that it leads to."""
 
     text: str = ""
@@ -197,32 +173,30 @@ class Cell:
     link: str = ""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table of the page.
 
     name: its id. heads: each heading with the kind of its cells, a class of the page's style. rows: those on the page.
-    count: of all rows. file: the CSV file with all of them.
+    size: the number of all rows. file: the CSV file with all of them.
     """
 
     name: str
     heads: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[Cell]]
-    count: int
+    size: int
     file: str
 
 
 def table_of(name: str, frame: pd.DataFrame, table: columns.Table, config: Config, most: int) -> Table:
     """The first rows of a table, with the columns that are shown and in which some of them has a value."""
-    asked = [
-        *([RUN] if table is columns.RUNS else []),
-        *(each for each in table.columns(config) if each.shown),
-    ]
+    shown = [column for column in table.columns(config) if column.shown]
+    asked = [RUN, *shown] if table is columns.RUNS else shown
     rows = [[cell(row, column, config) for column in asked] for row in columns.rows(frame.head(most))]
     kept = [at for at, _ in enumerate(asked) if any(row[at].text for row in rows)]
     heads = [(asked[at].title, _kind(asked[at], [row[at].text for row in rows])) for at in kept]
-    rows = [[row[at] for at in kept] for row in rows]
-    return Table(name, heads, rows, len(frame), f"tables/{table.name}.csv")
+    return Table(
+        name, heads, [[row[at] for at in kept] for row in rows], len(frame), f"tables/{table.name}.csv"
+    )
 
 
 def cell(row: Mapping[str, Any], column: Column, config: Config) -> Cell:
