@@ -10,9 +10,9 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import verdicts, wording
-from ketscale.analysis.analysed import unlike_steps
+from ketscale.analysis.analysed import _cautions
 from ketscale.config import Config
-from ketscale.grid import Run
+from ketscale.grid import Run, Study
 from tests import records_factory as factory
 from tests.ready_made import WHOLE, small
 from tests.sentences import faults
@@ -148,4 +148,8 @@ def test_graphs_of_some_runs_and_not_of_others_are_noted() -> None:
     graphs, kernels, core = (
         {"gpu_hours": hours, "replayed": steps} for hours, steps in ((1.0, 5), (1.0, 0), (None, None))
     )
-    assert len([*unlike_steps([graphs, kernels])]) == 1 and not [*unlike_steps([graphs, core, graphs])]
+    config, study = factory.default_config(), Study("s", "strong", "?", ())
+    both, one = (
+        [*_cautions(study, [], runs, config, {})] for runs in ([graphs, kernels], [graphs, core, graphs])
+    )
+    assert len(both) == 1 and one == []

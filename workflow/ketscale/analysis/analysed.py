@@ -42,8 +42,6 @@ CONFIG_FILE = f"{TABLES}/config.json"
 FAULTS = ("missing", "stale", "refused")
 # The columns of the leading row that the answer has too.
 LEADING = ("point", "reference", "effect", "low", "high", "unit", "verdict", "why")
-# No more answers are told.
-MOST = 12
 # What the tables were made of, below a results folder.
 NOTE = "tables/made-from.txt"
 
@@ -198,13 +196,10 @@ def answer(
     compared = [row for row in made if row.get("verdict")]
     known = [row for row in compared if row.get("effect") is not None]
     runs = [row for group in collected.groups(study) for row in group]
+    whole = [row for row in compared if row.get("row") == "data sets"]
     text = ""
-    if whole := [row for row in compared if row.get("row") == "data sets"]:
-        (lead,) = whole
-    elif known:
-        lead = kind.lead(known)
-    elif compared:
-        lead = compared[0]
+    if compared:
+        lead = whole[0] if whole else kind.lead(known) if known else compared[0]
     elif runs and all(map(failed, runs)):
         lead, text = {"verdict": verdicts.FAILED}, f"Failed: all {len(runs)} runs."
     else:
@@ -214,28 +209,29 @@ def answer(
     if counts.total() > 1:
         listed = (f"{counts[word]} {word}" for word in verdicts.MEANINGS if counts[word])
         text += f" Of {counts.total()} comparisons: {', '.join(listed)}."
-    notes = [*kind.notes(list(made), study, collected), *_cautions(study, made, collected.config, states)]
+    notes = [
+        *kind.notes(list(made), study, collected),
+        *_cautions(study, made, runs, collected.config, states),
+    ]
     return {
         "question": study.question,
         "answer": text,
         **{name: lead.get(name) for name in LEADING},
         "n": lead.get("pairs") or lead.get("n"),
-        "notes": "\n".join(dict.fromkeys([*notes, *unlike_steps(runs)])),
+        "notes": "\n".join(dict.fromkeys(notes)),
     }
 
 
-def _cautions(study: Study, made: Iterable[Row], config: Config, states: Mapping[str, int]) -> Iterator[str]:
-    """What of the study's runs has not completed, whose numbers are noisy, and which points a busy machine disturbed."""
+def _cautions(
+    study: Study, made: Iterable[Row], runs: Iterable[Row], config: Config, states: Mapping[str, int]
+) -> Iterator[str]:
+    """What of the study's runs has not completed, whose numbers are noisy, and what limits its times."""
     if text := unfinished(states):
         yield f"{text}."
     yield from (f"{mode}." for mode in modes(config, (run.simulator for run in study.runs)))
     flags = [row["flag"] for row in made if row.get("flag") and not row["flag"].startswith(TIMED_OUT)]
     if flags:
         yield f"{counted(len(flags), 'point')} not as good as it could be: {', '.join(sorted(set(flags)))}."
-
-
-def unlike_steps(runs: Iterable[Row]) -> Iterator[str]:
-    """A note that some runs on GPUs took their steps as CUDA graphs and others, as those of several ranks, did not."""
     if len({bool(run["replayed"]) for run in runs if run["gpu_hours"]}) > 1:
         yield "Some runs replay a step as a CUDA graph (replayed in runs.csv) and others launch it kernel by kernel: a ratio of both has that in it too."
 
@@ -246,12 +242,8 @@ def summary(results: Path) -> list[str]:
     Raises:
         OSError: there are no such tables.
     """
-    found = read_csv(results / "tables/answers.csv")
-    lines = []
-    for row in found[:MOST]:
-        lines += [row["question"], f"    {row['answer']}"]
-    left = len(found) - MOST
-    return [*lines, f"... and {counted(left, 'more answer')} in the report"] if left > 0 else lines
+    rows = read_csv(results / "tables/answers.csv")
+    return [line for row in rows for line in (row["question"], f"    {row['answer']}")]
 
 
 def digest(config: Config, results: Path) -> str:
