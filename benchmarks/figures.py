@@ -23,6 +23,7 @@ from benchmarks.steps import ALL_ARMS, CHANNELS, CLASSICAL, FEATURES, JAX, STEPS
 from ketscale.analysis.drawing import style
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
+from ketscale.words import duration
 
 FORMATS = tuple(style.DATELESS)
 
@@ -91,7 +92,7 @@ def dots(result: Mapping[str, Any], titles: Callable[[CircuitCase], str]) -> Fig
     for number, name in enumerate(names):
         own = [row for row in rows if row["simulator"] == name]
         heights = [cases.index(case_of(CircuitCase, row)) + 0.5 * number / len(names) for row in own]
-        mark, colour = MARKERS[number % len(MARKERS)], style.colour(number)
+        mark, colour = MARKERS[number % len(MARKERS)], style.PALETTE[number % len(style.PALETTE)]
         label = f"{name} ({KNOWN[name].mode})"
         axis.scatter([row["median_s"] for row in own], heights, 26, colour, marker=mark, label=label)
         axis.scatter([row["first_s"] for row in own], heights, 8, colour, marker=mark, alpha=0.35)
@@ -100,7 +101,7 @@ def dots(result: Mapping[str, Any], titles: Callable[[CircuitCase], str]) -> Fig
     )
     axis.invert_yaxis()
     axis.set_xlabel("a call; small marks: the first one")
-    style.log_seconds(axis.xaxis)
+    style.logarithmic(axis.xaxis, duration)
     figure.legend(fontsize=7, loc="outside upper center", ncols=2)
     _footnote(figure, result, "Value and gradient of one loss in single precision (shots: the value)")
     return figure
@@ -145,8 +146,8 @@ def bars(result: Mapping[str, Any]) -> Figure:
                     x, colour = at + (place - (len(rows) - 1) / 2) * width, colours[row["simulator"]]
                     panel.bar(x, row[column] / unit, width, color=colour, edgecolor="white")
         panel.grid(False, axis="x")
-    style.log_seconds(times.yaxis)
-    style.log_numbers(memory.yaxis, " MiB")
+    style.logarithmic(times.yaxis, duration)
+    style.logarithmic(memory.yaxis, "{:.3g} MiB".format)
     times.set_ylabel("training step")
     memory.set_ylabel("peak memory of a step")
     memory.set_xticks(range(len(groups)), list(groups), fontsize=7)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from benchmarks.claims.ledger import Claim
 from ketscale.analysis import comparability, comparison, metrics, verdicts
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import Row, axis_of, mostly_failed, point_of, usable, workers
 from ketscale.config import Config

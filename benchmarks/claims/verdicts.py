@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.claims.ledger import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED, Claim, load
 from benchmarks.claims.readings import UNPLANNED, Reader, Reading, rows_of
 from benchmarks.claims.rules import rule
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.intervals import LEVEL, Estimate
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, Run

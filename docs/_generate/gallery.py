@@ -8,7 +8,7 @@ from pathlib import Path
 from docs._generate.markdown import code, table
 from docs._generate.measured import DOCS
 
-from ketscale.analysis.drawing.overviews import OVERVIEWS
+from ketscale.analysis.figures import OVERVIEWS
 from ketscale.analysis.kinds import kinds
 from ketscale.problems.registry import FAMILIES
 
@@ -20,9 +20,7 @@ MEASURED = {
         "pulses-convergence.png": "2026-11-claims.md",
     },
     "changes": {"control-changes.png": "2026-11-claims.md"},
-    "adaptation": {"adaptation.png": "2026-11-claims.md"},
     "trainability": {"trainability.png": "2026-11-trainability.md"},
-    "curves": {"pulses-cnot.png": "2026-11-claims.md"},
 }
 
 

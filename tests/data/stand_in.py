@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import msgspec
 
 from ketscale import cli
-from ketscale.analysis import currency
+from ketscale.analysis import analysed
 from ketscale.analysis.analysed import CONFIG_FILE
 from ketscale.analysis.columns import TABLES
 from ketscale.analysis.figures import figures_of
@@ -66,7 +66,7 @@ def main() -> None:
         part = option("--only")
         if part == "tables":
             made = {f"tables/{table}.csv": f"{'--partial' in sys.argv}\n" for table in TABLES}
-            made |= {CONFIG_FILE: config.text, currency.NOTE: currency.digest(config, results)}
+            made |= {CONFIG_FILE: config.text, analysed.NOTE: analysed.digest(config, results)}
         elif part == "page":
             made = {PAGE: f"<!doctype html>{config.text}"}
         else:

@@ -60,19 +60,19 @@ def test_effects_intervals_and_verdicts_are_as_they_were(name: str, fate: str, t
     factory.write_all(config, tmp_path, factory.fates()[fate])
     tables = {table: columns.rows(frame) for table, frame in Analysed.of(config, tmp_path).tables.items()}
     at_point = {
-        (row["study"], known(row["on"]) or "", *(row[axis] for axis in POINT)): row
+        (row["study"], *(row[axis] for axis in POINT)): row
         for row in (*tables["speed"], *tables["quality"])
         if row["kind"] != "parity"
     }
     others = [row for row in (*tables["speed"], *tables["fits"]) if row["kind"] in ("parity", "trainability")]
-    for study, kind, on, point, effect, low, high, verdict in GOLDEN[name, fate]:
+    for study, kind, _, point, effect, low, high, verdict in GOLDEN[name, fate]:
         if point is None:
             rows = [row for row in others if row["study"] == study and alike(row["effect"], effect)]
             assert effect is None or any(
                 alike(row["low"], low) and known(row["verdict"]) in WORDS[verdict] for row in rows
             )
             continue
-        row = at_point[study, on, *point]
+        row = at_point[study, *point]
         assert all(map(alike, (row["effect"], row["low"], row["high"]), (effect, low, high))), row["point"]
         word = known(row["verdict"]) or ""
         if verdict in PROPORTION:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketscale.analysis import metrics, verdicts
-from ketscale.analysis.collected import Collected
-from ketscale.analysis.comparison import Times
+from ketscale.analysis.comparison import Collected, Times
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Kind

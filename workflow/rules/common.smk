@@ -43,7 +43,7 @@ if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists(
 
 from ketscale import analysis, grid
 from ketscale import config as settings
-from ketscale.analysis import currency
+from ketscale.analysis import analysed
 from ketscale.analysis.analysed import CONFIG_FILE
 from ketscale.analysis.columns import TABLES
 from ketscale.analysis.figures import figures_of
@@ -157,7 +157,7 @@ def records(wildcards=None):
 def records_of_tables(wildcards):
     """The input of the tables; if they are there and are not what these records say now, they are made again."""
     if workflow.is_main_process and outdated():
-        internals.make_again(workflow, f"{RESULTS}/{currency.NOTE}")
+        internals.make_again(workflow, f"{RESULTS}/{analysed.NOTE}")
     return records() + fitted()
 
 
@@ -170,7 +170,7 @@ def fitted():
 @functools.cache
 def outdated():
     """Why the tables must be made again although they are there; None if they must not."""
-    why = currency.outdated(CONFIG, RESULTS_PATH)
+    why = analysed.outdated(CONFIG, RESULTS_PATH)
     if why:
         print(f"ketscale: {why}; they are made again", file=sys.stderr)
     return why

@@ -2,7 +2,7 @@
 # tables/*.csv with the config and a note of what they were made from, figures/, report.html.
 
 # Paths alone: an input that has the mark of an output would be in Snakemake's report twice.
-MADE = [*(f"{RESULTS}/tables/{table}.csv" for table in TABLES), f"{RESULTS}/{currency.NOTE}"]
+MADE = [*(f"{RESULTS}/tables/{table}.csv" for table in TABLES), f"{RESULTS}/{analysed.NOTE}"]
 
 # Snakemake's report packs what is there, and what an input function raises does not stop it.
 if any(word.partition("=")[0] == "--report" for word in sys.argv) and outdated():
@@ -24,7 +24,7 @@ rule tabulate:
             for table in TABLES
         ],
         f"{RESULTS}/{CONFIG_FILE}",
-        f"{RESULTS}/{currency.NOTE}",
+        f"{RESULTS}/{analysed.NOTE}",
     log:
         f"{RESULTS}/tables.log",
     localrule: True

@@ -284,10 +284,10 @@ class LogHandler(LogHandlerBase):
 
     def _answer(self) -> None:
         """Print what the new report says to each question."""
-        from ketscale.analysis import terminal
+        from ketscale.analysis import analysed
 
         columns = shutil.get_terminal_size().columns - 1 if self._live else WIDTH
-        self._print("\n".join(terminal.answers(Path(self._page).parent)), wrap=min(WIDTH, columns))
+        self._print("\n".join(analysed.summary(Path(self._page).parent)), wrap=min(WIDTH, columns))
 
     def _refresh(self, now: bool = False) -> None:
         """Tell how far the studies are: on a terminal all of them, in a log those of which another part is over.

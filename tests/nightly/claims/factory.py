@@ -27,7 +27,7 @@ from benchmarks.claims.readings import (
 )
 from benchmarks.claims.rules import rule
 from ketscale import analysis
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.points import workers
 from ketscale.config import Config
 from ketscale.grid import Run

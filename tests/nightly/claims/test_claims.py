@@ -15,7 +15,7 @@ from benchmarks.claims import rules
 from benchmarks.claims.ledger import Claim
 from benchmarks.claims.readings import LOSSES, SAME_LOSSES, TESTED, Spans
 from ketscale.analysis.columns import RUNS
-from ketscale.analysis.drawing.overviews import SPANS
+from ketscale.analysis.figures import SPANS
 from ketscale.errors import UserError
 from tests.nightly.claims import factory
 

@@ -18,7 +18,7 @@ from benchmarks.claims.ledger import MORE, REFUTED, SUPPORTED, Claim, Rule
 from benchmarks.claims.readings import Finding, Reader, Reading, Spans, every, some
 from benchmarks.claims.verdicts import judge
 from ketscale.analysis import comparison
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL
 from ketscale.config import Config
 from ketscale.grid import Run

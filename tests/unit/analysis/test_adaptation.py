@@ -7,7 +7,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -103,16 +102,3 @@ def test_models_that_adapt_have_verdicts_beside_what_does_not(results: Path) -> 
     assert (ratio["control"], ratio["unit"]) == ("best", "times")
     assert ratio["effect"] == pytest.approx(10 / 1.32 ** (1 / 3)) and ratio["low"] > 1
     assert rows.loc[("wide", "fast"), "why"].startswith(f"{verdicts.FEW}; 1 of 3 seeds of fast failed")
-
-
-def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(results: Path) -> None:
-    drawn = pd.read_csv(results / "figures/asked.csv")
-    groups = {key: group.set_index("after") for key, group in drawn.groupby(["workload", "line"])}
-    fast, learner = groups["gate", "fast"], groups["gate", "learner"]
-    assert fast.index.tolist() == list(STEPS) and set(fast["n"]) == {2}
-    assert fast["value"].tolist() == pytest.approx([0.08**0.5 / 2**steps for steps in STEPS])
-    assert fast["value_low"].isna().all(), "two seeds have no interval"
-    # By hand: t is 4.303, and the standard deviation of ln 1, ln 2, ln 3 is 0.5537.
-    factor = np.exp(4.302653 * np.std(np.log([1, 2, 3]), ddof=1) / 3**0.5)
-    assert learner["value_high"][2] == pytest.approx(6 ** (1 / 3) / 10 / 4 * factor, rel=1e-5)
-    assert groups["wide", "best"].index.isna().all()

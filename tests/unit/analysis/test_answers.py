@@ -10,9 +10,9 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import verdicts, wording
-from ketscale.analysis.answers import unlike_steps
+from ketscale.analysis.analysed import _cautions
 from ketscale.config import Config
-from ketscale.grid import Run
+from ketscale.grid import Run, Study
 from tests import records_factory as factory
 from tests.ready_made import WHOLE, small
 from tests.sentences import faults
@@ -37,12 +37,12 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *PATHS])
 @pytest.mark.parametrize("unit", ["", float("nan")])
 def test_an_effect_without_a_unit_is_a_number(unit: Any) -> None:
     assert wording.amount(0.3, 0.1, 0.5, unit) == ("0.3", "0.1 to 0.5")
 
 
+@pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *PATHS])
 def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_path: Path) -> None:
     config = small(path)
     for name, change in factory.fates().items():
@@ -148,4 +148,8 @@ def test_graphs_of_some_runs_and_not_of_others_are_noted() -> None:
     graphs, kernels, core = (
         {"gpu_hours": hours, "replayed": steps} for hours, steps in ((1.0, 5), (1.0, 0), (None, None))
     )
-    assert len([*unlike_steps([graphs, kernels])]) == 1 and not [*unlike_steps([graphs, core, graphs])]
+    config, study = factory.default_config(), Study("s", "strong", "?", ())
+    both, one = (
+        [*_cautions(study, [], runs, config, {})] for runs in ([graphs, kernels], [graphs, core, graphs])
+    )
+    assert len(both) == 1 and one == []

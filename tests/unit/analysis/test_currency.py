@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ketscale import analysis, cli
-from ketscale.analysis import analysed, currency, report
+from ketscale.analysis import analysed, report
 from ketscale.config import Config
 from ketscale.jobs import baselines
 from tests import records_factory as factory
@@ -47,12 +47,12 @@ def made(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def other(made: Path, config: Config = CONFIG) -> bool:
     """Whether it is said that the tables are of something else."""
-    return "made of another config, other records or data" in (currency.outdated(config, made) or "")
+    return "made of another config, other records or data" in (analysed.outdated(config, made) or "")
 
 
 def test_what_is_as_it_was_made_is_current_and_would_be_the_same(made: Path, made_once: Path) -> None:
-    assert currency.outdated(CONFIG, made_once / "results") is None
-    assert currency.outdated(CONFIG, made) is None, "a copy"
+    assert analysed.outdated(CONFIG, made_once / "results") is None
+    assert analysed.outdated(CONFIG, made) is None, "a copy"
     before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
     assert cli.main(["report"]) == 0
     assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
@@ -63,7 +63,7 @@ def test_another_config_is_named_and_figures_of_an_earlier_report_go(made: Path)
     assert other(made, config) and other(made, analysis.of({**GIVEN, "title": "Config B"}))
     (made / "figures/mine.svg").write_text("<svg/>")
     report.build(config, made)
-    assert currency.outdated(config, made) is None and other(made)
+    assert analysed.outdated(config, made) is None and other(made)
     assert not [*made.glob("figures/strong.*")] and len([*made.glob("figures/other.*")]) == 4
     assert (made / "figures/mine.svg").exists()
 
@@ -95,14 +95,14 @@ def test_other_records_or_data_need_other_tables(made: Path, change: Callable[[P
 def test_tables_without_their_runs_are_left_alone_and_without_their_note_are_not(
     made: Path, tmp_path: Path
 ) -> None:
-    assert currency.outdated(CONFIG, tmp_path / "nothing") is None
-    note = made / currency.NOTE
+    assert analysed.outdated(CONFIG, tmp_path / "nothing") is None
+    note = made / analysed.NOTE
     text = note.read_text()
     note.unlink()
-    assert f"{note}: is missing" in (currency.outdated(CONFIG, made) or "")
+    assert f"{note}: is missing" in (analysed.outdated(CONFIG, made) or "")
     note.write_text(text)
     shutil.rmtree(made / "runs")
-    assert currency.outdated(CONFIG, made) is None
+    assert analysed.outdated(CONFIG, made) is None
 
 
 @pytest.mark.parametrize("name", ["kinds/quality.py", "report/page.html.j2"])
@@ -111,9 +111,9 @@ def test_another_source_of_the_analysis_makes_other_tables(
 ) -> None:
     sources = Path(analysis.__file__).parent
     shutil.copytree(sources, tmp_path / "analysis", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(currency, "__file__", str(tmp_path / "analysis/currency.py"))
-    monkeypatch.setattr(currency, "_code", currency._code.__wrapped__)
-    assert currency.outdated(CONFIG, made) is None
+    monkeypatch.setattr(analysed, "__file__", str(tmp_path / "analysis/currency.py"))
+    monkeypatch.setattr(analysed, "_code", analysed._code.__wrapped__)
+    assert analysed.outdated(CONFIG, made) is None
     (tmp_path / "analysis" / name).write_text("other")
     assert other(made)
 
@@ -130,7 +130,7 @@ def test_a_record_that_changes_or_comes_meanwhile_does_not_agree_with_the_tables
     assert other(made)
     shutil.rmtree(made / LAST.folder)
     report.tables(PARTIAL, made)
-    assert currency.outdated(PARTIAL, made) is None
+    assert analysed.outdated(PARTIAL, made) is None
     factory.write(CONFIG, made, factory.record(CONFIG, LAST))
     assert other(made, PARTIAL)
 
@@ -140,11 +140,11 @@ def test_the_order_of_studies_changes_nothing(tmp_path: Path) -> None:
     config = factory.partial(factory.default_config())
     again = analysis.of({**json.loads(config.text), "partial": True})
     assert [study.name for study in again.studies] != [study.name for study in config.studies]
-    assert currency.digest(again, tmp_path) == currency.digest(config, tmp_path)
+    assert analysed.digest(again, tmp_path) == analysed.digest(config, tmp_path)
 
 
 def test_what_was_made_while_runs_were_missing_is_made_again_for_all(made: Path) -> None:
     (made / CONFIG.runs[0].path).unlink()
     report.tables(factory.partial(CONFIG), made)
-    assert currency.outdated(factory.partial(CONFIG), made) is None
-    assert "no record that could be used" in (currency.outdated(CONFIG, made) or "")
+    assert analysed.outdated(factory.partial(CONFIG), made) is None
+    assert "no record that could be used" in (analysed.outdated(CONFIG, made) or "")

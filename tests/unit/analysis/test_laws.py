@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binom
 
 from ketscale.analysis import laws
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.laws import AMDAHL, GUSTAFSON, USL, Law
 from ketscale.grid import Run, Study

@@ -7,7 +7,7 @@ import yaml
 
 from ketscale import cli
 from ketscale.analysis import verdicts
-from ketscale.analysis.advice import recommend, trials
+from ketscale.analysis.advice import recommend
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.measure.record import read
@@ -30,7 +30,7 @@ def advised(monkeypatch, found):
     runs = candidates(config, *found)
     failed = {run: found[run.layout] for run in runs if isinstance(found[run.layout], str)}
     steps = {run: dict(enumerate(found[run.layout])) for run in runs if run not in failed}
-    monkeypatch.setattr(trials, "run", lambda *_: (steps, failed))
+    monkeypatch.setattr(recommend, "trials", lambda *_: (steps, failed))
     *rows, _, answer = recommend.recommend(config, runs, 60.0).splitlines()
     return {row.split()[1]: row for row in rows[1:]}, answer
 
@@ -72,12 +72,12 @@ def test_rounds_are_taken_in_turns_until_the_time_is_over(monkeypatch):
         now[0] += 10
         return {1: 1.0, 2: 2.0, 4: 3.5, 8: "it failed"}[settings.run.threads]
 
-    monkeypatch.setattr(trials, "_step_s", trial)
-    monkeypatch.setattr(trials.time, "monotonic", lambda: now[0])
-    steps, failed = trials.run(config, runs, 75.0)
+    monkeypatch.setattr(recommend, "_step_s", trial)
+    monkeypatch.setattr(recommend.time, "monotonic", lambda: now[0])
+    steps, failed = recommend.trials(config, runs, 75.0)
     assert calls == [(1, 0), (2, 0), (4, 0), (8, 0), (1, 1), (2, 1), (1, 2), (2, 2)]
     assert [len(steps[run]) for run in runs[:3]] == [3, 3, 1] and failed == {runs[3]: "it failed"}
-    assert set(trials.run(config, runs, 0.0)[1]) == set(runs)
+    assert set(recommend.trials(config, runs, 0.0)[1]) == set(runs)
 
 
 def test_what_the_config_or_the_machine_has_not_is_refused():
@@ -89,12 +89,12 @@ def test_what_the_config_or_the_machine_has_not_is_refused():
 
 def test_trials_are_kept_as_records_and_are_no_runs_of_the_study(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trials, "ROUNDS", 2)
+    monkeypatch.setattr(recommend, "ROUNDS", 2)
     Path("config.yaml").write_text(yaml.safe_dump({**tiny_config(FAMILY.tiny), "results": "results"}))
     run = Run("qubit-spectrum", "policy", "q1-s5", 7, "exact", "cpu", 1, 1, 1, "quality", 0)
     only = ["--layouts", ONE, "--simulators", "exact"]
     assert cli.main(["recommend", f"results/{run.path}", *only]) == 0
     assert capsys.readouterr().out.endswith(f"take exact on {ONE}\n")
-    found = [read(path).record for path in Path("results", trials.FOLDER).rglob("metrics.json")]
+    found = [read(path).record for path in Path("results", recommend.FOLDER).rglob("metrics.json")]
     assert sorted((one.run["seed"], one.timing.steps) for one in found) == [(0, 40), (1, 40)]
     assert not Path("results", "runs").exists()

@@ -20,12 +20,12 @@ from matplotlib.colors import to_hex
 from ketscale.analysis import figures, report
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import RUNS
-from ketscale.analysis.drawing import overviews, plots, style
-from ketscale.analysis.report import cells, provenance
-from ketscale.analysis.report.page import Pictures
+from ketscale.analysis.drawing import style
+from ketscale.analysis.report.page import Pictures, config_text, table_of
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
+from ketscale.words import duration
 from tests import records_factory as factory
 
 STUDIES = factory.default_study()["studies"]
@@ -106,19 +106,19 @@ def test_times_are_sorted_by_their_value(results: Path) -> None:
 
 def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None:
     runs = Analysed.read(CONFIG, results).tables["runs"]
-    table = cells.of("runs", runs, RUNS, CONFIG, 7)
-    assert (len(table.rows), table.count, table.file) == (7, len(runs), "tables/runs.csv")
+    table = table_of("runs", runs, RUNS, CONFIG, 7)
+    assert (len(table.rows), table.size, table.file) == (7, len(runs), "tables/runs.csv")
     shown = Pictures(results, left=9).of("strong", figures.figures_of(CONFIG)[0])
     assert shown and (shown["wide"], shown["narrow"]) == ("figures/strong.svg", "figures/strong.narrow.svg")
 
 
 def test_the_config_of_the_page_makes_the_same_runs() -> None:
-    again = factory.analysis.of(yaml.safe_load(provenance.config_text(CONFIG)))
+    again = factory.analysis.of(yaml.safe_load(config_text(CONFIG)))
     assert set(again.runs) == set(CONFIG.runs) and again.text == CONFIG.text
 
 
 def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
-    names = [figure.name for figure in figures.figures_of(CONFIG) if figure.name != "map"]
+    names = [figure.name for figure in figures.figures_of(CONFIG)]
     expected = {f"{name}.{kind}" for name in names for kind in ("svg", "png", "narrow.svg", "csv")}
     assert {path.name for path in (results / "figures").iterdir()} == expected
 
@@ -141,7 +141,7 @@ def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> Non
 
 
 def test_figures_have_two_widths_and_say_what_they_show(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(overviews, "MOST", 1)
+    monkeypatch.setattr(figures, "MOST", 1)
     axes = factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], seed=[0])
     other = factory.point(simulator="lightning.qubit", batch=8, protocol="quality", seed=[0])
     studies = {
@@ -166,12 +166,12 @@ def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> Non
         {"line": [*"baaa"], "x": [1, 10, 8, 9], "y": [1.0, 2.0, 3.0, 2.5], "low": [float("nan"), 1.5, 2.5, 2.0],
          "high": [1.0, 2.5, 4.0, 3.0], "hollow": [False, True, False, False]}
     )  # fmt: skip
-    plots.curves(axes, points, "x", "y", ("low", "high"))
+    style.curves(axes, points, "x", "y", ("low", "high"))
     # 8 comes before 10, and a single point has no line.
     assert [list(line.get_xdata()) for line in axes.lines] == [[8, 9, 10]]
     a, b = (marks for marks in axes.collections if isinstance(marks, PathCollection))
     assert a.get_offsets()[:, 0].tolist() == [8, 9, 10] and b.get_offsets()[:, 0].tolist() == [1]
-    assert [to_hex(face) for face in a.get_facecolors()] == [style.colour(0), style.colour(0), "#ffffff"]
+    assert [to_hex(face) for face in a.get_facecolors()] == [style.PALETTE[0], style.PALETTE[0], "#ffffff"]
     legend = axes.get_legend()
     assert legend and [words.get_text() for words in legend.get_texts()] == ["a", "b"]
     plt.close(figure)
@@ -181,7 +181,7 @@ def test_ticks_of_durations_are_two_or_more_and_never_touch() -> None:
     for width, low, high in [(2.0, 2e-4, 9e3), (4.0, 8, 9000), (2.0, 1.1e-3, 1.9e-3), (9.0, 0.9, 70)]:
         figure, axes = plt.subplots(figsize=(width, 2))
         axes.set_xlim(low, high)
-        style.log_seconds(axes.xaxis)
+        style.logarithmic(axes.xaxis, duration)
         figure.canvas.draw()
         labels = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
         plt.close(figure)
@@ -258,25 +258,6 @@ def written(results: Path, best: int = 1, others: float | None = 0.01) -> None:
     factory.write_all(PULSES, results, change)
     for run in PULSES.runs:
         (results / run.folder / CURVES).write_text(text(run))
-
-
-@pytest.mark.parametrize(("best", "others"), [(0, 0.01), (2, None)])
-def test_curves_are_those_of_the_best_seed_on_validation(
-    tmp_path: Path, best: int, others: float | None
-) -> None:
-    written(tmp_path, best, others)
-    factory.draw(PULSES, tmp_path)
-    drawn = pd.read_csv(tmp_path / "figures/curves.csv")
-    assert drawn["run"].str.endswith(f"seed{best}").all() and drawn["run"].nunique() == 2
-    one = drawn[drawn["run"].str.contains("q1")]
-    assert one["time_ns"].tolist() == [0.5 * time for time in range(best + 2)]
-    assert one["population_0"].tolist() == pytest.approx([0.3] * len(one))
-
-
-def test_without_curves_there_is_no_figure() -> None:
-    for other in (pulses(keep_model=False), factory.default_config()):
-        assert "curves" not in [figure.name for figure in figures.overviews(other)]
-    assert "curves" in [figure.name for figure in figures.overviews(PULSES)]
 
 
 @pytest.mark.parametrize(

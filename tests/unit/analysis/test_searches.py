@@ -10,7 +10,7 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis.advice import plan
-from ketscale.analysis.report import provenance
+from ketscale.analysis.report.page import provenance
 from ketscale.errors import UserError
 from ketscale.jobs.status import report
 from tests import records_factory as factory
@@ -31,7 +31,7 @@ def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
     drawn = json.loads(trials[trials["model"] == "mlp"]["drawn"].iloc[0])
     assert {*drawn} == {"learning_rate", "weight_decay", "width"}
     assert {*trials["node_hours"]} == {1 / 60} and trials["test_accuracy"].isna().all()
-    assert provenance.of(runs)["cost"] == ["0.1 node-hours, 0 GPU-hours; searches 0.133 node-hours"]
+    assert provenance(runs)["cost"] == ["0.1 node-hours, 0 GPU-hours; searches 0.133 node-hours"]
     # A trial is no answer.
     assert quality["n"].tolist() == [3, 3]
     assert quality["budget"].tolist() == ["4 settings"] * 2

@@ -13,7 +13,7 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import points, verdicts
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.kinds import checks, kinds, speed
 from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.grid import Run, Study, layout
@@ -156,9 +156,7 @@ CASES = {
             run.protocol], "layout simulator protocol batch",
         {(*each, batch): found for batch in (32, 128) for each, found in {
             ("cpu-n1r1t1", "fused", "timing"): REFERENCE, ("cpu-n1r1t1", "fused-loop", "timing"): (30.0, SLOWER),
-            (TWO, "fused", "timing"): (0.6, FASTER), (TWO, "fused", "unsharded"): (1.1, SLOWER)}.items()}, (30.0, SLOWER),
-        # The factory's runs: all 400 steps in 10 s, 1.6 s before them.
-        {"step_with_first_s": {(TWO, "fused", "timing", 32): 10 / 400}, "step_with_start_s": {(TWO, "fused", "timing", 128): 11.6 / 400}}),
+            (TWO, "fused", "timing"): (0.6, FASTER), (TWO, "fused", "unsharded"): (1.1, SLOWER)}.items()}, (30.0, SLOWER)),
     "convergence": Case(
         given("convergence", **{**CONTROL, "batch": 7, "simulator": list(MEASURED), "protocol": "both"}), converged, "simulator",
         {"exact": REFERENCE, "torch": (3.0, SLOWER), "rk4-coarse": (2.0, SLOWER), "rk4": (4.0, SLOWER), "rk4-fine": (100.0, SLOWER),
@@ -237,7 +235,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "simulator": "default.qubit", "layout": "cpu-n1r1t1", "protocol": "timing", "seed": 0, "mistake": None,
         "status": "completed", "resumed": 0, "quiet": True, "least_step_s": None, "timed": True, "precision": "fp32", "features": "cached",
         "step_s": 1.0, "first_step_s": 2.0, "step_count": 10, "circuit_s": 0.25, "steps_per_epoch": 20, "sample_work": None,
-        "step_with_first_s": 1.0, "step_with_start_s": 1.0, "hardware": "CPU, 2 cores", "code": "0.1.0", "imported": "namehash",
+        "hardware": "CPU, 2 cores", "code": "0.1.0", "imported": "namehash",
         "packages": "torch=2.9", "mpi_library": None, "shared_cores": None, "data_hash": "d", "features_hash": "f",
     }  # fmt: skip
     made = {**usual, **changes}

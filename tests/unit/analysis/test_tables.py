@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from ketscale import analysis
 from ketscale.analysis import columns
 from ketscale.analysis.columns import TABLES, Trained
-from ketscale.analysis.report import provenance
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -162,19 +161,6 @@ def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("imported", "warns"), [("nameHASH", True), ("namehash", False), ("elseHASH", False)]
-)
-def test_mixed_code_is_warned_of_if_a_run_imported_it(tmp_path: Path, imported: str, warns: bool) -> None:
-    """Another commit may have changed docs, or a module that no other run imported."""
-    other = {"version": "0.1.0", "hash": "h", "imported": imported, "commit": "b" * 40, "dirty": True}
-    factory.write_all(CONFIG, tmp_path, only(FIRST, code=other))
-    runs = factory.collect(CONFIG, tmp_path).tables["runs"]
-    assert {*runs["code"]} == {"0.1.0 aaaaaaaaaa", "0.1.0 bbbbbbbbbb+dirty"}
-    codes = "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 run)"
-    assert provenance.warning(runs).endswith(codes) if warns else provenance.warning(runs) == ""
-
-
-@pytest.mark.parametrize(
     "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
 )
 def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
@@ -209,7 +195,7 @@ HARD = {
 @pytest.mark.parametrize("rows", [[HARD], [HARD, {"seed": 1}], [{"seed": 1}, {"quiet": False}], []])
 def test_a_file_of_a_table_loses_nothing_of_hard_values(rows: list[dict[str, Any]]) -> None:
     """Names that are numbers or words for nothing, numbers at the ends of what there is, and rows that lack a value or have NaN."""
-    table, nan = columns.RUNS, {"step_with_first_s": float("nan"), "span_data_s": float("nan")}
+    table, nan = columns.RUNS, {"step_q25_s": float("nan"), "span_data_s": float("nan")}
     found = table.read(table.csv([{**row, **nan} for row in rows], CONFIG), CONFIG)
     assert [*found] == [column.name for column in table.columns(CONFIG)] and len(found) == len(rows)
     for row, read in zip(rows, columns.rows(found), strict=True):

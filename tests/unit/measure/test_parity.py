@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ketscale.analysis.collected import SUBJECT, Collected
+from ketscale.analysis.comparison import SUBJECT, Collected
 from ketscale.grid import Run
 from ketscale.measure import parity
 from ketscale.measure.record import Checked

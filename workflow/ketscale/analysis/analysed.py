@@ -1,28 +1,37 @@
-"""From the records of a results folder to its tables."""
+"""From the records of a results folder to its tables: their rows, the answer of each study, and whether they are current.
+
+Whether the tables are those of a config and its records is decided by contents, not by times; figures and page are made of
+the tables. Imports nothing heavy, since Snakemake imports this at every start.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import columns
-from ketscale.analysis.answers import answer
-from ketscale.analysis.collected import Collected
+import msgspec
+
+from ketscale import __version__, grid
+from ketscale.analysis import columns, verdicts
 from ketscale.analysis.columns import Trained
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.heavy import pd
-from ketscale.analysis.kinds import kinds
-from ketscale.analysis.points import Row
-from ketscale.config import Config
+from ketscale.analysis.kinds import Kind, kinds
+from ketscale.analysis.points import TIMED_OUT, Row, failed
+from ketscale.analysis.wording import capital, modes, sentence, unfinished
+from ketscale.config import Config, sources
 from ketscale.errors import UserError
-from ketscale.files import read_bytes, read_csv
-from ketscale.grid import AXES, HISTORY, Run, canonical
-from ketscale.jobs import baselines, records
+from ketscale.files import read_bytes, read_csv, sha256
+from ketscale.grid import AXES, HISTORY, Run, Study, canonical
+from ketscale.jobs import baselines, prepared, records
 from ketscale.jobs.records import Records
+from ketscale.words import counted
 
 # The folder of the tables below a results folder, and the file of the config that they are of, by which a folder can be
 # reported alone.
@@ -31,6 +40,10 @@ CONFIG_FILE = f"{TABLES}/config.json"
 # Runs in these states have no record that can be used; without `partial` they stop the collection. Diverged,
 # out-of-memory and timed-out runs are results: they are shown, but no fit includes them.
 FAULTS = ("missing", "stale", "refused")
+# The columns of the leading row that the answer has too.
+LEADING = ("point", "reference", "effect", "low", "high", "unit", "verdict", "why")
+# What the tables were made of, below a results folder.
+NOTE = "tables/made-from.txt"
 
 
 @dataclass(frozen=True)
@@ -60,13 +73,11 @@ class Analysed:
         order = {name: number for number, name in enumerate(known)}
         for study in sorted(config.studies, key=lambda study: (order[study.kind], study.name)):
             kind, states = known[study.kind], Counter(status[run] for run in study.runs)
-            rows = list(kind.rows(study, collected))
-            for host in dict.fromkeys(row["on"] for row in rows) or ("",):
-                here, own = collected.on(host), [row for row in rows if row["on"] == host]
-                about = {"study": study.name, "kind": study.kind, "on": host}
-                made["fits"] += [{**about, **row} for row in kind.fits(study, here)]
-                made["answers"].append({**about, **answer(study, kind, own, here, states)})
+            about = {"study": study.name, "kind": study.kind}
+            rows = [{**about, **row} for row in kind.rows(study, collected)]
             made[kind.table] += rows
+            made["fits"] += [{**about, **row} for row in kind.fits(study, collected)]
+            made["answers"].append({**about, **answer(study, kind, rows, collected, states)})
         return cls(config, {name: table.csv(made[name], config) for name, table in columns.TABLES.items()})
 
     @classmethod
@@ -173,3 +184,113 @@ def _history(collected: Collected, results: Path) -> Iterator[Row]:
             about = {name: row[name] for name in names}
             for epoch in read_csv(results / run.folder / HISTORY):
                 yield {**{name: text for name, text in epoch.items() if text != "nan"}, **about}
+
+
+def answer(
+    study: Study, kind: Kind, made: Sequence[Row], collected: Collected, states: Mapping[str, int]
+) -> dict[str, Any]:
+    """The row of answers.csv of a study.
+
+    made: its rows. states: how many of its runs have which status.
+    """
+    compared = [row for row in made if row.get("verdict")]
+    known = [row for row in compared if row.get("effect") is not None]
+    runs = [row for group in collected.groups(study) for row in group]
+    whole = [row for row in compared if row.get("row") == "data sets"]
+    text = ""
+    if compared:
+        lead = whole[0] if whole else kind.lead(known) if known else compared[0]
+    elif runs and all(map(failed, runs)):
+        lead, text = {"verdict": verdicts.FAILED}, f"Failed: all {len(runs)} runs."
+    else:
+        lead, text = {"verdict": verdicts.MISSING}, "Missing: there is nothing to compare yet."
+    text = text or capital(sentence(lead))
+    counts = Counter(row["verdict"] for row in compared if not row.get("row"))
+    if counts.total() > 1:
+        listed = (f"{counts[word]} {word}" for word in verdicts.MEANINGS if counts[word])
+        text += f" Of {counts.total()} comparisons: {', '.join(listed)}."
+    notes = [
+        *kind.notes(list(made), study, collected),
+        *_cautions(study, made, runs, collected.config, states),
+    ]
+    return {
+        "question": study.question,
+        "answer": text,
+        **{name: lead.get(name) for name in LEADING},
+        "n": lead.get("pairs") or lead.get("n"),
+        "notes": "\n".join(dict.fromkeys(notes)),
+    }
+
+
+def _cautions(
+    study: Study, made: Iterable[Row], runs: Iterable[Row], config: Config, states: Mapping[str, int]
+) -> Iterator[str]:
+    """What of the study's runs has not completed, whose numbers are noisy, and what limits its times."""
+    if text := unfinished(states):
+        yield f"{text}."
+    yield from (f"{mode}." for mode in modes(config, (run.simulator for run in study.runs)))
+    flags = [row["flag"] for row in made if row.get("flag") and not row["flag"].startswith(TIMED_OUT)]
+    if flags:
+        yield f"{counted(len(flags), 'point')} not as good as it could be: {', '.join(sorted(set(flags)))}."
+    if len({bool(run["replayed"]) for run in runs if run["gpu_hours"]}) > 1:
+        yield "Some runs replay a step as a CUDA graph (replayed in runs.csv) and others launch it kernel by kernel: a ratio of both has that in it too."
+
+
+def summary(results: Path) -> list[str]:
+    """The question of each study in the tables of a results folder and, indented below it, the answer.
+
+    Raises:
+        OSError: there are no such tables.
+    """
+    rows = read_csv(results / "tables/answers.csv")
+    return [line for row in rows for line in (row["question"], f"    {row['answer']}")]
+
+
+def digest(config: Config, results: Path) -> str:
+    """SHA-256 of all that the tables are made of: the config, the records, the data, baselines, and the code of the analysis."""
+    # Sorted: Snakemake hands the studies over by name, which is another order than that of a file.
+    parts: list[object] = [config.text, __version__, _code()]
+    for name in sorted(config.studied):
+        manifest, file = prepared.manifest(config, results, name), baselines.path(config, results, name)
+        parts += [prepared.features_hash(manifest), _source_files(config, results, name)]
+        parts.append(file and _file(file))
+    parts += [_file(results / path) for path in sorted(run.path for run in config.runs)]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def outdated(config: Config, results: Path) -> str | None:
+    """Why the tables must be made again although they are there; None if they must not."""
+    note, tables = results / NOTE, [*(results / "tables").glob("*.csv")]
+    if not note.exists():
+        return f"{note}: is missing, so that nothing says what {tables[0]} is of" if tables else None
+    made_from, _, partial = note.read_text(errors="replace").strip().partition(" ")
+    if partial and not config.partial:
+        return f"{results / 'tables'}: made while some runs had no record that could be used"
+    # A folder may have been copied without its runs.
+    if not (results / grid.RUNS).is_dir() or made_from == digest(config, results):
+        return None
+    return f"{results / 'tables'}: made of another config, other records or data, or by another version of KetScale"
+
+
+@cache
+def _code() -> str:
+    """SHA-256 of the sources of the analysis."""
+    folder = Path(__file__).parent
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".j2"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _file(path: Path) -> str | None:
+    try:
+        return sha256(path)
+    except OSError as error:  # it is missing, or cannot be read
+        return error.strerror
+
+
+def _source_files(config: Config, results: Path, workload: str) -> str | None:
+    if not config.placed:
+        return None
+    try:
+        return prepared.digest(sources(config, workload), results / grid.PREPARED.format(workload=workload))
+    except UserError:  # they are not on this machine
+        return None

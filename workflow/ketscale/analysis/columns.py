@@ -88,16 +88,6 @@ class Trained:
         found = {rank.shared_cores for rank in self.record.machine.ranks}
         return True if True in found else None if None in found else False
 
-    def step_with(self, before_s: float) -> float | None:
-        """The time of training and before it, divided by steps.
-
-        None for a run that resumed: its time is that of the rest, and its steps are all.
-        """
-        timing = self.record.timing
-        return (
-            (before_s + timing.train_s) / timing.steps if timing.steps and not self.record.resumed else None
-        )
-
 
 def code(record: Record) -> str:
     """The code that made a record: version and commit, marked where the tree was dirty."""
@@ -315,8 +305,6 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
     Column("train_s", "Wall time of the training loop, of a cohort until the run had ended", lambda run: run.record.timing.train_s, unit="s"),
     Column("fit_s", "The one phase of a model that is fitted, with all that it tried; such a model has no steps", lambda run: run.record.timing.fit_s, unit="s"),
-    Column("step_with_first_s", "Training time divided by steps, as some publications report it", lambda run: run.step_with(0.0), unit="s"),
-    Column("step_with_start_s", "The same with start-up and data", lambda run: run.step_with(run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
     Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True),
     Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes"),
     QUIET,
@@ -341,8 +329,6 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("imported", "The modules of the package that the run imported, with hashes of their code; times are compared only where they agree", lambda run: run.record.code.imported, text=True),
 ))
 
-# The class of hosts of a row, in tables of studies.
-ON = Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True)
 POINT_WORDS = Column("point", "The point in words: whatever varies in the study", shown=True, text=True)
 # What every study says of a point, in its table and in answers.csv.
 COMPARED = (
@@ -354,7 +340,7 @@ COMPARED = (
 )
 
 ANSWERS = Table("answers", "The answer of each study: its leading row in a sentence, and how many comparisons have which verdict.", (
-    STUDY, KIND, ON,
+    STUDY, KIND,
     Column("question", "The study's question, from the config", text=True),
     Column("answer", "The answer, computed from the study's rows", text=True),
     POINT_WORDS, *COMPARED,
@@ -363,7 +349,7 @@ ANSWERS = Table("answers", "The answer of each study: its leading row in a sente
 ))
 
 SPEED = Table("speed", "One row per point of every study of speed, and per pair of runs of studies of parity. Effects pair runs of the same seed on the same kind of host. Times are of the typical run. Failed runs, and busy ones beyond known bounds, are counted, but no time includes them. If all seeds were such, or none finished within its protocol's time, what they measured is shown and flagged.", (
-    STUDY, KIND, ON, POINT_WORDS, *AT, FEATURES,
+    STUDY, KIND, POINT_WORDS, *AT, FEATURES,
     Column("workers", "Ranks times threads; on GPUs the ranks"),
     Column("step_s", "Steady step of the typical run", heading="step", unit="s", shown=True), *_ends("step_", "its 95 % interval over seeds; none below three", unit="s"),
     *COMPARED,
@@ -379,8 +365,6 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("epoch_s", "Median over seeds of the time of an epoch", heading="epoch", unit="s", shown=True),
     Column("epoch_estimated", "Whether a seed had no whole epoch, so that it is an estimate by its mean step"),
     Column("samples_per_s", "Throughput at this step"),
-    Column("step_with_first_s", "Of a fair point of studies of mistakes: training time over steps", heading="with the first step", unit="s", shown=True),
-    Column("step_with_start_s", "The same with start-up and data", heading="with start and data", unit="s", shown=True),
     Column("mistake", "What is misconfigured in studies of mistakes", text=True),
     Column("dt", "Step of the simulator, in units of simulated time", shown=True),
     Column("error", "Largest error of the simulator", shown=True),
@@ -399,7 +383,7 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
 ))
 
 FITS = Table("fits", "What is fitted over several points, by seed: laws of scaling, exponents of growth with a size, the decay of gradients; and the measures of each point that was probed. Intervals of 95 % are over seeds.", (
-    STUDY, KIND, ON, POINT_WORDS, *AT,
+    STUDY, KIND, POINT_WORDS, *AT,
     Column("series", "The points that it is fitted to", text=True),
     Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak, `power` of sweeps of a size, `decay` of gradients, `probe` of a single point", text=True),
     Column("parameter", "Name of the parameter", text=True),
@@ -411,8 +395,8 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
     HARDWARE, CODE,
 ))
 
-QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, and is compared with the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
-    STUDY, KIND, ON, Column("row", "`data sets` and `rank` of the rows that are of several data sets", text=True), POINT_WORDS, *AT,
+QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, and is compared with the best of its controls. In studies of kind comparison there is a row for all data sets together.", (
+    STUDY, KIND, Column("row", "`data sets` of the row that is of several data sets", text=True), POINT_WORDS, *AT,
     Column("metric", "The headline metric of the family", text=True),
     Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),
     *COMPARED,

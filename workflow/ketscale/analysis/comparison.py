@@ -1,4 +1,5 @@
-"""The times of two points beside each other: the only place that makes an estimate of them, so that all quote the same.
+"""What the tables of studies are made from, and the times of two points beside each other: the only place that makes an
+estimate of them, so that all quote the same.
 
 The estimand is the ratio of the *typical* run's times: of runs in the state in which most of a point's runs are. It is
 estimated on the logarithm from pairs of runs of one seed; pairs that are outliers are left out, and counted.
@@ -11,18 +12,38 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typical
-from ketscale.analysis.points import BOUNDED, REFERENCE, WORK, Group, Point, mostly_failed, usable, worst
-from ketscale.grid import BACKENDS, POINT
+from ketscale.analysis.points import (
+    BOUNDED,
+    REFERENCE,
+    WORK,
+    Group,
+    Point,
+    Row,
+    mostly_failed,
+    point,
+    point_of,
+    usable,
+    worst,
+)
+from ketscale.config import Config
+from ketscale.grid import BACKENDS, POINT, Run, Study
+from ketscale.jobs.baselines import Baselines
+from ketscale.measure.form import Record
+from ketscale.measure.parity import Comparison
 
 # Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
 RESOLUTION = 0.005
 # The flag of a comparison of which a side has lost more than half of its seeds, so that the rest are a choice.
 FAILED = "failed"
 STEP, LEAST = "step_s", "least_step_s"
+# What parity is about: the workload, the model and its size, the simulator and the layout. The batch is left out on purpose:
+# fp64 parity is tested at a small batch, and other batches run the same code.
+SUBJECT = tuple(name for name in POINT if name not in ("batch", "protocol"))
 
 
 @dataclass(frozen=True)
@@ -143,3 +164,60 @@ def hull(found: Sequence[Estimate | None]) -> Estimate | None:
 def by_seed(rows: Group, column: str = STEP) -> dict[int, float]:
     """The times of a point by seed: as measured, or the least that they can be alone."""
     return {row["seed"]: (None if row["quiet"] else row[column]) or row[STEP] for row in rows}
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the tables of studies are made from.
+
+    points: the rows of runs.csv by point. comparisons: of runs that must train alike. records: those of the rows.
+    times: those of all points of the results folder. why: the state of every run without a record, with the reason.
+    baselines: of each workload that has a file of them.
+    """
+
+    config: Config
+    points: Mapping[Point, Group]
+    comparisons: Sequence[Comparison]
+    records: Mapping[Run, Record]
+    times: Times
+    why: Mapping[Run, str]
+    baselines: Mapping[str, Baselines]
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        rows: Iterable[Row],
+        comparisons: Iterable[Comparison],
+        records: Mapping[Run, Record],
+        why: Mapping[Run, str] | None = None,
+        baselines: Mapping[str, Baselines] | None = None,
+    ) -> Collected:
+        """The rows of runs.csv, grouped, with all that is known of their runs."""
+        points: dict[Point, list[Row]] = {}
+        for row in rows:
+            points.setdefault(point(row), []).append(row)
+        for group in points.values():
+            group.sort(key=itemgetter("seed"))
+        return cls(config, points, (*comparisons,), records, Times(points), why or {}, baselines or {})
+
+    @cached_property
+    def held(self) -> Mapping[Point, str]:
+        """The precisions in which parity held, by values of `SUBJECT`."""
+        precisions: dict[Point, set[str]] = {}
+        for each in self.comparisons:
+            for run in (each.run, each.reference) if each.held else ():
+                precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
+        return {subject: "+".join(sorted(found, reverse=True)) for subject, found in precisions.items()}
+
+    def groups(self, study: Study) -> list[Group]:
+        """The rows of each point of a study that was measured, in its order."""
+        points = dict.fromkeys(map(point_of, study.runs))
+        return [self.points[each] for each in points if each in self.points]
+
+    def on(self, host: str) -> Collected:
+        """What was measured on one class of hosts; everything for ''."""
+        if not host:
+            return self
+        own = {key: [row for row in group if row["hardware"] == host] for key, group in self.points.items()}
+        return replace(self, points={key: group for key, group in own.items() if group})

@@ -25,18 +25,8 @@ else:
             setattr(self, name, found)
             return found
 
-    mpl, plt, np, pd, optimize, special, stats = map(
-        _Library,
-        (
-            "matplotlib",
-            "matplotlib.pyplot",
-            "numpy",
-            "pandas",
-            "scipy.optimize",
-            "scipy.special",
-            "scipy.stats",
-        ),
-    )
+    mpl, plt, np, pd = map(_Library, ("matplotlib", "matplotlib.pyplot", "numpy", "pandas"))
+    optimize, special, stats = map(_Library, ("scipy.optimize", "scipy.special", "scipy.stats"))
     # These are but the types of arguments and results.
     Axes = Drawing = object
 

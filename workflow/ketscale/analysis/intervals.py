@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from ketscale.analysis.heavy import special
 
 LEVEL = 0.95
+# The columns of an effect with its interval.
+EFFECT = ("effect", "low", "high")
 # With fewer seeds there is no interval, so nothing is decided.
 FEWEST = 3
 # From this number of seeds on, the interval of the typical one assumes no distribution.
@@ -46,6 +48,12 @@ class Estimate:
     def times(self, factor: float) -> Estimate:
         """The estimate of a multiple."""
         return self.mapped(lambda value: factor * value)
+
+
+def columns(found: Estimate | None, *names: str) -> dict[str, float | None]:
+    """The columns of an estimate: its value and the ends of its interval."""
+    values = (found.value, found.low, found.high) if found else (None, None, None)
+    return dict(zip(names, values, strict=True))
 
 
 def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:

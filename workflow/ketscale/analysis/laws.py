@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ketscale.analysis import comparability
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.heavy import np, optimize, pd, special
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, typical
+from ketscale.analysis.intervals import EFFECT, FEWEST, LEVEL, Estimate, columns, exceeded, typical
 from ketscale.analysis.points import Group, Row, line_of, point, serial, usable, workers
 from ketscale.grid import BACKENDS, Study, layout
 
@@ -33,24 +33,12 @@ class Law:
     largest: float = math.inf
 
 
-def amdahl(p: Any, serial: float) -> Any:
-    """S = 1 / (s + (1 - s) / p) (Amdahl, AFIPS Conf. Proc. 30, 483, 1967)."""
-    return 1 / (serial + (1 - serial) / p)
-
-
-def gustafson(p: Any, serial: float) -> Any:
-    """S = p - s (p - 1), s a share of the time on p workers (Gustafson, Commun. ACM 31, 532, 1988)."""
-    return p - serial * (p - 1)
-
-
-def usl(p: Any, contention: float, coherency: float) -> Any:
-    """S = p / (1 + sigma (p - 1) + kappa p (p - 1)), the universal scalability law (Gunther, Proc. CMG 1993, 1035)."""
-    return p / (1 + contention * (p - 1) + coherency * p * (p - 1))
-
-
-AMDAHL = Law("Amdahl", ("serial fraction",), amdahl, 1.0)
-GUSTAFSON = Law("Gustafson", ("serial fraction",), gustafson, 1.0)
-USL = Law("USL", ("contention", "coherency"), usl)
+# Amdahl, AFIPS Conf. Proc. 30, 483, 1967.
+AMDAHL = Law("Amdahl", ("serial fraction",), lambda p, serial: 1 / (serial + (1 - serial) / p), 1.0)
+# Gustafson, Commun. ACM 31, 532, 1988; the fraction is a share of the time on p workers.
+GUSTAFSON = Law("Gustafson", ("serial fraction",), lambda p, serial: p - serial * (p - 1), 1.0)
+# The universal scalability law: Gunther, Proc. CMG 1993, 1035.
+USL = Law("USL", ("contention", "coherency"), lambda p, c, k: p / (1 + c * (p - 1) + k * p * (p - 1)))
 # By the kind of study; the first is drawn.
 LAWS: Mapping[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON,)}
 
@@ -68,20 +56,19 @@ def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> 
     p, m = np.array(counts, float), len(law.parameters)
     if len(p) < m + 2 or not len(times):
         return ()
-    grown = p if law is GUSTAFSON else 1.0
 
     def time(p: Any, *values: float) -> Any:
-        return grown * values[-1] / law.speedup(p, *values[:-1])
+        return (p if law is GUSTAFSON else 1.0) * values[-1] / law.speedup(p, *values[:-1])
 
-    ends = ([0.0] * m + [0.0], [law.largest] * m + [math.inf])
+    ends = [0.0] * (m + 1), [law.largest] * m + [math.inf]
     try:
         found = [
-            optimize.curve_fit(time, p, row, [0.1] * m + [row[0]], sigma=row, bounds=ends)[0].tolist()[:-1]
+            optimize.curve_fit(time, p, row, [0.1] * m + [row[0]], sigma=row, bounds=ends)[0][:-1]
             for row in times
         ]
     except RuntimeError:  # it does not converge
         return ()
-    estimates = tuple(each for each in map(typical, zip(*found, strict=True)) if each)
+    estimates = tuple(each for each in map(typical, np.transpose(found).tolist()) if each)
     # Times that grow with the workers end there.
     return () if any(each.value >= law.largest * (1 - 1e-6) for each in estimates) else estimates
 
@@ -103,19 +90,17 @@ def slope(at: Any, logs: Any) -> tuple[Estimate, float | None]:
     (n, m), mean = logs.shape, float(slopes.mean())
     if n < FEWEST:
         return Estimate(mean, None, None, n), None
-    tail, p_value, freedom = (1 - LEVEL) / 2, None, n - 1
-    half = exceeded(tail, n - 1) * float(slopes.std(ddof=1)) / math.sqrt(n)
+    tail, p_value = (1 - LEVEL) / 2, None
+    halves = [(exceeded(tail, n - 1) * float(slopes.std(ddof=1)) / math.sqrt(n), n - 1)]
     if m > 2:
         centre = logs.mean(0)
         missed = float(((centre - centre.mean() - mean * apart) ** 2).sum()) / (m - 2)
-        half, freedom = max(
-            (half, freedom), (exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)), m - 2)
-        )
+        halves.append((exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)), m - 2))
         pure = logs - centre - logs.mean(1, keepdims=True) + logs.mean()
         variance = float((pure**2).sum()) / ((m - 1) * (n - 1))
-        p_value = (
-            float(special.fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance)) if variance > 0 else None
-        )
+        if variance > 0:
+            p_value = float(special.fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance))
+    half, freedom = max(halves)
     return Estimate(mean, mean - half, mean + half, n, freedom=freedom), p_value
 
 
@@ -137,8 +122,7 @@ def exponents(axis: str, study: Study, collected: Collected) -> Iterator[dict[st
         yield {
             **{name: first[name] for name in ("workload", "model", "batch", "simulator", "layout", "protocol", "hardware", "code")},
             "point": f"{first['model']}, {first['simulator']}", "series": f"{sizes[0]:g} to {sizes[-1]:g} {axis}",
-            "law": "power", "parameter": "exponent", "effect": found.value, "low": found.low, "high": found.high,
-            "n": found.n, "points": len(sizes),
+            "law": "power", "parameter": "exponent", **columns(found, *EFFECT), "n": found.n, "points": len(sizes),
         }  # fmt: skip
 
 
@@ -170,8 +154,7 @@ def of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
         for law in LAWS[study.kind]:
             for name, each in zip(law.parameters, fit(law, counts, times), strict=False):
-                ends = {"effect": each.value, "low": each.low, "high": each.high, "n": each.n}
-                yield {**named, "law": law.name, "parameter": name, **ends}
+                yield {**named, "law": law.name, "parameter": name, **columns(each, *EFFECT), "n": each.n}
 
 
 def _joined(groups: Mapping[float, Group], varied: str) -> tuple[list[float], list[list[float]]]:
@@ -213,12 +196,11 @@ def size_of(text: str) -> int:
 def of_line(laws: pd.DataFrame, points: pd.DataFrame) -> tuple[Law, list[float]] | None:
     """The first law of a line of workers with its parameters; None without one. points: the line's rows of speed.csv."""
     last = points.sort_values("workers").iloc[-1]
-    own = laws[
-        (laws[ALIKE] == last[ALIKE]).all(axis="columns") & (laws["series"] == series_of(last["layout"]))
-    ]
+    own = laws[(laws[ALIKE] == last[ALIKE]).all(axis="columns")]
+    own = own[own["series"] == series_of(last["layout"])]
     own = own[own["batch"].isna() | (own["batch"] == last["batch"])]
     for law in LAWS.get(last["kind"], ()):
         estimates = own[own["law"] == law.name].set_index("parameter")["effect"]
         if len(estimates):
-            return law, [float(estimates[name]) for name in law.parameters]
+            return law, estimates[[*law.parameters]].tolist()
     return None

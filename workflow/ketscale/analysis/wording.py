@@ -32,11 +32,6 @@ def where(text: str) -> str:
     return f"{ranks} {backend.title} rank{plural}{of}{on}"
 
 
-def device(text: str) -> str:
-    """What a worker of a layout is: 'core' or 'GPU'."""
-    return "GPU" if BACKENDS[layout(text)["backend"]].device == "gpu" else "core"
-
-
 def digits(value: float) -> str:
     """A factor with three digits, or whole from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

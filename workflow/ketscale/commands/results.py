@@ -91,14 +91,14 @@ def _report(options: argparse.Namespace) -> None:
     # Figures are files. The variable, which matplotlib reads on import, may name a window, or a notebook's backend that
     # is not installed here.
     os.environ["MPLBACKEND"] = "agg"
-    from ketscale.analysis import report, terminal
+    from ketscale.analysis import analysed, report
 
     config, results = study(options)
     if options.only:
         report.PARTS[options.only](config, results)
         return
     report.build(config, results)
-    print("\n".join([*terminal.answers(results), f"report: {results / report.PAGE}"]))
+    print("\n".join([*analysed.summary(results), f"report: {results / report.PAGE}"]))
 
 
 def _compare(options: argparse.Namespace) -> int:

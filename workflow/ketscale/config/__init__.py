@@ -10,7 +10,6 @@ from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
     STEP,
     TOLERANCE,
-    Curves,
     Data,
     Draft,
     Families,

@@ -305,18 +305,6 @@ class Data:
     features_hash: str | None = None
 
 
-@dataclass(frozen=True)
-class Curves:
-    """What is drawn of the curves of a trained model (`Problem.curves`).
-
-    time: title of the first column. panels: the title of each panel, by the word that the names of its columns begin
-    with, such as 'population' of 'population_0'.
-    """
-
-    time: str
-    panels: Mapping[str, str]
-
-
 Prepare = Callable[[Workload, Path, "Path | None"], None]
 Read = Callable[["Settings", Path], Data]
 Build = Callable[["Settings", Data, "torch.device"], Any]
@@ -354,7 +342,6 @@ class Family:
         (`problems.baselines.Baseline`, one for each method and fold); None if there are none.
     work: the arithmetic of a sample by sizes, relative to others, for families in which a larger batch needs a larger
         model; None where the batch is free.
-    curves: what is drawn of a trained model's curves; None if it has none.
     tasks: what is measured where a workload's task is another than the usual one.
     """
 
@@ -375,7 +362,6 @@ class Family:
     read: Read | None = None
     baselines: Baselines | None = None
     work: Callable[[Mapping[str, int]], float] | None = None
-    curves: Curves | None = None
     tasks: Mapping[str, Task] = field(default_factory=dict)
 
     def for_task(self, workload: Workload) -> Family:

@@ -187,7 +187,7 @@ class Problem(nn.Module, ABC):
     def curves(self) -> Mapping[str, torch.Tensor]:
         """The course of the trained model over time, kept as a table: columns by name, real (points,); none if empty.
 
-        The first is the time. The specification says which others are drawn (`Family.curves`).
+        The first is the time.
         """
         return {}
 

@@ -1,4 +1,1 @@
-"""Advice before runs start: `plan`, which of them first on a budget; `recommend`, on which layout.
-
-`trials` trains candidates of the latter for some steps.
-"""
+"""Advice before runs start: `plan`, which of them first on a budget; `recommend`, on which layout."""

@@ -1,17 +1,24 @@
-"""Figures of trained models: test results and learning curves, differences over data sets, and adaptation."""
+"""Figures of models: test results and learning curves, differences over data sets, adaptation, and random circuits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from ketscale.analysis import columns, metrics, verdicts
-from ketscale.analysis.drawing import plots, style
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis import verdicts
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, pd
-from ketscale.analysis.points import variants
+from ketscale.analysis.points import size_axes, variants
 from ketscale.config import Config, Metric
 from ketscale.grid import POINT
+
+# By column of runs.csv: the label of its axis, and whether it is logarithmic.
+MEASURES = {
+    "gradient_square": ("mean squared gradient", True),
+    "frame_1": ("frame potential / Haar's, t = 1", True),
+    "frame_2": ("frame potential / Haar's, t = 2", True),
+    "entanglement": ("entanglement Q", False),
+}
 
 
 def accuracy(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -19,7 +26,7 @@ def accuracy(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     models = chosen(inputs)
     if models.empty:
         return None
-    panels = list(plots.parts(models, inputs, "line"))
+    panels = list(style.parts(models, inputs, "line"))
     figure, grid = style.panels(2 * len(panels), least=3)
     shown = ["n", "value", "value_low", "value_high", "chance", "baseline", "baseline_value"]
     drawn = [models[["workload", "metric", "line", *shown]]]
@@ -59,12 +66,12 @@ def _results(axes: Axes, models: pd.DataFrame, metric: Metric, colours: Mapping[
     """The test metric of each model with its interval; the best is at the top."""
     ends = {"low": models["value_low"], "high": models["value_high"]}
     words = models["value"].map("{:.3g}".format)
-    plots.rows(
+    style.rows(
         axes, models.assign(name=models["line"], words=words, colour=models["line"].map(colours), **ends)
     )
     marks = dict(zip(models["baseline"].dropna(), models["baseline_value"].dropna(), strict=True))
     marks |= {"guessing": models["chance"].mean()} if metric.is_share else {}
-    label = f"test {style.label(metric)}"
+    label = f"test {metric.title}" + (f" ({metric.unit})" if metric.unit else "")
     for name, at in marks.items():
         # Far below all results it would hide their differences.
         if not metric.is_share or at > models["value_low"].min() - 0.1:
@@ -88,75 +95,82 @@ def _learning(axes: Axes, epochs: pd.DataFrame, metric: Metric, colours: Mapping
 
 
 def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """The differences of the data sets with what is typical of them, and mean ranks with their critical difference."""
-    rows = inputs.quality[inputs.quality["effect"].notna()]
-    rows = rows[rows["verdict"].notna() | rows["row"].notna()]
-    drawn = rows.assign(value=rows["effect"], hollow=False)
-    differences = drawn[rows["row"] != "rank"].sort_values(["row", "workload", "size"], na_position="first")
-    ranks = drawn[rows["row"] == "rank"].sort_values("effect")
-    if differences.empty or len(differences) > 60:
-        return None
-    if len(differences) == 2:
+    """The differences of the data sets with what is typical of them."""
+    rows = inputs.quality[inputs.quality["effect"].notna() & inputs.quality["verdict"].notna()]
+    if (rows["row"].isna()).sum() == 1:
         # One data set alone is the whole.
-        differences = differences[differences["row"].isna()]
-    colours = {verdicts.BETTER: style.colour(0), verdicts.WORSE: style.colour(1)}
-    differences = differences.assign(
-        colour=differences["verdict"].map(colours).fillna(style.SOFT),
-        name=differences["point"],
-        words=plots.effects(differences),
+        rows = rows[rows["row"].isna()]
+    if rows.empty or len(rows) > 60:
+        return None
+    rows = rows.sort_values(["row", "workload", "size"], na_position="first")
+    colours = {verdicts.BETTER: style.PALETTE[0], verdicts.WORSE: style.PALETTE[1]}
+    drawn = rows.assign(
+        value=rows["effect"],
+        hollow=False,
+        colour=rows["verdict"].map(colours).fillna(style.SOFT),
+        name=rows["point"],
+        words=style.effects(rows),
     )
-    most = max(len(differences), len(ranks))
-    figure, grid = style.panels(1 + (len(ranks) > 0), height=style.ROW * most + 0.7, least=3.4)
-    metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
-    ratio = (differences["unit"] == "times").all()
-    plots.rows(grid[0], differences)
-    grid[0].axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
+    figure, (axes,) = style.panels(1, height=style.ROW * len(rows) + 0.7)
+    style.rows(axes, drawn)
+    ratio = (rows["unit"] == "times").all()
+    axes.axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
     if ratio:
-        style.log_numbers(grid[0].xaxis, "x")
+        style.logarithmic(axes.xaxis, "{:.3g}x".format)
+    metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
     over = "over control" if ratio else "less control (points)"
-    grid[0].set(title="Difference by data set", xlabel=f"test {metric.title} of model {over}")
-    if len(ranks):
-        of_controls = ranks["control"].notna().map({True: style.colour(1), False: style.colour(0)})
-        words = ranks["effect"].map("{:.2f}".format)
-        plots.rows(grid[1], ranks.assign(colour=of_controls, name=ranks["point"], words=words))
-        grid[1].set(title="Ranks of models and controls", xlabel="mean rank (orange: controls)")
-    note = "Intervals of differences hold together with 95 %"
-    style.footnote(figure, differences[differences["row"].isna()], inputs, note)
+    axes.set(title="Difference by data set", xlabel=f"test {metric.title} of model {over}")
+    style.footnote(
+        figure, rows[rows["row"].isna()], inputs, "Intervals of differences hold together with 95 %"
+    )
     return figure, rows
 
 
-def adaptation(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """The headline metric by number of steps: a panel for each data set. A model that does not adapt is a level."""
-    models = chosen(inputs)
-    if models.empty:
+def probes(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+    """The gradient against each size that varies, and the other measures against the first of these."""
+    points = inputs.fits[inputs.fits["law"] == "probe"]
+    if points.empty:
         return None
-    table = pd.DataFrame(_course(models, inputs)).astype({"value_low": float, "value_high": float})
+    points = points.assign(hollow=points["failed"] > 0)
+    of_axis = {}
+    for name in ("qubits", "layers"):
+        named = points.assign(line=variants(points, inputs.config, (name, "workload", "batch", "layout")))
+        # Models may differ in a size that no line varies.
+        if name in points and named.groupby(["workload", "line"])[name].nunique().max() > 1:
+            of_axis[name] = named
+    if not of_axis:
+        return None
+    first, *others = of_axis
+    asked = [*((first, measure) for measure in MEASURES), *((axis, "gradient_square") for axis in others)]
+    panels = [
+        (axis, measure, title, part)
+        for axis, measure in asked
+        for title, part in style.parts(of_axis[axis][of_axis[axis]["parameter"] == measure], inputs, "line")
+    ]
+    figure, grid = style.panels(len(panels), least=3.0)
+    for axes, (axis, measure, title, part) in zip(grid, panels, strict=True):
+        style.curves(axes, part, axis, "effect", ("low", "high"))
+        if axis == "qubits" or part["circuit_qubits"].nunique() == 1:
+            _random(axes, axis, measure, part)
+        style.title(axes, title)
+        label, logarithmic = MEASURES[measure]
+        axes.set(xlabel=size_axes(inputs.config)[axis].title, ylabel=label)
+        style.values(axes, part[axis])
+        if logarithmic:
+            style.logarithmic(axes.yaxis)
+        else:
+            axes.set_ylim(-0.03, 1.03)
+    style.footnote(figure, points, inputs, "Intervals are over seeds (none below 3)")
+    return figure, of_axis[first]
 
-    def finish(axes: Axes, part: pd.DataFrame) -> None:
-        family = inputs.config.family(str(part["workload"].iloc[0]))
-        colours = style.colours(sorted(part["line"].unique()))
-        for name, level in part[part["after"].isna()].set_index("line")["value"].items():
-            axes.axhline(level, lw=1.6, ls="--", color=colours[str(name)])
-        style.log_metric(axes.yaxis, family.headline, part["value"])
-        axes.set_xticks(range(len(family.course)), [str(steps) for steps in family.course])
-        axes.set_xlim(-0.3, len(family.course) - 0.7)
-        axes.set(xlabel="adaptation steps", ylabel=f"test {style.label(family.headline)}")
 
-    return plots.lines(table, inputs, "at", "value", ("value_low", "value_high"), finish, "")
+def _random(axes: Axes, axis: str, measure: str, points: pd.DataFrame) -> None:
+    """A dotted line of what random unitaries and states have."""
+    from ketscale.engines.circuits import haar
 
-
-def _course(models: pd.DataFrame, inputs: Inputs) -> Iterator[dict[str, Any]]:
-    """The metric of each model over seeds `after` numbers of steps, the number `at` of all; `after` is empty for one that does not adapt."""
-    runs = inputs.runs[inputs.runs["status"] == "completed"]
-    about = [*POINT, "study", "line", "hollow", "hardware", "code"]
-    for point in columns.rows(models[about]):
-        own = runs.merge(pd.DataFrame([point]), on=list(POINT))
-        family = inputs.config.family(point["workload"])
-        adapts = inputs.config.models[point["model"]][1].adapts
-        # A level is named at its end.
-        course = enumerate(family.course.values()) if adapts else [(len(family.course) - 1, family.headline)]
-        for at, metric in course:
-            if found := own[f"test_{metric.name}"].dropna().tolist():
-                mean = metrics.over_seeds(found)
-                ends = {"value_low": mean.low, "value_high": mean.high}
-                yield {**point, "after": metric.after, "at": at, "value": mean.value, **ends, "n": mean.n}
+    of = {"gradient_square": haar.gradient, "entanglement": haar.meyer_wallach}.get(
+        measure, lambda qubits: 1.0
+    )
+    known = points.drop_duplicates(axis).sort_values(axis)
+    heights = [of(int(qubits)) for qubits in known["circuit_qubits"]]
+    axes.plot(known[axis], heights, color=style.SOFT, lw=1, ls=":", zorder=1)

@@ -1,4 +1,4 @@
-"""How figures look and are saved: colours, legends, footnote, files without dates. Matplotlib comes with drawing."""
+"""What figures are drawn from, how they look and are saved: colours, legends, footnote, files without dates."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import io
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ketscale.analysis import columns
-from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.heavy import Axes, Drawing, mpl, pd, plt
+from ketscale.analysis.heavy import Axes, Drawing, mpl, np, pd, plt
 from ketscale.analysis.points import BUSY, TIMED_OUT
-from ketscale.analysis.wording import listed, modes, unfinished
-from ketscale.config import Metric
+from ketscale.analysis.wording import amount, data, listed, modes, unfinished
+from ketscale.config import Config, Metric
 from ketscale.files import csv_of
-from ketscale.words import counted, duration
+from ketscale.words import counted
 
+# The tables that have the rows of single studies.
+OWN = ("speed", "quality", "fits")
 # Seaborn's "colorblind".
 PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
@@ -35,19 +37,34 @@ NOTES = {
     BUSY: "Hollow: measured on a busy machine and left out of fits",
     TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and left out of fits",
 }
+RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
 
 
-def colour(number: int) -> str:
-    """Colour number `number` of a figure."""
-    return PALETTE[number % len(PALETTE)]
+@dataclass(frozen=True)
+class Inputs:
+    """The tables that figures are drawn from, and the config of their studies."""
+
+    config: Config
+    runs: pd.DataFrame
+    speed: pd.DataFrame
+    quality: pd.DataFrame
+    fits: pd.DataFrame
+    history: pd.DataFrame
+
+    def only(self, studies: Collection[str]) -> Inputs:
+        """What a figure of some studies gets: their rows."""
+        known = tuple(each for each in self.config.studies if each.name in studies)
+        asked = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
+        own = {name: table[table["study"].isin(studies)] for name, table in vars(self).items() if name in OWN}
+        return replace(self, config=replace(self.config, studies=known), runs=self.runs[asked], **own)
 
 
-def colours(names: Iterable[str], palette: str = "colorblind") -> dict[str, str]:
+def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name, in their order; none comes twice."""
     import seaborn as sns
 
     known = list(names)
-    found = sns.color_palette(palette if len(known) <= len(PALETTE) else "husl", len(known))
+    found = sns.color_palette("colorblind" if len(known) <= len(PALETTE) else "husl", len(known))
     return dict(zip(known, found.as_hex(), strict=True))
 
 
@@ -95,13 +112,11 @@ def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs:
 def _saved(figure: Drawing, forms: Sequence[str]) -> dict[str, bytes]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # It is laid out once, not once for each form.
-    made = {}
-    for form in forms:
-        buffer = io.BytesIO()
+    made = {form: io.BytesIO() for form in forms}
+    for form, buffer in made.items():
         figure.savefig(buffer, format=form, metadata=DATELESS[form], dpi=200)
-        made[form] = buffer.getvalue()
     plt.close(figure)
-    return made
+    return {form: buffer.getvalue() for form, buffer in made.items()}
 
 
 def width() -> float:
@@ -193,11 +208,6 @@ def left_out(count: int, most: int, what: str) -> str:
     return f". Not drawn: {counted(count - most, what)} more" if count > most else ""
 
 
-def label(metric: Metric) -> str:
-    """The axis label of a metric, with its unit."""
-    return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-
-
 def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
     """Give the x axis ticks at values, such as batches, of which at most eight are labelled."""
     every = sorted(set(found))
@@ -210,21 +220,14 @@ def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
 def log_metric(axis: Any, metric: Metric, found: pd.Series[float]) -> None:
     """Make the axis of a metric's values a logarithmic one, such as of errors; shares and what may be negative stay as they are."""
     if not metric.is_share and found.min() > 0:
-        log_numbers(axis)
+        logarithmic(axis)
 
 
-def log_seconds(axis: Any) -> None:
-    """Make the axis a logarithmic one of durations; each tick label has its own unit."""
-    _logarithmic(axis, duration)
+def logarithmic(axis: Any, words: Callable[[float], str] = "{:.3g}".format) -> None:
+    """Make the axis logarithmic with as many labels as fit in the view, also where it is less than a decade.
 
-
-def log_numbers(axis: Any, unit: str = "") -> None:
-    """Make the axis a logarithmic one of numbers, such as errors, or with the unit 'x' of factors."""
-    _logarithmic(axis, lambda value: f"{value:.3g}{unit}")
-
-
-def _logarithmic(axis: Any, words: Callable[[float], str]) -> None:
-    """Make the axis logarithmic with as many labels as fit in the view, also where it is less than a decade."""
+    words: what a label says of its value, such as a duration with its unit.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -234,3 +237,62 @@ def _logarithmic(axis: Any, words: Callable[[float], str]) -> None:
     axis.set_major_locator(MaxNLocator(3) if decades < 0.7 else LogLocator(subs=subs, numticks=6))
     axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
     axis.set_minor_locator(NullLocator())
+
+
+def rows(axes: Axes, points: pd.DataFrame) -> None:
+    """A row for each point, the first one at the top: its interval, its value, and above them its name and its words.
+
+    points: with the columns name, words, value, low, high, colour and hollow (busy, timed out, or some seeds failed).
+    """
+    heights, colours = range(len(points)), points["colour"].tolist()
+    axes.hlines(heights, points["low"], points["high"], colors=colours, lw=2)
+    faces = points["colour"].where(~points["hollow"], "white")
+    axes.scatter(points["value"], heights, 32, facecolors=faces, edgecolors=colours, lw=1.3, zorder=3)
+    axes.margins(x=0.1)
+    name_rows(axes, points["name"], points["words"])
+
+
+def effects(points: pd.DataFrame) -> pd.Series[str]:
+    """The effects of points in words, such as '1.5 times as fast'."""
+    return points.apply(lambda row: amount(row["effect"], None, None, row["unit"])[0], axis="columns")
+
+
+def curves(
+    axes: Axes,
+    points: pd.DataFrame,
+    x: str,
+    y: str,
+    ends: Sequence[str] = (),
+    palette: Mapping[str, str] | None = None,
+) -> None:
+    """A line for each value of the column `line`, with dots that are hollow where `hollow` is true, and intervals.
+
+    x, y, ends: columns of the values and of the ends of their intervals. palette: of lines; without it each gets a colour,
+    and the legend tells which.
+    """
+    named = palette or colours(sorted(points["line"].unique()))
+    for name, group in points.dropna(subset=[x, y]).groupby("line", sort=True):
+        group, colour = group.sort_values([x, y]), named[str(name)]
+        # Two points do not show a course.
+        if group[x].nunique() > 2:
+            axes.plot(group[x], group[y], lw=1.3, alpha=0.7, color=colour)
+        if ends:
+            axes.vlines(group[x], group[ends[0]], group[ends[1]], color=colour, lw=1.5)
+        faces = ["white" if hollow else colour for hollow in group["hollow"]]
+        axes.scatter(group[x], group[y], 25, facecolors=faces, edgecolors=colour, lw=1.3, zorder=3)
+    if palette is None:
+        legend(axes, named)
+
+
+def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The points of each panel with its title: those of one data set, and at most eight values of the column `by`."""
+    for workload, group in points.groupby("workload", sort=True):
+        names = sorted(group[by].unique())
+        # As many in each as in the others, so that none stands alone.
+        chunks = np.array_split(names, -(-len(names) // SERIES))
+        for number, chunk in enumerate(chunks, 1):
+            title = data(str(workload), inputs.config)
+            yield (
+                f"{title} ({number} of {len(chunks)})" if len(chunks) > 1 else title,
+                group[group[by].isin(chunk)],
+            )

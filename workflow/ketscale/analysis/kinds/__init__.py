@@ -14,9 +14,9 @@ from operator import itemgetter
 from typing import Any
 
 from ketscale.analysis import laws, verdicts
-from ketscale.analysis.collected import Collected
-from ketscale.analysis.drawing import bars, lines, models, probes, workers
-from ketscale.analysis.kinds import checks, datasets, parity, quality, speed, trainability
+from ketscale.analysis.comparison import Collected
+from ketscale.analysis.drawing import models, times
+from ketscale.analysis.kinds import checks, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, Row, point, serial
@@ -106,7 +106,7 @@ def _sweep(axis: SizeAxis) -> Kind:
         axis.sweep or axis.name,
         title,
         f"Time of a step against {axis.title}.",
-        partial(lines.draw, axis.name, axis.title),
+        partial(times.sweep, axis.name, axis.title),
     )
     return _speed(
         figure.name,
@@ -122,67 +122,62 @@ KINDS = (
     _speed("strong", checks.strong, Figure(
         "strong", "Strong scaling",
         "Strong scaling: the global batch is fixed while the number of ranks or threads grows. Ratios pair runs of the same "
-        "seed on the same kind of host.", partial(workers.draw, "speedup over one worker")), fits=laws.of_study),
+        "seed on the same kind of host.", partial(times.workers, "speedup over one worker")), fits=laws.of_study),
     _speed("weak", checks.weak, Figure(
         "weak", "Weak scaling",
         "Weak scaling: the batch grows with the number of workers. Ideally a step takes the same time, so two workers have "
         "twice the throughput. Where a larger batch needs a larger model, the work of a sample grows too. Throughput then "
-        "counts work instead of samples.", partial(workers.draw, "throughput over one worker")), fits=laws.of_study),
+        "counts work instead of samples.", partial(times.workers, "throughput over one worker")), fits=laws.of_study),
     _speed("break-even", checks.break_even, Figure(
         "break-even", "Step times and speedups of several workers",
         "The time of a step, and the speedup over one worker at the same batch.",
-        partial(workers.draw, "speedup over one worker")), notes=faster_from),
-    _speed("simulator", checks.several(lambda run, config: run.simulator, "values of simulator", "a list of them"), Figure(
-        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", bars.times)),
+        partial(times.workers, "speedup over one worker")), notes=faster_from),
+    _speed("simulator", checks.simulators, Figure(
+        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", times.steps)),
     _speed("changes", checks.changes, Figure(
         "changes", "One change at a time",
         "What one change at a time does to the time of a sample, and whether the first losses remain those of the baseline. "
         "A change of batch, workload or model is other work, whose losses say nothing.",
-        partial(bars.ratios, "speed of a sample over the baseline's"))),
+        partial(times.effects, "speed of a sample over the baseline's"))),
     _speed("convergence", checks.convergence, Figure(
         "convergence", "Error against step and cost",
         "How far each simulator's results are from exact ones, at random inputs, against the length of its steps and the "
-        "time of a training step. No other simulator is both as fast and as exact as one on the frontier.", lines.convergence),
+        "time of a training step. No other simulator is both as fast and as exact as one on the frontier.", times.convergence),
         lead=cheapest, notes=cheapest_at),
     _speed("batch", checks.sweep("batch"), Figure(
         "batch", "Time against batch",
         "The time of 1,000 samples against the batch. Whether a larger batch costs accuracy is another question.",
-        partial(lines.draw, "batch", "batch"))),
+        partial(times.sweep, "batch", "batch"))),
 )  # fmt: skip
 LAST = (
     _speed("features", checks.features, Figure(
         "features", "Cached and inline features",
         "The same training with features that are read from the cache, and with the feature network run in every step.",
-        bars.times)),
+        times.steps)),
     _speed("mistakes", checks.mistakes, Figure(
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
-        partial(bars.ratios, "step time over that of one fair rank")), lead=wrong),
-    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, notes=quality.notes,
-         history=True, figure=Figure(
-        "accuracy", "Test results and learning curves",
+        partial(times.effects, "step time over that of one fair rank")), lead=wrong),
+    *(Kind(name=name, table="quality", rows=quality.rows, faults=faults, lead=farthest, notes=quality.notes, history=True,
+           figure=Figure(
+        name, "Test results and learning curves",
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
         "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
-        "the data, and guessing.", models.accuracy)),
-    Kind(name="comparison", table="quality", rows=datasets.rows, faults=checks.comparison, lead=farthest,
-         notes=datasets.notes, figure=Figure(
-        "comparison", "Differences by data set, and ranks",
+        "the data, and guessing.", models.accuracy))
+      for name, faults in (("accuracy", checks.quality), ("adaptation", checks.adaptation))),
+    Kind(name="comparison", table="quality", rows=quality.data_sets, faults=checks.comparison, lead=farthest,
+         notes=quality.data_set_notes, figure=Figure(
+        "comparison", "Differences by data set",
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
-        "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks. Beside it, "
-        "from five data sets on: mean ranks on test data, 1 for the best; models whose bars do not overlap differ by more "
-        "than a critical difference.", models.comparison)),
-    Kind(name="adaptation", table="quality", rows=quality.rows, faults=checks.adaptation,
-         lead=farthest, notes=quality.notes, figure=Figure(
-        "adaptation", "What adaptation brings",
-        "The headline metric on test data after numbers of adaptation steps: geometric means over seeds, with 95 % "
-        "intervals. Dashed: a model without adaptation, optimised for each sample of the test by itself.", models.adaptation)),
+        "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks.",
+        models.comparison)),
     Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=trainability.fastest,
          figure=Figure(
         "trainability", "Gradients, states and entanglement over random weights",
         "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
         "variance), frame potentials of the final states over those of Haar-random ones, and Meyer and Wallach's "
-        "entanglement: means over seeds with 95 % intervals. Dotted: random unitaries and states.", probes.draw)),
-    Kind(name="parity", table="speed", rows=parity.rows, faults=checks.parity, lead=itemgetter(0)),
+        "entanglement: means over seeds with 95 % intervals. Dotted: random unitaries and states.", models.probes)),
+    Kind(name="parity", table="speed", rows=speed.parity_rows, faults=checks.parity, lead=itemgetter(0)),
 )  # fmt: skip
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from ketscale.analysis.kinds.speed import one_by_one
-from ketscale.analysis.points import WORK, Point, axis_of, point_of, serial, workers
-from ketscale.config import STEP, Config
+from ketscale.analysis.points import axis_of, point_of, serial, workers
+from ketscale.config import Config
 from ketscale.config.simulators.circuits import CircuitSimulator
-from ketscale.grid import LAYOUT, POINT, Run, Study
+from ketscale.grid import LAYOUT, Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]
 
@@ -70,50 +69,15 @@ def weak(study: Study, config: Config) -> Iterator[str]:
 break_even = every(several(lambda run, config: run.layout, "layouts", "several backends"), one_core)
 
 
-def features(study: Study, config: Config) -> Iterator[str]:
-    """Require cached and inline features."""
-    if {config.protocols[run.protocol].features for run in study.runs} != {"cached", "inline"}:
-        yield (
-            "a study of kind features compares protocols with features: cached and features: inline; "
-            "give it one of each"
-        )
-
-
 def mistakes(study: Study, config: Config) -> Iterator[str]:
-    """Require a protocol with a misconfiguration, and on one core a fair run before any other."""
+    """Require a protocol with a misconfiguration, and a run on one core."""
     if not any(config.protocols[run.protocol].mistake for run in study.runs):
         yield "a study of kind mistakes needs a protocol that sets mistake; give it one"
     yield from one_core(study, config)
-    first: dict[tuple[Any, ...], Run] = {}
-    for run in study.runs:
-        if run.layout == serial(run.backend):
-            fair = first.setdefault((run.layout, *(getattr(run, name) for name in WORK)), run)
-            if one_by_one(config, fair.simulator) and not one_by_one(config, run.simulator):
-                yield (
-                    f"the first run on one core is the fair one, but {fair.simulator} works sample by "
-                    f"sample; put {run.simulator} before it"
-                )
 
 
-def changes(study: Study, config: Config) -> Iterator[str]:
-    """Require points that differ from the first one in one axis and have a seed of it."""
-    first = study.runs[0]
-    seeds: dict[Point, list[Run]] = {}
-    for run in study.runs:
-        seeds.setdefault(point_of(run), []).append(run)
-    if len(seeds) < 2:
-        yield "a study of kind changes compares points with its first one, but has no other; give it more"
-    for runs in seeds.values():
-        axes = [name for name in POINT if getattr(runs[0], name) != getattr(first, name)]
-        if len(axes) > 1:
-            differ = ", ".join(f"{name} {getattr(first, name)} -> {getattr(runs[0], name)}" for name in axes)
-            yield f"each point must differ from the first one in one axis, and one of them in {differ}; make them points each"
-        if not {run.seed for run in runs} & {run.seed for run in seeds[point_of(first)]}:
-            yield f"{runs[0].name} has no seed in common with the first point, so there is no ratio; give it one"
-
-
-def convergence(study: Study, config: Config) -> Iterator[str]:
-    """Require several simulators, one of them with a step, and runs whose error and step time are measured."""
+def measured_errors(study: Study, config: Config) -> Iterator[str]:
+    """Require runs whose error and step time are measured."""
     for run in study.runs:
         family, protocol = config.family(run.workload), config.protocols[run.protocol]
         if run.simulator not in config.simulators or family.about("error") is None:
@@ -123,13 +87,16 @@ def convergence(study: Study, config: Config) -> Iterator[str]:
                 f"convergence needs a test and the time of a step, but protocol {run.protocol} has no epochs or is "
                 "not timed; give it epochs and timed: true"
             )
-    names = {run.simulator for run in study.runs}
-    steps = [config.simulators[name].step for name in names if name in config.simulators]
-    if len(names) < 2 or not any(steps):
-        yield (
-            "a study of kind convergence compares several simulators, of which at least one takes steps; "
-            f"give simulator a list of them, some with {STEP}"
-        )
+
+
+simulators = several(lambda run, config: run.simulator, "values of simulator", "a list of them")
+changes = several(lambda run, config: point_of(run), "points", "more of them")
+features = several(
+    lambda run, config: config.protocols[run.protocol].features,
+    "values of features",
+    "protocols with features: cached and features: inline",
+)
+convergence = every(measured_errors, simulators)
 
 
 def sweep(axis: str) -> Check:

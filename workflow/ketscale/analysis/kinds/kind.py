@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ketscale.analysis.collected import Collected
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.comparison import Collected
+from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.points import Row
 from ketscale.config import Config
-from ketscale.grid import Run, Study
+from ketscale.grid import Study
 
 # The drawing and the data that are drawn; None if there is nothing to see.
 Draw = Callable[[Inputs], "tuple[Drawing, pd.DataFrame] | None"]
@@ -22,7 +22,7 @@ class Figure:
     """A figure of the report.
 
     name: of its files. title: text above it. caption: text below it, without the numbers of a study. draw: draws it.
-    kinds: of the studies that it shows, if there may be several. needs: what some run of these studies must be.
+    kinds: of the studies that it shows, if there may be several.
     """
 
     name: str
@@ -30,7 +30,6 @@ class Figure:
     caption: str
     draw: Draw
     kinds: tuple[str, ...] = ()
-    needs: Callable[[Config, Run], bool] = lambda config, run: True
 
 
 @dataclass(frozen=True, kw_only=True)

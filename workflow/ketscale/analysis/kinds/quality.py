@@ -2,34 +2,48 @@
 
 Models are compared by their family's headline metric, in the direction that the family calls better. Each data set and
 model has one verdict, of the configuration that `selection` chose.
+
+On each data set validation chooses one of the models that have a control, and its reference among that one's controls and
+the best baseline; the test compares the two. All intervals of differences are of one level, 1 - 5 % / (number of data
+sets), so that those of the data sets hold together, and decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 
 from ketscale.analysis import comparability, metrics, verdicts
-from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import other_metrics
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.heavy import np, pd
+from ketscale.analysis.intervals import EFFECT, LEVEL, Estimate, columns
 from ketscale.analysis.kinds.selection import (
     GUESSING,
     Comparison,
     Configuration,
+    Task,
     best,
     comparisons,
+    controls,
     lacking,
     mean,
+    side,
     together,
 )
 from ketscale.analysis.points import Group, Point, Row, median, point_of, size_axes, size_words, variants
+from ketscale.analysis.wording import listed
+from ketscale.config import Config
 from ketscale.grid import POINT, Run, Study
+from ketscale.words import counted
 
 QualityRow = dict[str, Any]
+# Each data set with the models that are asked for on it.
+Tasks = Mapping[Task, set[str]]
 
 
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
@@ -72,7 +86,7 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
     """What a configuration has reached by itself."""
     config, first, completed = collected.config, each.group[0], each.completed
     return {
-        "study": study.name, "kind": study.kind, "on": "", **dict(zip(POINT, each.point, strict=True)),
+        **dict(zip(POINT, each.point, strict=True)),
         **{name: first[name] for name in ("family", *size_axes(config))},
         "splits": len({row["workload"] for row in each.group}),
         "n": len(each.tests), "failed": len(each.failed),
@@ -80,7 +94,7 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
         "parameters": next((row["parameters"] for row in each.group if row["parameters"] is not None), None),
         "train_s": median(row["train_s"] for row in completed),
         "cohort": max((row["cohort"] for row in completed), default=1),
-        "metric": each.metric.name, **metrics.columns(each.estimate(), "value"), "chance": each.chance,
+        "metric": each.metric.name, **columns(each.estimate(), "value", "value_low", "value_high"), "chance": each.chance,
         "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
         "epochs": mean(completed, "epochs"),
         **{name: mean(completed, f"test_{name}") for name in other_metrics(config)},
@@ -100,13 +114,13 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
         *_care(one, others, collected),
     )
     row = {
-        "chosen": True, "budget": one.of.budget, **metrics.columns(effect, "effect", ""),
+        "chosen": True, "budget": one.of.budget, **columns(effect, *EFFECT),
         "unit": one.unit if effect else "",
         "pairs": effect.n if effect else 0 if to else None,
         "verdict": one.verdict, "why": "; ".join(dict.fromkeys(filter(None, care))),
         "baseline": baseline.model if baseline else "",
-        **metrics.columns(baseline.estimate() if baseline else None, "baseline_value", "baseline_"),
-        **metrics.columns(replace(one, to=baseline).effect(), "over_baseline"),
+        **columns(baseline.estimate() if baseline else None, "baseline_value", "baseline_low", "baseline_high"),
+        **columns(replace(one, to=baseline).effect(), "over_baseline", "over_baseline_low", "over_baseline_high"),
     }  # fmt: skip
     if to:
         row |= {"reference": f"{'the baseline ' * (to is baseline)}{to.model}", "control": to.model}
@@ -162,3 +176,126 @@ def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
     """Which baselines are not beside the study's models; all else is in the rows."""
     for each in configurations(study, collected):
         yield from (f"{each.task[0]}: {clause}." for clause in lacking(each, collected))
+
+
+def data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
+    """The row of all data sets, and those of configurations."""
+    made, tasks = configurations(study, collected), tasks_of(study, collected.config)
+    compared = heads(comparisons(made, study, collected), tasks, collected.config)
+    whole = over_all([one for one in compared if one.verdict], tasks)
+    yield {"chosen": False, "failed": 0, **whole}
+    yield from table(study, made, compared, collected)
+
+
+def data_set_notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
+    """The notes on each data set, and on what they say together."""
+    config, tasks = collected.config, tasks_of(study, collected.config)
+    yield from notes(made, study, collected)
+    if len(tasks) > 1:
+        yield f"Intervals of differences are of {100 * _level(tasks):.4g} % each, so that all hold together with 95 %."
+    blocks = {name: config.block(name) for name, _ in tasks}
+    generated = sorted(name for name, (_, block) in blocks.items() if block.generated)
+    if generated:
+        yield f"Generated, not measured, data: {listed(generated)}."
+    if len(generated) > len({blocks[name][0] for name in generated}):
+        yield "Some of these are of one generator, and the verdict for all takes data sets as independent of each other."
+
+
+def tasks_of(study: Study, config: Config) -> dict[Task, set[str]]:
+    """The data sets of a study, each with the models that are asked for on it."""
+    tasks: dict[Task, set[str]] = {}
+    for run in study.runs:
+        size = run.size if config.family(run.workload).work else ""
+        tasks.setdefault((config.data(run.workload), size), set()).add(run.model)
+    return dict(sorted(tasks.items()))
+
+
+def _level(tasks: Collection[Task]) -> float:
+    """The level of intervals, one for each data set, that hold together with 95 %, whatever has been measured yet."""
+    return 1 - (1 - LEVEL) / len(tasks)
+
+
+def heads(found: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
+    """Comparisons of which each data set has one with a verdict, that of the model that validation chose.
+
+    Nothing stands in for controls without a result. Where every seed of the models, or of their controls, failed, this
+    is the verdict.
+    """
+    made, able = [], dict[Task, list[Comparison]]()
+    for one in found:
+        one = replace(one, level=_level(tasks))
+        if any(controls(config, other, one.of.model) for other in tasks[one.of.task]):
+            if one.to is None or not one.to.group:
+                one = replace(one, to=None, verdict="")
+            elif one.baseline and one.to.tests:
+                one = replace(one, to=best([one.to, one.baseline]))
+        made.append(one)
+        if one.verdict is None:
+            able.setdefault(one.of.task, []).append(one)
+    leads = {}
+    for task, own in able.items():
+        whole = [one for one in own if all(each.tests for each in one.sides)]
+        leads[task] = best([one.of for one in whole or own])
+
+    made = [one.judge() if one.of is leads.get(one.of.task) else replace(one, verdict="") for one in made]
+    return [one.decided(one.decide()) if one.verdict is None else one for one in made]
+
+
+def over_all(heads: Sequence[Comparison], tasks: Tasks) -> QualityRow:
+    """What the comparisons of all data sets say together, by signed ranks of their differences."""
+    told = [head for head in heads if head.effect()]
+    units = {head.unit for head in told}
+    unit = units.pop() if len(units) == 1 else ""
+    effects = [head.effect() for head in told if unit]
+    effect = _typical(effects, unit)
+    word, why = _verdict(heads, tasks, effects, unit)
+    if len(tasks) == 1:
+        effect = told[0].effect() if told else None
+    models = {head.of.model for head in told or heads}
+    references = {head.to.model for head in told or heads if head.to}
+    return {
+        "row": "data sets",
+        "point": f"{counted(len(tasks), 'data set')}: {models.pop() if len(models) == 1 else 'the best model'}",
+        "reference": references.pop() if len(references) == 1 else "the best control",
+        **columns(effect, *EFFECT), "unit": unit if effect else "",
+        "pairs": len(effects), "n": len(effects), "verdict": word, "why": why,
+    }  # fmt: skip
+
+
+def _verdict(
+    heads: Sequence[Comparison], tasks: Tasks, effects: Sequence[Estimate | None], unit: str
+) -> tuple[str, str]:
+    """The word for all data sets, and why: that of signed ranks, or of too few data sets the one that all have.
+
+    It is none that seeds which failed would overturn, and none if they leave most data sets undecided.
+    """
+    words = [head.verdict or "" for head in heads]
+    if 2 * words.count(verdicts.FAILED) > len(tasks):
+        return verdicts.FAILED, "seeds failed on most data sets"
+    if not words:
+        return verdicts.MISSING, "no data set has both a model and a control with a result"
+    if not unit and any(head.effect() for head in heads):
+        return verdicts.CANNOT_TELL, "the differences have no unit in common"
+    effect, metric = _typical(effects, unit), heads[0].of.metric
+    if effect is None or effect.low is None:
+        alike = len({*words}) == 1 and len(words) == len(tasks)
+        return (words[0], "") if alike else (verdicts.CANNOT_TELL, "signed ranks need six data sets")
+    word = side(effect, unit, metric)
+    # The same with seeds that failed as wrong, also where one side has no others.
+    known = [head for head in heads if head.effect() or len({bool(each.tests) for each in head.sides}) > 1]
+    cautious = [head.effect(failed=True) for head in known]
+    overturned = word == verdicts.SAME or side(_typical(cautious, unit), unit, metric) != word
+    if word and cautious != effects and overturned:
+        return verdicts.FAILED, "with failed seeds counted as wrong nothing is decided"
+    return word or verdicts.CANNOT_TELL, ""
+
+
+def _typical(effects: Sequence[Estimate | None], unit: str) -> Estimate | None:
+    """What is typical of the effects of data sets, of ratios on the logarithm; None if one is not known."""
+    known = [effect.value for effect in effects if effect]
+    if len(known) < len(effects):
+        return None
+    if unit != "times":
+        return metrics.signed_rank(known)
+    found = metrics.signed_rank([math.log(value) for value in known])
+    return found and found.mapped(math.exp)

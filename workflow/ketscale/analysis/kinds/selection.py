@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from ketscale.analysis import comparability, metrics, verdicts
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import Group, Point, Row
 from ketscale.config import Config, Metric

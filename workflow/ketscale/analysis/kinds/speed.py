@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.collected import SUBJECT, Collected
-from ketscale.analysis.comparison import Compared
+from ketscale.analysis.comparison import SUBJECT, Collected, Compared
 from ketscale.analysis.heavy import pd
+from ketscale.analysis.intervals import EFFECT, columns
 from ketscale.analysis.points import (
     BUSY,
     HOLLOW,
@@ -34,6 +34,7 @@ from ketscale.analysis.points import (
     point,
     point_of,
     serial,
+    size_axes,
     usable,
     variants,
     workers,
@@ -41,7 +42,7 @@ from ketscale.analysis.points import (
 )
 from ketscale.analysis.wording import where
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
-from ketscale.grid import BACKENDS, Run, Study
+from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.measure import parity
 
 AS_FAST, AS_LONG = "times as fast", "times as long"
@@ -68,35 +69,27 @@ class Speed(NamedTuple):
 
 
 def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
-    """Every point of a study that has a record, beside its reference, with verdicts that hold for all of them together.
-
-    Each class of hosts has rows of its own, `on`, if some point was measured on several.
-    """
+    """Every point of a study that has a record, beside its reference, with verdicts that hold for all of them together."""
     asked: dict[Point, set[int]] = {}
     for run in study.runs:
         asked.setdefault(point_of(run), set()).add(run.seed)
-    for host in collected.hosts(study):
-        here = collected.on(host)
-        alone, made = _single_processes(here.points), []
-        for key in (key for key in asked if key in here.points):
-            group = here.points[key]
-            # What was measured elsewhere is not absent.
-            absent = asked[key] - {row["seed"] for row in collected.points[key]}
-            row: dict[str, Any] = {"study": study.name, "kind": study.kind, "on": host, "absent": len(absent)}
-            row |= _measured(group, here) | _over_best_serial(group, alone, here)
-            made.append({**row, **kind.more(group, here, study)})
-        if made:
-            yield from _compared(kind, made, study, here)
-
-
-def _compared(
-    kind: Speed, made: list[dict[str, Any]], study: Study, collected: Collected
-) -> Iterator[dict[str, Any]]:
-    """The rows of one class of hosts with their effects and verdicts."""
+    alone = _single_processes(collected.points)
+    made = []
+    for key in (key for key in asked if key in collected.points):
+        group = collected.points[key]
+        absent = asked[key] - {row["seed"] for row in group}
+        row = {
+            "absent": len(absent),
+            **_measured(group, collected),
+            **_over_best_serial(group, alone, collected),
+        }
+        made.append({**row, **kind.more(group, collected, study)})
+    if not made:
+        return
     points = pd.DataFrame(made).assign(key=pd.Series([*map(point, made)]))
     points["late"] = (points["flag"] == TIMED_OUT) | (points["step_s"].isna() & (points["timed_out"] > 0))
-    asked, words = kind.reference(points, collected, study), variants(points, collected.config)
-    references = [key if key in collected.points else None for key in asked]
+    asked_for, words = kind.reference(points, collected, study), variants(points, collected.config)
+    references = [key if key in collected.points else None for key in asked_for]
     found = [
         _speedup(kind, key, other, collected) for key, other in zip(points["key"], references, strict=True)
     ]
@@ -110,7 +103,7 @@ def _compared(
         elif each and each.ratio and each.ratio.outliers and not why:
             why = f"outliers left out: {each.ratio.outliers}"
         hosts = f"on {' and '.join(each.hosts)}" if each and len(each.hosts) > 1 else ""
-        made[number] = row | _effect(kind, each, row) | {
+        made[number] = row | _effect(kind, study.kind, each, row) | {
             "point": row.get("point") or words[number] or where(row["layout"]),
             "reference": _other(collected.points[other][0], row, collected.config) if each and other else "",
             "verdict": verdict, "why": "; ".join(filter(None, (why, hosts))),
@@ -135,21 +128,16 @@ def _speedup(kind: Speed, key: Point, other: Point | None, collected: Collected)
 
 def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     """What was measured of a point."""
-    (used, flag), first = usable(group), group[0]
-    typical = collected.times.typical(group)
-    ratio = typical.ratio
-    time = ratio and ratio.value
+    (used, flag), first, typical = usable(group), group[0], collected.times.typical(group)
     # Usable runs that are not comparable have no median.
     alike = [] if typical.why else used
+    time = typical.ratio and typical.ratio.value
+    medians = {"first_s": "first_step_s", "circuit_s": "circuit_s", "epoch_s": "epoch_s"}
     return {
         **{name: first[name] for name in (*axis_names(collected.config), "size", "family", "features", "code")},
+        **columns(typical.ratio, "step_s", "step_low_s", "step_high_s"),
+        **{name: median(row[column] for row in alike) for name, column in medians.items()},
         "workers": workers(first["layout"]),
-        "step_s": time,
-        "step_low_s": ratio and ratio.low,
-        "step_high_s": ratio and ratio.high,
-        "first_s": median(row["first_step_s"] for row in alike),
-        "circuit_s": median(row["circuit_s"] for row in alike),
-        "epoch_s": median(row["epoch_s"] for row in alike),
         "epoch_estimated": any(row["epoch_estimated"] for row in alike),
         "samples_per_s": time and samples(used[0]) / time,
         "n": len(used),
@@ -164,21 +152,20 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _effect(kind: Speed, found: Compared | None, row: Row) -> dict[str, Any]:
+def _effect(kind: Speed, name: str, found: Compared | None, row: Row) -> dict[str, Any]:
     """The effect with its interval, in its unit; what it says about the workers; and the worse of the two flags."""
     ratio = found.ratio if found else None
-    effect = ratio.inverse() if ratio and kind.slower else ratio
     made = {
-        "effect": effect and effect.value, "low": effect and effect.low, "high": effect and effect.high,
-        "unit": (AS_LONG if kind.slower else AS_FAST) if effect else "",
-        "pairs": effect and effect.n, "outliers": effect and effect.outliers,
+        **columns(ratio and (ratio.inverse() if kind.slower else ratio), *EFFECT),
+        "unit": (AS_LONG if kind.slower else AS_FAST) if ratio else "",
+        "pairs": ratio and ratio.n, "outliers": ratio and ratio.outliers,
         "flag": worst([row["flag"], found.flag if found else ""]),
     }  # fmt: skip
-    if ratio and row["kind"] in ("strong", "weak", "break-even"):
+    if ratio and name in ("strong", "weak", "break-even"):
         made["efficiency"] = ratio.value / row["workers"]
-    if ratio and row["kind"] == "strong" and row["workers"] > 1:
+    if ratio and name == "strong" and row["workers"] > 1:
         made["karp_flatt"] = (row["workers"] / ratio.value - 1) / (row["workers"] - 1)
-    if ratio and row["kind"] in ("strong", "break-even") and row["step_s"]:
+    if ratio and name in ("strong", "break-even") and row["step_s"]:
         made["work_s"] = row["step_s"] * ratio.value / row["workers"]
     return made
 
@@ -218,11 +205,8 @@ def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected:
     for each in alone.get(_work(group[0]), ()) if count > 1 else ():
         first = each[0]
         if workers(first["layout"]) <= count and not (found := collected.times.speedup(group, each)).why:
-            made: dict[str, Any] = {"serial": f"{first['simulator']} on {where(first['layout'])}"}
-            if ratio := found.ratio:
-                ends = {"over_serial_low": ratio.low, "over_serial_high": ratio.high}
-                made |= {"over_serial": ratio.value, **ends}
-            return made
+            ratio = columns(found.ratio, "over_serial", "over_serial_low", "over_serial_high")
+            return {"serial": f"{first['simulator']} on {where(first['layout'])}", **ratio}
     return {}
 
 
@@ -262,10 +246,10 @@ def its_share(points: pd.DataFrame, collected: Collected, study: Study) -> Refer
 
 
 def fair(points: pd.DataFrame, collected: Collected, study: Study) -> References:
-    """The study's first point of the same work on one core, whatever its simulator."""
+    """The study's first point of the same work on one core that nothing is wrong with, whatever its simulator."""
     one = points["key"].map(lambda key: serial(collected.points[key][0]["backend"]))
-    mistaken = points["protocol"].map(lambda name: collected.config.protocols[name].mistake).notna()
-    found = _first(points.assign(one=one), (points["layout"] == one) & ~mistaken, "one", *WORK)
+    able = (points["layout"] == one) & (points["mistake"] == "")
+    found = _first(points.assign(one=one), able, "one", *WORK)
     return found.where((points["workers"] > 1) | (points["mistake"] != ""), points["key"])
 
 
@@ -337,27 +321,13 @@ def more_work(row: Row, other: Row) -> float:
 # ---------------------------------------------------------------- further columns of some kinds
 
 
-def mistake(config: Config, row: Row) -> str:
-    """What is misconfigured at a point, in words; '' where nothing is."""
-    sample = "sample by sample" * one_by_one(config, row["simulator"])
-    return ", ".join(filter(None, (row["mistake"], sample)))
-
-
-def one_by_one(config: Config, name: str) -> bool:
-    """Whether a simulator evaluates the samples of a batch one after the other."""
-    simulator = config.simulators.get(name)
-    return simulator is not None and simulator.content().get("batching") == "loop"
-
-
-def accounts(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
-    """What is misconfigured; and of a fair point the times that some publications report as those of a step."""
-    wrong = mistake(collected.config, group[0])
-    used = [] if wrong else usable(group)[0]
-    columns = ("step_with_first_s", "step_with_start_s")
-    return {
-        "mistake": wrong, "point": f"{where(group[0]['layout'])} ({wrong})" if wrong else "",
-        **{name: median(row[name] for row in used) for name in columns},
-    }  # fmt: skip
+def mistakes(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
+    """What is misconfigured, and the point in words if something is."""
+    first = group[0]
+    simulator = collected.config.simulators.get(first["simulator"])
+    loop = simulator is not None and simulator.content().get("batching") == "loop"
+    wrong = ", ".join(filter(None, (first["mistake"], "sample by sample" * loop)))
+    return {"mistake": wrong, "point": f"{where(first['layout'])} ({wrong})" if wrong else ""}
 
 
 def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
@@ -389,13 +359,37 @@ def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
     return {"losses": largest, "point": _other(group[0], axes, config) or "baseline"}
 
 
+# ---------------------------------------------------------------- studies of parity
+
+
+def parity_rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
+    """Every comparison of two runs of the study, the farthest from its limit first; ties break by name."""
+    mine = {*study.runs}
+    pairs = [each for each in collected.comparisons if each.run in mine and each.reference in mine]
+    pairs.sort(key=lambda each: (-each.difference / each.limit, each.run.path, each.reference.path))
+    for each in pairs:
+        sizes = {name: collected.config.sizes(each.run).get(name) for name in size_axes(collected.config)}
+        why = f"limit {each.limit:.3g}, {each.precision}, {each.steps} steps"
+        yield {
+            **{name: getattr(each.run, name) for name in POINT}, **sizes,
+            "point": _named(each.run), "reference": _named(each.reference),
+            "effect": each.difference, "unit": "relative difference", "pairs": 1, "why": why,
+            "verdict": verdicts.SAME if each.held else verdicts.DIFFERS,
+        }  # fmt: skip
+
+
+def _named(run: Run) -> str:
+    simulated = run.model if run.simulator == "none" else run.simulator
+    return f"{simulated} on {where(run.layout)}, seed {run.seed}"
+
+
 SPEED: Mapping[str, Speed] = {
     "strong": Speed(one_worker),
     "weak": Speed(its_share, more_work),
     "break-even": Speed(one_worker),
     "simulator": Speed(fastest("simulator", *WORK, "protocol"), slower=True, by_time=True),
     "features": Speed(fastest("features", *WORK), slower=True, by_time=True),
-    "mistakes": Speed(fair, slower=True, more=accounts),
+    "mistakes": Speed(fair, slower=True, more=mistakes),
     "changes": Speed(baseline, more_samples, more=losses),
     "convergence": Speed(as_exact, slower=True, by_time=True, more=errors),
     "batch": Speed(smallest("batch"), more_samples),

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ketscale.analysis import comparability, laws, metrics, verdicts
-from ketscale.analysis.collected import Collected
-from ketscale.analysis.comparison import Compared
-from ketscale.analysis.drawing.probes import MEASURES
+from ketscale.analysis.comparison import Collected, Compared
+from ketscale.analysis.drawing.models import MEASURES
 from ketscale.analysis.heavy import np, pd
-from ketscale.analysis.intervals import LEVEL
+from ketscale.analysis.intervals import EFFECT, LEVEL, columns
 from ketscale.analysis.points import Row, counted, size_axes, variants
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.grid import POINT, Study
@@ -34,14 +33,15 @@ def points(collected: Collected, study: Study) -> pd.DataFrame:
         for name in MEASURES:
             values = [each[name] for each in done]
             apart = comparability.hindrance(keys)
-            row |= metrics.columns(None if apart else metrics.over_seeds(values, positive=False), name)
+            mean = None if apart else metrics.over_seeds(values, positive=False)
+            row |= columns(mean, name, f"{name}_low", f"{name}_high")
         made.append(row)
     return pd.DataFrame(made)
 
 
 def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     """The decay of each line with each qubit and with each layer, and the measures of each point that was probed."""
-    probed, about = points(collected, study), {"study": study.name, "kind": study.kind, "on": ""}
+    probed = points(collected, study)
     if probed.empty:
         return
     made, decays = [], []
@@ -63,16 +63,16 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     for row, (found, bent), (word, why) in zip(made, decays, words, strict=True):
         factor = found.ratio
         yield {
-            **about, **row, "n": factor.n if factor else None, **metrics.columns(factor, "effect", ""),
+            **row, "n": factor.n if factor else None, **columns(factor, *EFFECT),
             "unit": UNIT if factor else "", "verdict": word, "why": why or bent,
         }  # fmt: skip
     for _, point in probed.iterrows():
         words_of = ", ".join(filter(None, (counted(point[axis.name], axis) for axis in CIRCUIT_SIZES)))
-        columns = (*POINT, *size_axes(collected.config), "hardware", "code", "n", "failed", "circuit_qubits")
+        shown = (*POINT, *size_axes(collected.config), "hardware", "code", "n", "failed", "circuit_qubits")
         for name in MEASURES:
             if pd.notna(point[name]):
                 yield {
-                    **about, "law": "probe", "parameter": name, **{each: point[each] for each in columns},
+                    "law": "probe", "parameter": name, **{each: point[each] for each in shown},
                     "point": words_of, "effect": point[name],
                     "low": point[f"{name}_low"], "high": point[f"{name}_high"],
                 }  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ketscale.analysis import currency, figures
-from ketscale.analysis.analysed import Analysed
+from ketscale.analysis import figures
+from ketscale.analysis.analysed import NOTE, Analysed, digest
 from ketscale.analysis.report.page import rendered
 from ketscale.config import Config
 from ketscale.files import clear, write_atomic
@@ -25,19 +25,19 @@ def tables(config: Config, results: Path) -> None:
         UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
     # Records that change meanwhile do not agree with it.
-    made_from = currency.digest(config, results)
+    made_from = digest(config, results)
     analysed = Analysed.of(config, results)
     _write(results, analysed.files())
     for name in OF_EARLIER_VERSIONS:
         (results / name).unlink(missing_ok=True)
-    write_atomic(results / currency.NOTE, f"{made_from}{'' if analysed.complete else ' partial'}\n".encode())
+    write_atomic(results / NOTE, f"{made_from}{'' if analysed.complete else ' partial'}\n".encode())
 
 
 def draw(config: Config, results: Path) -> None:
     """Write the figures of the tables below `results`; those of an earlier call go, and what else is in their folder stays."""
     made = {
         f"{figures.FOLDER}/{name}.{ending}": content
-        for name, files in figures.drawn(Analysed.read(config, results), results).items()
+        for name, files in figures.drawn(Analysed.read(config, results)).items()
         for ending, content in files.items()
     }
     folder = results / figures.FOLDER

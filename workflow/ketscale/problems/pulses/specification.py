@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Curves, Data, Family, Model, Settings, SizeAxis
+from ketscale.config import Data, Family, Model, Settings, SizeAxis
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.config.simulators.pulses import PulseSimulator
 from ketscale.problems.pulses.metrics import METRICS
@@ -152,5 +152,4 @@ FAMILY = Family(
     },
     build=build,
     work=work,
-    curves=Curves("time, ns", {"envelope": "envelope, rad/ns", "population": "population"}),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from operator import itemgetter
 
-from ketscale.analysis.drawing import workers
+from ketscale.analysis.drawing import times
 from ketscale.analysis.kinds import checks, speed
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.config import Config
@@ -30,6 +30,6 @@ THREADS = Kind(
         "threads",
         "Threads",
         "Speedup of one process over one thread.",
-        partial(workers.draw, "speedup over one thread"),
+        partial(times.workers, "speedup over one thread"),
     ),
 )
