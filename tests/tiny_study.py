@@ -209,13 +209,13 @@ class Project:
             start_new_session=True,
         )
         try:
-            end = time.monotonic() + 120
+            end = time.monotonic() + 600
             while not list(folder.glob("checkpoint/*.pt")) and process.poll() is None:
-                assert time.monotonic() < end, "no checkpoint within two minutes"
+                assert time.monotonic() < end, "no checkpoint within ten minutes"
                 time.sleep(0.02)
             assert process.poll() is None, f"it ended before it could be stopped: {process.communicate()[1]}"
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(600)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

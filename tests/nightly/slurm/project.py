@@ -38,7 +38,7 @@ def target(run: Run) -> str:
     return f"results/{run.path}"
 
 
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = 600) -> Any:
     """The condition's value once it is true."""
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -49,7 +49,7 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> A
 
 def ask(*command: str) -> str:
     """What a command prints."""
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 class Project:
@@ -92,6 +92,8 @@ class Project:
             "partition": "cpu",
             "node_type": "simulated",
             "features": {"minutes": 30, "memory_mb": 2000},
+            # SLURM warns two minutes before the end, which must not come while ranks start on a busy machine.
+            "limits": [{"minutes": 10, "memory_mb": 1500}],
             **settings,
         }
         path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **chosen}))
@@ -113,10 +115,10 @@ class Project:
 
     def ketscale(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`ketscale ...` to its end."""
-        return self.run("ketscale", *arguments, check=check, seconds=300)
+        return self.run("ketscale", *arguments, check=check)
 
     def run(
-        self, *command: str, check: bool = True, seconds: float = 120
+        self, *command: str, check: bool = True, seconds: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """A command in the project's folder, to its end."""
         done = subprocess.run(

@@ -60,7 +60,7 @@ def test_a_warned_run_saves_and_goes_on_and_a_cancelled_one_is_resumed(project, 
         ask("scancel", job.id)
         wait_for("the note", lambda: (project.results(run) / "failure.json").exists())
         assert "; stopped at step" in project.note(run)["reason"]
-        assert driver.wait(300) == 0, project.log
+        assert driver.wait(600) == 0, project.log
     assert_same_end(project, run, undisturbed)
     assert project.record(run)["slurm_job_id"] != job.id
     assert not (project.results(run) / "failure.json").exists()
@@ -73,7 +73,7 @@ def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
         job = until_saved(project, run)
         urgent = ("-A", "ci", "-p", "urgent", "-N", "2", "--exclusive", "-t", "2", "-o", "/dev/null")
         ask("sbatch", *urgent, "--wrap", "sleep 3")
-        assert driver.wait(300) == 0, project.log
+        assert driver.wait(600) == 0, project.log
     assert_same_end(project, run, undisturbed)
     assert project.record(run)["slurm_job_id"] == job.id
     assert "PREEMPTED" in accounted(job.id, "State", "--duplicates")
@@ -91,7 +91,7 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
     with project.running(target(run), "--retries", "1") as driver:
         wait_for("the note", lambda: (project.results(run) / "failure.json").exists())
         note = project.note(run)
-        assert driver.wait(300) == 0, project.log
+        assert driver.wait(600) == 0, project.log
     reason, job = note["reason"], note["job"]
     assert "out of memory: the job asked for 1100 MB per node" in reason and "gets 2200 MB" in reason
     wait_for("the accounting", lambda: "OUT_OF_MEMORY" in ask("sacct", "-n", "-P", "-j", job, "-o", "State"))
@@ -113,7 +113,7 @@ def test_a_dead_rank_ends_the_run_and_is_named(project, place):
         wait_for("the job to end", lambda: not queue.jobs(project.folder), DEAD_RANK_S)
         print(f"{place}: the job had ended {time.monotonic() - killed:.1f} s after its rank had died")
         assert not any(other.is_running() for other in others)
-        assert driver.wait(120) == 1
+        assert driver.wait(600) == 1
     reason = project.note(run)["reason"]
     # srun may name rank 0 too, which it has killed then.
     named = rf"(rank 0 on \S+ or )?rank 1( on {node})?( or rank 0 on \S+)?"
