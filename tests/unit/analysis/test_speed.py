@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import points, verdicts
 from ketscale.analysis.comparison import Collected
-from ketscale.analysis.kinds import checks, kinds, speed
+from ketscale.analysis.kinds import kinds, speed
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.grid import Run, Study, layout
 from ketscale.problems.control.specification import FAMILY
@@ -339,18 +339,6 @@ def test_the_runs_of_a_point_are_not_looked_at_for_each_other_point(monkeypatch:
     rows = [threads(count + 1) for count in range(50)]
     assert len(told("strong", rows)) == len(rows)
     assert len(looked) <= 10 * len(rows)
-
-
-@pytest.mark.parametrize(
-    ("grows", "qubits", "faults"), [(True, 5, 0), (True, 6, 1), (False, 5, 0), (False, 6, 0)]
-)
-def test_the_share_of_a_worker_is_checked_across_sizes_where_they_grow(
-    grows: bool, qubits: int, faults: int
-) -> None:
-    work = (lambda sizes: 4.0 ** sizes["qubits"]) if grows else None
-    families = {**CONFIG.families, "images": replace(CONFIG.families["images"], work=work)}
-    runs = (Run.of(grown(4)), Run.of({**grown(qubits), **layout(TWO)}))
-    assert len([*checks.weak(Study("s", "weak", "?", runs), replace(CONFIG, families=families))]) == faults
 
 
 def test_simulators_are_in_the_order_of_their_times_and_one_that_timed_out_is_the_last() -> None:
