@@ -19,7 +19,7 @@ from ketscale.grid import POINT
 from ketscale.words import duration
 
 # A figure NAME is NAME with each of these endings in this folder of the results; csv: the data drawn.
-FOLDER, ENDINGS = "figures", ("svg", "png", "narrow.svg", "csv")
+FOLDER, ENDINGS = "figures", ("svg", "png", "csv")
 # Bars, or panels, that one figure has.
 MOST = 20
 # In the order of a step; other spans are drawn after them.
@@ -68,7 +68,7 @@ def check(config: Config) -> None:
         UserError: names the study.
     """
     for study in config.studies:
-        if study.name in {figure.name for figure in OVERVIEWS} or study.name.endswith(".narrow"):
+        if study.name in {figure.name for figure in OVERVIEWS}:
             raise UserError(f"studies.{study.name}: another figure has files of this name; rename the study")
 
 
@@ -95,8 +95,8 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     names = [name for name in SPANS if name in parts] + sorted({*parts} - {*SPANS, OTHER}) + [OTHER]
     names = [name for name in names if parts[name].any()]
     shares = parts[names].div(parts[names].sum(axis=1), axis=0)
-    height = 0.9 + 0.34 * len(steps) + 0.2 * len(names) / style.width() * 2
-    figure, axes = plt.subplots(figsize=(style.width(), height), layout="constrained")
+    height = 0.9 + 0.34 * len(steps) + 0.06 * len(names)
+    figure, axes = plt.subplots(figsize=(style.WIDTH, height), layout="constrained")
     colours = style.colours([name for name in names if name != OTHER]) | {OTHER: style.PALE}
     bars = shares.rename(columns=lambda name: name.replace(".", " "))
     bars.plot.barh(stacked=True, color=[*colours.values()], width=0.42, lw=0, legend=False, ax=axes)
@@ -105,7 +105,7 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     style.name_rows(axes, words, times)
     axes.set(xlim=(0, 1), xlabel="share of a sampled step")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
-    figure.legend(loc="outside upper left", ncols=5 if style.width() > 5 else 2)
+    figure.legend(loc="outside upper left", ncols=5)
     note = f"Exclusive medians{style.left_out(len(every), MOST, 'point')}"
     style.footnote(figure, steps, inputs, note)
     return figure, pd.concat([steps[[*bar, "n", "sampled_step_s", "quiet"]], shares], axis=1)
