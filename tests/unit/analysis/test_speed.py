@@ -240,7 +240,7 @@ def row(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     made = {**usual, **changes}
     made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
-    made = {"epoch_s": made["step_s"] and 20 * made["step_s"], "epoch_estimated": False, **made}
+    made = {"epoch_s": made["step_s"] and 20 * made["step_s"], **made}
     return {**made, **layout(made["layout"])}
 
 
@@ -282,7 +282,7 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     "one seed busy": ("strong", [row(seed=1, step_s=9.0, **busy), row()], {"step_s": 1.0, "n": 1, "busy": 1, "flag": ""}),
     "all seeds timed out": (
         "strong", [*seeds([2.0, 8.0], step_count=3, **late), row(seed=2, step_s=None, step_count=0, **late)],
-        {"step_s": 4.0, "n": 2, "timed_steps": 3, "timed_out": 3, "failed": 0, "flag": "timed_out"}),
+        {"step_s": 4.0, "n": 2, "timed_out": 3, "failed": 0, "flag": "timed_out"}),
     "one seed timed out": (
         "strong", [row(seed=1, step_s=9.0, **late), row()], {"step_s": 1.0, "n": 1, "timed_out": 1, "flag": ""}),
     "a busy seed beside one that timed out": ("strong", [row(seed=1, step_s=9.0, **late), row(**busy)], {"step_s": 1.0, "flag": "busy"}),
@@ -292,9 +292,7 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     "not timed alone": ("strong", [row(timed=False)], {"flag": "untimed"}),
     "not timed alone, and timed out": ("strong", [row(timed=False, **late)], {"flag": "untimed"}),
     "an epoch is measured and not 20 steps": (
-        "strong", [row(seed=seed, epoch_s=26.0 + seed) for seed in range(3)], {"epoch_s": 27.0, "epoch_estimated": False}),
-    "an epoch of a seed is estimated": (
-        "strong", [row(seed=seed, epoch_estimated=seed == 2) for seed in range(3)], {"epoch_s": 20.0, "epoch_estimated": True}),
+        "strong", [row(seed=seed, epoch_s=26.0 + seed) for seed in range(3)], {"epoch_s": 27.0}),
     "two codes": (
         "strong", [*seeds([1.0, 1.0]), row(seed=2, imported="nameHASH")],
         {"step_s": None, "epoch_s": None, "samples_per_s": None, "n": 3, "flag": "mixed", "verdict": APART}),

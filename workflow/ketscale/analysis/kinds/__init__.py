@@ -158,7 +158,7 @@ LAST = (
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
         partial(times.effects, "step time over that of one fair rank")), lead=wrong),
-    *(Kind(name=name, table="quality", rows=quality.rows, faults=faults, lead=farthest, notes=quality.notes, history=True,
+    *(Kind(name=name, table="quality", rows=quality.rows, faults=faults, lead=farthest, history=True,
            figure=Figure(
         name, "Test results and learning curves",
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "

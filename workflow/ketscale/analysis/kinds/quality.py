@@ -30,13 +30,11 @@ from ketscale.analysis.kinds.selection import (
     best,
     comparisons,
     controls,
-    lacking,
     mean,
     side,
     together,
 )
 from ketscale.analysis.points import Group, Point, Row, median, point_of, size_axes, size_words, variants
-from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.words import counted
@@ -172,12 +170,6 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         yield f"trained with protocol {names[0]}, {one.to.model} with {names[1]}"
 
 
-def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
-    """Which baselines are not beside the study's models; all else is in the rows."""
-    for each in configurations(study, collected):
-        yield from (f"{each.task[0]}: {clause}." for clause in lacking(each, collected))
-
-
 def data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """The row of all data sets, and those of configurations."""
     made, tasks = configurations(study, collected), tasks_of(study, collected.config)
@@ -188,17 +180,11 @@ def data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
 
 
 def data_set_notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
-    """The notes on each data set, and on what they say together."""
-    config, tasks = collected.config, tasks_of(study, collected.config)
-    yield from notes(made, study, collected)
-    if len(tasks) > 1:
-        yield f"Intervals of differences are of {100 * _level(tasks):.4g} % each, so that all hold together with 95 %."
-    blocks = {name: config.block(name) for name, _ in tasks}
-    generated = sorted(name for name, (_, block) in blocks.items() if block.generated)
-    if generated:
-        yield f"Generated, not measured, data: {listed(generated)}."
-    if len(generated) > len({blocks[name][0] for name in generated}):
-        yield "Some of these are of one generator, and the verdict for all takes data sets as independent of each other."
+    """That data sets of one generator are not independent of each other."""
+    blocks = {name: collected.config.block(name) for name, _ in tasks_of(study, collected.config)}
+    generators = [kind for kind, block in blocks.values() if block.generated]
+    if len(generators) > len({*generators}):
+        yield "Some data sets are of one generator, and the verdict for all takes them as independent of each other."
 
 
 def tasks_of(study: Study, config: Config) -> dict[Task, set[str]]:
