@@ -332,8 +332,8 @@ def test_what_the_row_of_a_point_has(name: str) -> None:
 
 def test_the_runs_of_a_point_are_not_looked_at_for_each_other_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the table of thousands of points takes the square of their number."""
-    looked = []
-    monkeypatch.setattr(speed, "usable", lambda group: looked.append(group) or points.usable(group))
+    looked, usable = [], points.usable
+    monkeypatch.setattr(points, "usable", lambda group: looked.append(group) or usable(group))
     rows = [threads(count + 1) for count in range(50)]
     assert len(told("strong", rows)) == len(rows)
     assert len(looked) <= 10 * len(rows)
