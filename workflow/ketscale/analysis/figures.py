@@ -1,5 +1,6 @@
-"""The figures of a config: of each study that of its kind, and overviews of several: where the time of a step goes, and what
-trained models do over time. Imports nothing heavy: the Snakefile imports this.
+"""The figures of a config: of each study that of its kind, and of several where the time of a step goes.
+
+Imports nothing heavy: the Snakefile imports this.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ketscale.words import duration
 
 # A figure NAME is NAME with each of these endings in this folder of the results; csv: the data drawn.
 FOLDER, ENDINGS = "figures", ("svg", "png", "csv")
-# Bars, or panels, that one figure has.
+# Bars that one figure has.
 MOST = 20
 # In the order of a step; other spans are drawn after them.
 SPANS = (
@@ -35,30 +36,27 @@ OTHER = "outside any span"
 def figures_of(config: Config) -> tuple[Figure, ...]:
     """The figures of the config's studies: of each study that of its kind, by the study's name, and then the overviews."""
     known = kinds(config.families)
-    own = ((study.name, known[study.kind].figure) for study in config.studies)
-    return (*(replace(figure, name=name) for name, figure in own if figure), *overviews(config))
-
-
-def overviews(config: Config) -> tuple[Figure, ...]:
-    """The figures of several of the config's studies."""
-    asked = {study.kind for study in config.studies}
-    return tuple(figure for figure in OVERVIEWS if not asked.isdisjoint(figure.kinds))
+    own = (
+        replace(figure, name=study.name, studies=(study.name,))
+        for study in config.studies
+        if (figure := known[study.kind].figure)
+    )
+    of_several = (
+        replace(figure, studies=tuple(study.name for study in config.studies if study.kind in figure.kinds))
+        for figure in OVERVIEWS
+    )
+    return (*own, *(figure for figure in of_several if figure.studies))
 
 
 def drawn(analysed: Analysed) -> dict[str, dict[str, bytes]]:
     """The files of each figure that has something to show, by its name and their endings."""
     style.theme()
-    config = analysed.config
     tables = {name: frame for name, frame in analysed.tables.items() if name != "answers"}
-    inputs, known = Inputs(config, **tables), kinds(config.families)
-    found = {}
-    for study in config.studies:
-        if figure := known[study.kind].figure:
-            found[study.name] = style.files(figure.draw, inputs.only([study.name]))
-    for figure in overviews(config):
-        own = inputs.only([study.name for study in config.studies if study.kind in figure.kinds])
-        found[figure.name] = style.files(figure.draw, own)
-    return {name: files for name, files in found.items() if files}
+    inputs = Inputs(analysed.config, **tables)
+    every = {
+        each.name: style.files(each.draw, inputs.only(each.studies)) for each in figures_of(analysed.config)
+    }
+    return {name: files for name, files in every.items() if files}
 
 
 def check(config: Config) -> None:

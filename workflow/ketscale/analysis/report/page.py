@@ -74,6 +74,7 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
     answers, runs, pictures = columns.rows(tables["answers"]), tables["runs"], Pictures(results)
     most = ROWS // (len(answers) + 1)
     sizes = {study.name: len(study.runs) for study in config.studies}
+    overviews = [figure for figure in figures.figures_of(config) if figure.name not in sizes]
     chapters = []
     for answer in answers:
         kind, name = known[answer["kind"]], answer["study"]
@@ -98,7 +99,7 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
         complete=analysed.complete,
         state=f"{counted(len(runs), 'run')}: {listed(states)}" if states else "no runs",
         chapters=chapters,
-        overviews=[made for each in figures.overviews(config) if (made := pictures.of(each.name, each))],
+        overviews=[picture for each in overviews if (picture := pictures.of(each.name, each))],
         listing=table_of("runs", listing, columns.RUNS, config, most),
         provenance=provenance(runs),
         packages=sorted({package for text in _distinct(runs, "packages") for package in text.split()}),
