@@ -158,13 +158,12 @@ LAST = (
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
         partial(times.effects, "step time over that of one fair rank")), lead=wrong),
-    *(Kind(name=name, table="quality", rows=quality.rows, faults=faults, lead=farthest, history=True,
-           figure=Figure(
-        name, "Test results and learning curves",
+    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, history=True,
+         figure=Figure(
+        "accuracy", "Test results and learning curves",
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
         "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
-        "the data, and guessing.", models.accuracy))
-      for name, faults in (("accuracy", checks.quality), ("adaptation", checks.adaptation))),
+        "the data, and guessing.", models.accuracy)),
     Kind(name="comparison", table="quality", rows=quality.data_sets, faults=checks.comparison, lead=farthest,
          notes=quality.data_set_notes, figure=Figure(
         "comparison", "Differences by data set",

@@ -100,17 +100,6 @@ def comparison(study: Study, config: Config) -> Iterator[str]:
         yield f"comparison joins data sets of one metric, not {', '.join(metrics)}; make a study of each"
 
 
-def adaptation(study: Study, config: Config) -> Iterator[str]:
-    """Require epochs, and families that measure adaptation."""
-    yield from quality(study, config)
-    for workload in dict.fromkeys(run.workload for run in study.runs):
-        if not config.family(workload).course:
-            yield (
-                f"adaptation compares a metric after numbers of adaptation steps, and models of {workload} have none; "
-                "leave it out"
-            )
-
-
 def probes(study: Study, config: Config) -> Iterator[str]:
     """Require probes of circuits."""
     for run in study.runs:
