@@ -25,13 +25,11 @@ from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.words import duration
 
-FORMATS = tuple(style.DATELESS)
-
 
 def check(path: Path) -> None:
     """Raise UserError unless the file's ending names a format of figures."""
-    if path.suffix[1:] not in FORMATS:
-        raise UserError(f"--figure: {path} must end in one of .{', .'.join(FORMATS)}")
+    if path.suffix[1:] not in style.DATELESS:
+        raise UserError(f"--figure: {path} must end in one of .{', .'.join(style.DATELESS)}")
 
 
 def save(figure: Figure, path: Path) -> None:

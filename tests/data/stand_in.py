@@ -70,8 +70,7 @@ def main() -> None:
         elif part == "page":
             made = {PAGE: f"<!doctype html>{config.text}"}
         else:
-            # A figure of a second class of hosts, and one for phones, are made too.
-            names = [f"{each.name}{more}" for each in figures_of(config) for more in ("", "@2", ".narrow")]
+            names = [each.name for each in figures_of(config)]
             made = {f"figures/{name}.svg": "<svg xmlns='http://www.w3.org/2000/svg'/>" for name in names}
         for path, text in made.items():
             write(str(results / path), text)

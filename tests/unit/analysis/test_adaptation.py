@@ -1,4 +1,4 @@
-"""Studies of adaptation: what they refuse, tabulate and draw, for any family whose metrics say after how many steps."""
+"""Studies of models that adapt, for any family whose metrics say after how many steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from ketscale.analysis import kinds, verdicts
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, Metric, Model
-from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
@@ -25,7 +24,6 @@ STEPS = (0, 2, 7)
 class Learner(Model, frozen=True, kw_only=True):
     """A model that adapts."""
 
-    adapts: ClassVar[bool] = True
     control: ClassVar[str | None] = "best"
 
 
@@ -38,7 +36,7 @@ FAMILY = dataclasses.replace(
     models={"learner": Learner, "best": Best},
     metrics=(
         Metric("error", "error", "", "down"),
-        *(Metric(f"error_{steps}", f"error after {steps}", "", "down", after=steps) for steps in STEPS),
+        *(Metric(f"error_{steps}", f"error after {steps}", "", "down") for steps in STEPS),
         Metric("apart", "distance of tasks", "m", None),
         Metric("undefined", "undefined for these tasks", "", None),
     ),
@@ -52,16 +50,10 @@ def config(**axes: Any) -> Config:
     given["models"] = {"fast": {"kind": "learner"}}
     given["simulators"]["expm"] = {"device": "expm"}
     usual = {**AXES, "workload": ["gate", "wide"], "model": ["learner", "fast", "best"], **axes}
-    given["studies"] = {"asked": {"kind": "adaptation", "question": "?", "axes": usual}}
+    given["studies"] = {"asked": {"kind": "accuracy", "question": "?", "axes": usual}}
     made = Config.of({**given, "partial": True}, {**FAMILIES, FAMILY.name: FAMILY})
     kinds.check(made)
     return made
-
-
-def test_a_family_that_measures_no_adaptation_is_refused() -> None:
-    study = {"kind": "adaptation", "question": "?", "axes": factory.point(protocol="quality")}
-    with pytest.raises(UserError, match="adaptation steps, and models of digits have none; leave it out"):
-        factory.small_config({"asked": study})
 
 
 def errors(run: Run) -> dict[str, Any]:

@@ -27,18 +27,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one size": (given("qubits"), "qubits"),
     "one simulator": (given("simulator"), "simulator"),
     "cached alone": (given("features"), "inline"),
-    "several batches": (given("strong", batch=[8, 16]), "8, 16"),
     "no run on one core": (given("strong", backend="cpu-n1r1t2"), "cpu-n1r1t1"),
-    "shares of a batch that differ": (given("weak", **BOTH), "batch per worker"),
     "one layout": (given("break-even"), "layouts"),
     "several layouts, but not one core": (given("break-even", backend=["cpu-n1r1t2", "mpi-n1r2t1"]), "one core"),
     "no mistake": (given("mistakes", **BOTH), "mistake"),
     "one change": (given("changes", **CONTROL), "points"),
     "no error is measured": (given("convergence", protocol="quality"), "error of simulator fused"),
     "an error without a test": (given("convergence", **{**CONTROL, "simulator": ["exact", "coarse"]}), "protocol double"),
-    "a model without steps": (
-        given("break-even", workload="bars", model="svm", qubits=0, layers=0, batch=1, simulator="none", protocol="fitted"), "svm is fitted"),
-    "a probe": (given("qubits", qubits=[2, 4], batch=1, protocol="probe"), "probes the model"),
     "no epochs": (given("accuracy"), "epochs"),
     "single precision": (given("parity"), "fp32"),
 }  # fmt: skip

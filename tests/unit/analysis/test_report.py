@@ -109,7 +109,7 @@ def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None
     table = table_of("runs", runs, RUNS, CONFIG, 7)
     assert (len(table.rows), table.size, table.file) == (7, len(runs), "tables/runs.csv")
     shown = Pictures(results, left=9).of("strong", figures.figures_of(CONFIG)[0])
-    assert shown and (shown["wide"], shown["narrow"]) == ("figures/strong.svg", "figures/strong.narrow.svg")
+    assert shown and shown["drawing"] == "figures/strong.svg"
 
 
 def test_the_config_of_the_page_makes_the_same_runs() -> None:
@@ -119,7 +119,7 @@ def test_the_config_of_the_page_makes_the_same_runs() -> None:
 
 def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
     names = [figure.name for figure in figures.figures_of(CONFIG)]
-    expected = {f"{name}.{kind}" for name in names for kind in ("svg", "png", "narrow.svg", "csv")}
+    expected = {f"{name}.{kind}" for name in names for kind in ("svg", "png", "csv")}
     assert {path.name for path in (results / "figures").iterdir()} == expected
 
 
@@ -140,7 +140,9 @@ def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> Non
     assert list((tmp_path / "figures").iterdir()) == []
 
 
-def test_figures_have_two_widths_and_say_what_they_show(tmp_path: Path, monkeypatch: Any) -> None:
+def test_figures_have_the_width_of_two_columns_and_say_what_they_show(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(figures, "MOST", 1)
     axes = factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], seed=[0])
     other = factory.point(simulator="lightning.qubit", batch=8, protocol="quality", seed=[0])
@@ -151,13 +153,12 @@ def test_figures_have_two_widths_and_say_what_they_show(tmp_path: Path, monkeypa
     config = factory.small_config(studies)
     factory.write_all(config, tmp_path)
     report.build(config, tmp_path)
-    for ending, width in style.WIDTHS.items():
-        text = (tmp_path / f"figures/spans.{ending}svg").read_text()
-        assert float(text.split('width="')[1].split("pt")[0]) / 72 == pytest.approx(width)
-        words = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", text))
-        assert "1 seed per point" in words and "Not drawn: 1 point more" in words
-        # lightning.qubit is another study's, whose points are not drawn.
-        assert "default.qubit: " in words and "lightning.qubit: " not in words
+    text = (tmp_path / "figures/spans.svg").read_text()
+    assert float(text.split('width="')[1].split("pt")[0]) / 72 == pytest.approx(style.WIDTH)
+    words = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", text))
+    assert "1 seed per point" in words and "Not drawn: 1 point more" in words
+    # lightning.qubit is another study's, whose points are not drawn.
+    assert "default.qubit: " in words and "lightning.qubit: " not in words
 
 
 def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import points, verdicts
 from ketscale.analysis.comparison import Collected
-from ketscale.analysis.kinds import checks, kinds, speed
-from ketscale.config.simulators.dynamics import DynamicsSimulator
+from ketscale.analysis.kinds import kinds, speed
+from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.grid import Run, Study, layout
 from ketscale.problems.control.specification import FAMILY
 from tests import records_factory as factory
@@ -240,7 +240,7 @@ def row(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     made = {**usual, **changes}
     made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
-    made = {"epoch_s": made["step_s"] and 20 * made["step_s"], "epoch_estimated": False, **made}
+    made = {"epoch_s": made["step_s"] and 20 * made["step_s"], **made}
     return {**made, **layout(made["layout"])}
 
 
@@ -282,7 +282,7 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     "one seed busy": ("strong", [row(seed=1, step_s=9.0, **busy), row()], {"step_s": 1.0, "n": 1, "busy": 1, "flag": ""}),
     "all seeds timed out": (
         "strong", [*seeds([2.0, 8.0], step_count=3, **late), row(seed=2, step_s=None, step_count=0, **late)],
-        {"step_s": 4.0, "n": 2, "timed_steps": 3, "timed_out": 3, "failed": 0, "flag": "timed_out"}),
+        {"step_s": 4.0, "n": 2, "timed_out": 3, "failed": 0, "flag": "timed_out"}),
     "one seed timed out": (
         "strong", [row(seed=1, step_s=9.0, **late), row()], {"step_s": 1.0, "n": 1, "timed_out": 1, "flag": ""}),
     "a busy seed beside one that timed out": ("strong", [row(seed=1, step_s=9.0, **late), row(**busy)], {"step_s": 1.0, "flag": "busy"}),
@@ -292,9 +292,7 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     "not timed alone": ("strong", [row(timed=False)], {"flag": "untimed"}),
     "not timed alone, and timed out": ("strong", [row(timed=False, **late)], {"flag": "untimed"}),
     "an epoch is measured and not 20 steps": (
-        "strong", [row(seed=seed, epoch_s=26.0 + seed) for seed in range(3)], {"epoch_s": 27.0, "epoch_estimated": False}),
-    "an epoch of a seed is estimated": (
-        "strong", [row(seed=seed, epoch_estimated=seed == 2) for seed in range(3)], {"epoch_s": 20.0, "epoch_estimated": True}),
+        "strong", [row(seed=seed, epoch_s=26.0 + seed) for seed in range(3)], {"epoch_s": 27.0}),
     "two codes": (
         "strong", [*seeds([1.0, 1.0]), row(seed=2, imported="nameHASH")],
         {"step_s": None, "epoch_s": None, "samples_per_s": None, "n": 3, "flag": "mixed", "verdict": APART}),
@@ -334,23 +332,11 @@ def test_what_the_row_of_a_point_has(name: str) -> None:
 
 def test_the_runs_of_a_point_are_not_looked_at_for_each_other_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the table of thousands of points takes the square of their number."""
-    looked = []
-    monkeypatch.setattr(speed, "usable", lambda group: looked.append(group) or points.usable(group))
+    looked, usable = [], points.usable
+    monkeypatch.setattr(points, "usable", lambda group: looked.append(group) or usable(group))
     rows = [threads(count + 1) for count in range(50)]
     assert len(told("strong", rows)) == len(rows)
     assert len(looked) <= 10 * len(rows)
-
-
-@pytest.mark.parametrize(
-    ("grows", "qubits", "faults"), [(True, 5, 0), (True, 6, 1), (False, 5, 0), (False, 6, 0)]
-)
-def test_the_share_of_a_worker_is_checked_across_sizes_where_they_grow(
-    grows: bool, qubits: int, faults: int
-) -> None:
-    work = (lambda sizes: 4.0 ** sizes["qubits"]) if grows else None
-    families = {**CONFIG.families, "images": replace(CONFIG.families["images"], work=work)}
-    runs = (Run.of(grown(4)), Run.of({**grown(qubits), **layout(TWO)}))
-    assert len([*checks.weak(Study("s", "weak", "?", runs), replace(CONFIG, families=families))]) == faults
 
 
 def test_simulators_are_in_the_order_of_their_times_and_one_that_timed_out_is_the_last() -> None:

@@ -123,7 +123,11 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
             asked.setdefault(run, {})["search" if config.is_trial(run) else study.name] = None
     runs = sorted(asked)
     usable = {run: record for run in runs if (record := found.checked[run].record)}
-    lost = {run: (found.checked[run].state, _why(found, results, run)) for run in runs if run not in usable}
+    lost = {}
+    for run in (run for run in runs if run not in usable):
+        state, why = found.checked[run].state, found.checked[run].why
+        untold = state == "missing" and not why
+        lost[run] = state, (records.why_missing(results / run.folder) or "not run yet") if untold else why
     if lost and not config.partial:
         raise UserError(
             f"{len(lost)} of {len(runs)} runs cannot be used:",
@@ -150,14 +154,6 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     without = {run: f"{status} ({why})" for run, (status, why) in lost.items()}
     beside = baselines.of(config, results)
     return Collected.of(config, measured, found.comparisons, usable, without, beside), table
-
-
-def _why(found: Records, results: Path, run: Run) -> str:
-    """Why the record of a run cannot be used."""
-    checked = found.checked[run]
-    if checked.state == "missing" and not checked.why:
-        return records.why_missing(results / run.folder) or "not run yet"
-    return checked.why
 
 
 def _trials(config: Config, found: Records) -> dict[Run, Row]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -68,12 +69,17 @@ def tested(row: Row) -> Key:
 
 def hindrance(keys: Iterable[Key]) -> str:
     """Why runs of these keys can be neither compared nor joined, in words; '' if they can."""
-    known: dict[str, dict[str, str]] = {}
+    known: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for key in dict.fromkeys(keys):
-        if why := "; ".join(filter(None, (_apart(part, known.get(part, {}), dict(of)) for part, of in key))):
-            return why
-        for part, of in key:
-            known.setdefault(part, {}).update(of)
+        whys = []
+        for part, versions in key:
+            other = sorted((name, value) for name, value in versions if known[part].get(name, value) != value)
+            words = ", ".join(f"{name} {known[part][name]} and {value}".strip() for name, value in other)
+            if other:
+                whys.append(f"other {part}" if part in _HASHED else f"other {part} ({words})")
+            known[part].update(versions)
+        if whys:
+            return "; ".join(whys)
     return ""
 
 
@@ -94,13 +100,6 @@ def modules(imported: str) -> Versions:
     size = NAME + SOURCE
     parts = (imported[at : at + size] for at in range(0, len(imported), size))
     return frozenset((part[:NAME], part[NAME:]) for part in parts)
-
-
-def _apart(part: str, first: Mapping[str, str], second: Mapping[str, str]) -> str:
-    """That two parts of a key differ, and how if that is short; '' if they agree in all that both know."""
-    differing = sorted(name for name in first.keys() & second.keys() if first[name] != second[name])
-    told = ", ".join(f"{name} {first[name]} and {second[name]}".strip() for name in differing)
-    return (f"other {part}" if part in _HASHED else f"other {part} ({told})") if differing else ""
 
 
 def _known(named: Mapping[str, Any]) -> Versions:

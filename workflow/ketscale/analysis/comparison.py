@@ -15,21 +15,9 @@ from itertools import combinations
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from ketscale.analysis import comparability
+from ketscale.analysis import comparability, points
 from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typical
-from ketscale.analysis.points import (
-    BOUNDED,
-    REFERENCE,
-    WORK,
-    Group,
-    Point,
-    Row,
-    mostly_failed,
-    point,
-    point_of,
-    usable,
-    worst,
-)
+from ketscale.analysis.points import WORK, Group, Point, Row, point, point_of, usable
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.jobs.baselines import Baselines
@@ -79,7 +67,7 @@ class Times:
         if not used or why:
             return Compared(None, flag, why, hosts)
         least = self.least / math.sqrt(2)  # of one time, not of a ratio of two
-        sides = [by_seed(used, column) for column in ((STEP, LEAST) if flag == BOUNDED else (STEP,))]
+        sides = [by_seed(used, column) for column in ((STEP, LEAST) if flag == points.BOUNDED else (STEP,))]
         return Compared(
             hull([paired(side, dict.fromkeys(side, 1.0), least) for side in sides]), flag, "", hosts
         )
@@ -113,8 +101,8 @@ def speedup(of: Group, over: Group, least: float, apart: Callable[[Group, Group]
     cannot be compared, in words.
     """
     (ours, flag), (theirs, other) = usable(of), usable(over)
-    said = worst((flag, other and other + REFERENCE))
-    said = FAILED if any(map(mostly_failed, (of, over))) else said
+    said = points.worst((flag, other and other + points.REFERENCE))
+    said = FAILED if any(map(points.mostly_failed, (of, over))) else said
     if not ours or not theirs:
         return Compared(None, said)
     hosts = tuple(dict.fromkeys(row["hardware"] for row in (*theirs, *ours)))
@@ -122,7 +110,7 @@ def speedup(of: Group, over: Group, least: float, apart: Callable[[Group, Group]
         return Compared(None, said, why, hosts)
     if of is over:
         return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), said, "", hosts)
-    sides = [(STEP, STEP), *([(LEAST, STEP), (STEP, LEAST)] if BOUNDED in (flag, other) else [])]
+    sides = [(STEP, STEP), *([(LEAST, STEP), (STEP, LEAST)] if points.BOUNDED in (flag, other) else [])]
     found = [paired(by_seed(theirs, one), by_seed(ours, two), least) for one, two in sides]
     return Compared(hull(found), said, "", hosts)
 

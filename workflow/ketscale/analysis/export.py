@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +32,7 @@ def run(results: Path, form: str, out: Path) -> str:
     runs = [Trained(checked.record, settings) for checked, settings in found if checked.record and settings]
     out.mkdir()
     command = (_mlflow if form == "mlflow" else _tensorboard)(runs, results, out.absolute(), library)
-    return f"{len(runs)} of {len(found)} records in {out}: {command.format(shlex.quote(str(out)))}"
+    return f"{len(runs)} of {len(found)} records in {out}: {command.format(out)}"
 
 
 def _scalars(one: Trained, results: Path) -> Iterator[tuple[str, float, float, int]]:
@@ -73,8 +72,7 @@ def _mlflow(runs: list[Trained], results: Path, made: Path, mlflow: Any) -> str:
     for one in runs:
         began, ended = (round(1000 * at.timestamp()) for at in (one.record.started, one.record.stopped))
         run_id = client.create_run(experiment, began, run_name=one.settings.run.name).info.run_id
-        found = _scalars(one, results)
-        scalars = [entities.Metric(name, of, round(1000 * at), step) for name, of, at, step in found]
+        scalars = [entities.Metric(n, v, round(1000 * at), step) for n, v, at, step in _scalars(one, results)]
         params = [entities.Param(name, str(value)) for name, value in _settings(one).items()]
         for at in range(0, max(len(scalars), len(params)), 100):  # the library takes 100 parameters at a time
             client.log_batch(run_id, metrics=scalars[at : at + 100], params=params[at : at + 100])

@@ -1,5 +1,6 @@
-"""The figures of a config: of each study that of its kind, and overviews of several: where the time of a step goes, and what
-trained models do over time. Imports nothing heavy: the Snakefile imports this.
+"""The figures of a config: of each study that of its kind, and of several where the time of a step goes.
+
+Imports nothing heavy: the Snakefile imports this.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ketscale.grid import POINT
 from ketscale.words import duration
 
 # A figure NAME is NAME with each of these endings in this folder of the results; csv: the data drawn.
-FOLDER, ENDINGS = "figures", ("svg", "png", "narrow.svg", "csv")
-# Bars, or panels, that one figure has.
+FOLDER, ENDINGS = "figures", ("svg", "png", "csv")
+# Bars that one figure has.
 MOST = 20
 # In the order of a step; other spans are drawn after them.
 SPANS = (
@@ -35,30 +36,27 @@ OTHER = "outside any span"
 def figures_of(config: Config) -> tuple[Figure, ...]:
     """The figures of the config's studies: of each study that of its kind, by the study's name, and then the overviews."""
     known = kinds(config.families)
-    own = ((study.name, known[study.kind].figure) for study in config.studies)
-    return (*(replace(figure, name=name) for name, figure in own if figure), *overviews(config))
-
-
-def overviews(config: Config) -> tuple[Figure, ...]:
-    """The figures of several of the config's studies."""
-    asked = {study.kind for study in config.studies}
-    return tuple(figure for figure in OVERVIEWS if not asked.isdisjoint(figure.kinds))
+    own = (
+        replace(figure, name=study.name, studies=(study.name,))
+        for study in config.studies
+        if (figure := known[study.kind].figure)
+    )
+    of_several = (
+        replace(figure, studies=tuple(study.name for study in config.studies if study.kind in figure.kinds))
+        for figure in OVERVIEWS
+    )
+    return (*own, *(figure for figure in of_several if figure.studies))
 
 
 def drawn(analysed: Analysed) -> dict[str, dict[str, bytes]]:
     """The files of each figure that has something to show, by its name and their endings."""
     style.theme()
-    config = analysed.config
     tables = {name: frame for name, frame in analysed.tables.items() if name != "answers"}
-    inputs, known = Inputs(config, **tables), kinds(config.families)
-    found = {}
-    for study in config.studies:
-        if figure := known[study.kind].figure:
-            found[study.name] = style.files(figure.draw, inputs.only([study.name]))
-    for figure in overviews(config):
-        own = inputs.only([study.name for study in config.studies if study.kind in figure.kinds])
-        found[figure.name] = style.files(figure.draw, own)
-    return {name: files for name, files in found.items() if files}
+    inputs = Inputs(analysed.config, **tables)
+    every = {
+        each.name: style.files(each.draw, inputs.only(each.studies)) for each in figures_of(analysed.config)
+    }
+    return {name: files for name, files in every.items() if files}
 
 
 def check(config: Config) -> None:
@@ -68,7 +66,7 @@ def check(config: Config) -> None:
         UserError: names the study.
     """
     for study in config.studies:
-        if study.name in {figure.name for figure in OVERVIEWS} or study.name.endswith(".narrow"):
+        if study.name in {figure.name for figure in OVERVIEWS}:
             raise UserError(f"studies.{study.name}: another figure has files of this name; rename the study")
 
 
@@ -95,8 +93,8 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     names = [name for name in SPANS if name in parts] + sorted({*parts} - {*SPANS, OTHER}) + [OTHER]
     names = [name for name in names if parts[name].any()]
     shares = parts[names].div(parts[names].sum(axis=1), axis=0)
-    height = 0.9 + 0.34 * len(steps) + 0.2 * len(names) / style.width() * 2
-    figure, axes = plt.subplots(figsize=(style.width(), height), layout="constrained")
+    height = 0.9 + 0.34 * len(steps) + 0.06 * len(names)
+    figure, axes = plt.subplots(figsize=(style.WIDTH, height), layout="constrained")
     colours = style.colours([name for name in names if name != OTHER]) | {OTHER: style.PALE}
     bars = shares.rename(columns=lambda name: name.replace(".", " "))
     bars.plot.barh(stacked=True, color=[*colours.values()], width=0.42, lw=0, legend=False, ax=axes)
@@ -105,7 +103,7 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     style.name_rows(axes, words, times)
     axes.set(xlim=(0, 1), xlabel="share of a sampled step")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
-    figure.legend(loc="outside upper left", ncols=5 if style.width() > 5 else 2)
+    figure.legend(loc="outside upper left", ncols=5)
     note = f"Exclusive medians{style.left_out(len(every), MOST, 'point')}"
     style.footnote(figure, steps, inputs, note)
     return figure, pd.concat([steps[[*bar, "n", "sampled_step_s", "quiet"]], shares], axis=1)

@@ -140,7 +140,8 @@ def of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
         if not (weak and collected.config.family(first["workload"]).work):
             # Each row of weak scaling has a batch of its own.
             alike = (*(first[name] for name in SAME), weak or first["batch"], series_of(first["layout"]))
-            series.setdefault(alike, {})[size_of(first["layout"])] = group
+            several = BACKENDS[first["backend"]].several_ranks
+            series.setdefault(alike, {})[first["ranks" if several else "threads"]] = group
     for groups in series.values():
         first = next(iter(groups.values()))[0]
         share = first["batch"] // workers(first["layout"]) if weak else first["batch"]
@@ -172,25 +173,21 @@ def _joined(groups: Mapping[float, Group], varied: str) -> tuple[list[float], li
 def _sound(rows: Group) -> dict[int, float]:
     """The times of a point's seeds, from quiet runs whose workers are known to have a core or a GPU each; none without."""
     found, flag = usable(rows)
-    return {} if flag or not all(map(_own_cores, found)) else {row["seed"]: row["step_s"] for row in found}
 
+    def own_cores(row: Row) -> bool:
+        if BACKENDS[row["backend"]].device == "gpu":
+            return bool(
+                row["ranks"] <= row["nodes"] * len(list(filter(None, (row["gpus"] or "").split("; "))))
+            )
+        return row["shared_cores"] is False
 
-def _own_cores(row: Row) -> bool:
-    if BACKENDS[row["backend"]].device == "gpu":
-        return bool(row["ranks"] <= row["nodes"] * len(list(filter(None, (row["gpus"] or "").split("; ")))))
-    return row["shared_cores"] is False
+    return {} if flag or not all(map(own_cores, found)) else {row["seed"]: row["step_s"] for row in found}
 
 
 def series_of(text: str) -> str:
     """A layout with a star for what grows along its series, such as 'mpi-n1r*t1' and 'cpu-n1r1t*'."""
     growing = "r" if BACKENDS[layout(text)["backend"]].several_ranks else "t"
     return re.sub(rf"(-n\d+.*{growing})\d+", r"\1*", text)
-
-
-def size_of(text: str) -> int:
-    """How far a layout is along its series: its ranks, or the threads of a single process."""
-    where = layout(text)
-    return int(where["ranks"] if BACKENDS[where["backend"]].several_ranks else where["threads"])
 
 
 def of_line(laws: pd.DataFrame, points: pd.DataFrame) -> tuple[Law, list[float]] | None:

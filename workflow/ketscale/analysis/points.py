@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ketscale.analysis.heavy import pd
@@ -17,6 +18,9 @@ from ketscale.grid import BACKENDS, POINT, Run, decode, layout
 Row = Mapping[str, Any]
 Point = tuple[Any, ...]
 Group = Sequence[Row]
+# The point of a row, and of a run.
+point: Callable[[Row], Point] = itemgetter(*POINT)
+point_of: Callable[[Run], Point] = attrgetter(*POINT)
 # The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
@@ -34,16 +38,6 @@ def worst(flags: Iterable[str]) -> str:
     """The flag of what has several: the first that is not `bounded`; '' without one."""
     found = [flag for flag in flags if flag]
     return next((flag for flag in found if not flag.startswith(BOUNDED)), found[0] if found else "")
-
-
-def point(row: Row) -> Point:
-    """The point of a row."""
-    return tuple(row[name] for name in POINT)
-
-
-def point_of(run: Run) -> Point:
-    """The point of a run."""
-    return tuple(getattr(run, name) for name in POINT)
 
 
 def workers(text: str) -> int:

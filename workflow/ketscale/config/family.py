@@ -35,10 +35,9 @@ class Metric:
     is better, 'up' or 'down'; None if it describes the samples, so that no value is better than another. chance: the
     value that guessing gives; 'data' if it depends on the data, so that the problem's metrics have it as `chance` (of
     the headline metric); None if there is no such value. least, most: no value is smaller or larger; a record with one
-    is refused. Those of a share are 0 and 1. after: it is the headline metric after so many steps of adaptation to the
-    samples; None for every model that does not adapt (`Model.adapts`). about: what it is a property of. error: of the
-    simulator, how far its results are from exact ones; unphysical: of the simulator, how far its states are from
-    physical ones; both on the test split alone, and equal for all seeds.
+    is refused. Those of a share are 0 and 1. about: what it is a property of. error: of the simulator, how far its
+    results are from exact ones; unphysical: of the simulator, how far its states are from physical ones; both on the
+    test split alone, and equal for all seeds.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Metric:
     chance: float | Literal["data"] | None = None
     least: float = -math.inf
     most: float = math.inf
-    after: int | None = None
     about: Literal["model", "error", "unphysical"] = "model"
 
     @property
@@ -191,7 +189,6 @@ class Model(Part, frozen=True, kw_only=True):
     stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once; None
         if only `ketscale try` finds that out.
     fitted: it is fitted in one phase, not trained by steps: its module is a `Fitted`.
-    adapts: it is adapted to each sample by steps, so metrics after numbers of steps are measured (`Metric.after`).
     """
 
     implementation: ClassVar[str] = ""
@@ -199,7 +196,6 @@ class Model(Part, frozen=True, kw_only=True):
     has_dropout: ClassVar[bool] = False
     stacks: ClassVar[bool | None] = False
     fitted: ClassVar[bool] = False
-    adapts: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}
 
@@ -387,12 +383,6 @@ class Family:
     def about(self, what: Literal["error", "unphysical"]) -> Metric | None:
         """The metric that is about this property of the simulator; None if the family measures none."""
         return next((metric for metric in self.metrics if metric.about == what), None)
-
-    @property
-    def course(self) -> dict[int, Metric]:
-        """The headline metric by the number of steps of adaptation; empty if none of its models adapts."""
-        found = {metric.after: metric for metric in self.metrics if metric.after is not None}
-        return dict(sorted(found.items()))
 
     @property
     def loss(self) -> Metric:

@@ -25,8 +25,8 @@ PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
 )  # fmt: skip
 FRAME, SOFT, PALE = "#3c4043", "#5f6368", "#d0d3d6"
-# Inches, by what the names of the files have before the ending: two columns of a paper, and a phone.
-WIDTHS = {"": 7.16, "narrow.": 3.5}
+# The width of a figure in inches: two columns of a paper.
+WIDTH = 7.16
 # The most lines in a panel that can be told apart, and the height of a row in inches.
 SERIES, ROW = 8, 0.36
 # Characters in an inch of a title, of the name of a row, and of the note.
@@ -80,7 +80,6 @@ def theme() -> None:
         "font.sans-serif": ["DejaVu Sans", "Verdana"],
         "axes.titleweight": "bold",
         "axes.titlelocation": "left",
-        "axes.edgecolor": FRAME,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "legend.frameon": False,
@@ -92,36 +91,26 @@ def theme() -> None:
 
 
 def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs: Inputs) -> dict[str, bytes]:
-    """What `draw` draws of the inputs, at each width, and the drawn data as CSV: the contents of the files by their endings.
+    """What `draw` draws of the inputs, and the drawn data as CSV: the contents of the files by their endings.
 
     Nothing if there is nothing to draw.
     """
-    made: dict[str, bytes] = {}
-    for ending, width in WIDTHS.items():
-        with mpl.rc_context({"figure.figsize": (width, 2.4)}):
-            drawn = draw(inputs)
-            if drawn is None:
-                return {}
-            figure, data = drawn
-            forms = ("svg",) if ending else ("svg", "png")
-            made |= {f"{ending}{form}": content for form, content in _saved(figure, forms).items()}
+    drawn = draw(inputs)
+    if drawn is None:
+        return {}
+    figure, data = drawn
     known = data.astype(object).where(data.notna(), None)
-    return {**made, "csv": csv_of(columns.rows(known), list(map(str, data)))}
+    return {**_saved(figure), "csv": csv_of(columns.rows(known), list(map(str, data)))}
 
 
-def _saved(figure: Drawing, forms: Sequence[str]) -> dict[str, bytes]:
+def _saved(figure: Drawing) -> dict[str, bytes]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # It is laid out once, not once for each form.
-    made = {form: io.BytesIO() for form in forms}
+    made = {form: io.BytesIO() for form in DATELESS}
     for form, buffer in made.items():
         figure.savefig(buffer, format=form, metadata=DATELESS[form], dpi=200)
     plt.close(figure)
     return {form: buffer.getvalue() for form, buffer in made.items()}
-
-
-def width() -> float:
-    """The width of the figure that is drawn, in inches."""
-    return float(mpl.rcParams["figure.figsize"][0])
 
 
 def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing, list[Axes]]:
@@ -129,10 +118,10 @@ def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing
 
     height: of a panel, in inches.
     """
-    across = min(count, max(1, int(width() / least)))
-    rows = -(-count // across)
+    across = min(count, int(WIDTH / least))
+    size = WIDTH, -(-count // across) * height
     figure, grid = plt.subplots(
-        rows, across, figsize=(width(), rows * height), squeeze=False, layout="constrained"
+        -(-count // across), across, figsize=size, squeeze=False, layout="constrained"
     )
     for axes in grid.flat[count:]:
         axes.remove()
@@ -143,7 +132,7 @@ def _share(axes: Axes) -> float:
     """The width of a panel and what is beside it, in inches."""
     grid = axes.get_gridspec()
     assert grid is not None
-    return width() / grid.ncols
+    return WIDTH / grid.ncols
 
 
 def title(axes: Axes, words: str) -> None:
@@ -198,7 +187,7 @@ def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = 
     flags = points["flag"].dropna() if "flag" in points else ()
     parts += [note for word, note in NOTES.items() if any(flag.startswith(word) for flag in flags)]
     parts.append(unfinished(Counter(inputs.runs["status"])))
-    lines = textwrap.wrap(". ".join(part for part in parts if part) + ".", int(NOTE_DENSITY * width()))
+    lines = textwrap.wrap(". ".join(part for part in parts if part) + ".", int(NOTE_DENSITY * WIDTH))
     figure.set_figheight(figure.get_figheight() + 0.05 + 0.125 * len(lines))
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=6.5, color=SOFT, linespacing=1.4)
 

@@ -119,11 +119,11 @@ def _sweep(axis: SizeAxis) -> Kind:
 
 
 KINDS = (
-    _speed("strong", checks.strong, Figure(
+    _speed("strong", checks.one_core, Figure(
         "strong", "Strong scaling",
         "Strong scaling: the global batch is fixed while the number of ranks or threads grows. Ratios pair runs of the same "
         "seed on the same kind of host.", partial(times.workers, "speedup over one worker")), fits=laws.of_study),
-    _speed("weak", checks.weak, Figure(
+    _speed("weak", checks.one_core, Figure(
         "weak", "Weak scaling",
         "Weak scaling: the batch grows with the number of workers. Ideally a step takes the same time, so two workers have "
         "twice the throughput. Where a larger batch needs a larger model, the work of a sample grows too. Throughput then "
@@ -158,13 +158,12 @@ LAST = (
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
         partial(times.effects, "step time over that of one fair rank")), lead=wrong),
-    *(Kind(name=name, table="quality", rows=quality.rows, faults=faults, lead=farthest, notes=quality.notes, history=True,
-           figure=Figure(
-        name, "Test results and learning curves",
+    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, history=True,
+         figure=Figure(
+        "accuracy", "Test results and learning curves",
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
         "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
-        "the data, and guessing.", models.accuracy))
-      for name, faults in (("accuracy", checks.quality), ("adaptation", checks.adaptation))),
+        "the data, and guessing.", models.accuracy)),
     Kind(name="comparison", table="quality", rows=quality.data_sets, faults=checks.comparison, lead=farthest,
          notes=quality.data_set_notes, figure=Figure(
         "comparison", "Differences by data set",
@@ -199,17 +198,5 @@ def check(config: Config) -> None:
             raise UserError(
                 f"studies.{study.name}.kind: no kind of study is called {study.kind}{suggestion(study.kind, known)}"
             )
-        kind = known[study.kind]
-        fitted = (run.model for run in study.runs if config.models[run.model][1].fitted)
-        if kind.table == "speed" and (model := next(fitted, None)):
-            raise UserError(
-                f"studies.{study.name}: {study.kind} compares steps, and {model} is fitted without any; leave it out, or ask for "
-                "kind accuracy"
-            )
-        probes_ = (run.protocol for run in study.runs if config.protocols[run.protocol].probe)
-        if kind.name != "trainability" and (protocol := next(probes_, None)):
-            raise UserError(
-                f"studies.{study.name}: protocol {protocol} probes the model and does not train it; ask for kind trainability"
-            )
-        for fault in kind.faults(study, config):
+        for fault in known[study.kind].faults(study, config):
             raise UserError(f"studies.{study.name}: {fault}")

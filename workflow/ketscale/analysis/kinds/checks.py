@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from ketscale.analysis.points import axis_of, point_of, serial, workers
+from ketscale.analysis.points import axis_of, point_of, serial
 from ketscale.config import Config
-from ketscale.config.simulators.circuits import CircuitSimulator
-from ketscale.grid import LAYOUT, Run, Study
+from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.grid import Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]
 
@@ -33,37 +33,6 @@ def several(what: Callable[[Run, Config], Any], noun: str, give: str) -> Check:
             yield f"a study of kind {study.kind} compares {noun}, but has only one; give {give}"
 
     return check
-
-
-def strong(study: Study, config: Config) -> Iterator[str]:
-    """Require one global batch, and a run on one core."""
-    of_size: dict[str, set[int]] = {}
-    for run in study.runs:
-        # If a larger batch needs a larger model, each size has its own.
-        of_size.setdefault(run.size if config.family(run.workload).work else "", set()).add(run.batch)
-    for batches in (sorted(found) for found in of_size.values() if len(found) > 1):
-        yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
-    yield from one_core(study, config)
-
-
-def weak(study: Study, config: Config) -> Iterator[str]:
-    """Require a batch in proportion to the workers, and a run on one core.
-
-    In families whose batch is not free, the size may differ too.
-    """
-    series: dict[tuple[Any, ...], dict[float, Run]] = {}
-    for run in study.runs:
-        size = ("size",) if config.family(run.workload).work else ()
-        shares = series.setdefault(run.without("batch", *LAYOUT, *size), {})
-        shares.setdefault(run.batch / workers(run.layout), run)
-        if len(shares) > 1:
-            first, second = shares.values()
-            yield (
-                "weak scaling keeps the batch per worker (batch / (ranks x threads), or batch / GPUs) the same, "
-                f"but batch {first.batch} on {first.layout} and {second.batch} on {second.layout} differ; "
-                "give each layout its batch in points"
-            )
-    yield from one_core(study, config)
 
 
 break_even = every(several(lambda run, config: run.layout, "layouts", "several backends"), one_core)
@@ -129,20 +98,6 @@ def comparison(study: Study, config: Config) -> Iterator[str]:
     metrics = sorted({config.family(run.workload).headline.name for run in study.runs})
     if len(metrics) > 1:
         yield f"comparison joins data sets of one metric, not {', '.join(metrics)}; make a study of each"
-
-
-def adaptation(study: Study, config: Config) -> Iterator[str]:
-    """Require epochs, families that measure adaptation, and a model that adapts for each workload."""
-    yield from quality(study, config)
-    adapted = {run.workload for run in study.runs if config.models[run.model][1].adapts}
-    for workload in dict.fromkeys(run.workload for run in study.runs):
-        if not config.family(workload).course:
-            yield (
-                f"adaptation compares a metric after numbers of adaptation steps, and models of {workload} have none; "
-                "leave it out"
-            )
-        elif workload not in adapted:
-            yield f"adaptation needs a model that adapts, and none is trained on {workload}; add one"
 
 
 def probes(study: Study, config: Config) -> Iterator[str]:

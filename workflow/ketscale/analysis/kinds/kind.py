@@ -22,7 +22,7 @@ class Figure:
     """A figure of the report.
 
     name: of its files. title: text above it. caption: text below it, without the numbers of a study. draw: draws it.
-    kinds: of the studies that it shows, if there may be several.
+    kinds: of the studies that it shows, if there may be several. studies: those that it shows.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Figure:
     caption: str
     draw: Draw
     kinds: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,21 +22,9 @@ from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.comparison import Collected
 from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import EFFECT, LEVEL, Estimate, columns
-from ketscale.analysis.kinds.selection import (
-    GUESSING,
-    Comparison,
-    Configuration,
-    Task,
-    best,
-    comparisons,
-    controls,
-    lacking,
-    mean,
-    side,
-    together,
-)
+from ketscale.analysis.kinds import selection
+from ketscale.analysis.kinds.selection import Comparison, Configuration, Task, best, controls
 from ketscale.analysis.points import Group, Point, Row, median, point_of, size_axes, size_words, variants
-from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.words import counted
@@ -49,7 +37,8 @@ Tasks = Mapping[Task, set[str]]
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """Every configuration of the study that has a record; the chosen ones beside the best of their controls."""
     made = configurations(study, collected)
-    yield from table(study, made, together(comparisons(made, study, collected)), collected)
+    compared = selection.together(selection.comparisons(made, study, collected))
+    yield from table(study, made, compared, collected)
 
 
 def configurations(study: Study, collected: Collected) -> list[Configuration]:
@@ -96,8 +85,8 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
         "cohort": max((row["cohort"] for row in completed), default=1),
         "metric": each.metric.name, **columns(each.estimate(), "value", "value_low", "value_high"), "chance": each.chance,
         "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
-        "epochs": mean(completed, "epochs"),
-        **{name: mean(completed, f"test_{name}") for name in other_metrics(config)},
+        "epochs": selection.mean(completed, "epochs"),
+        **{name: selection.mean(completed, f"test_{name}") for name in other_metrics(config)},
         "errors": _errors(completed, collected), "chosen": False, "verdict": "", "reference": "",
         "why": comparability.hindrance(each.keys) or each.failures,
         "hardware": "; ".join(sorted({row["hardware"] for row in completed})) or first["hardware"],
@@ -160,7 +149,7 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         if reached and (reached.low or 0.0) <= (each.chance or 0.0):
             yield f"{each.model} is not surely better than guessing"
         yield each.not_new(beyond=0.0)
-    if one.to.model != GUESSING and not all(each.searched for each in models):
+    if one.to.model != selection.GUESSING and not all(each.searched for each in models):
         yield "untuned"
     elif len({each.tried for each in models}) > 1:
         yield f"chosen out of {one.of.tried} settings, {one.to.model} out of {one.to.tried}"
@@ -172,33 +161,21 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         yield f"trained with protocol {names[0]}, {one.to.model} with {names[1]}"
 
 
-def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
-    """Which baselines are not beside the study's models; all else is in the rows."""
-    for each in configurations(study, collected):
-        yield from (f"{each.task[0]}: {clause}." for clause in lacking(each, collected))
-
-
 def data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """The row of all data sets, and those of configurations."""
     made, tasks = configurations(study, collected), tasks_of(study, collected.config)
-    compared = heads(comparisons(made, study, collected), tasks, collected.config)
+    compared = heads(selection.comparisons(made, study, collected), tasks, collected.config)
     whole = over_all([one for one in compared if one.verdict], tasks)
     yield {"chosen": False, "failed": 0, **whole}
     yield from table(study, made, compared, collected)
 
 
 def data_set_notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
-    """The notes on each data set, and on what they say together."""
-    config, tasks = collected.config, tasks_of(study, collected.config)
-    yield from notes(made, study, collected)
-    if len(tasks) > 1:
-        yield f"Intervals of differences are of {100 * _level(tasks):.4g} % each, so that all hold together with 95 %."
-    blocks = {name: config.block(name) for name, _ in tasks}
-    generated = sorted(name for name, (_, block) in blocks.items() if block.generated)
-    if generated:
-        yield f"Generated, not measured, data: {listed(generated)}."
-    if len(generated) > len({blocks[name][0] for name in generated}):
-        yield "Some of these are of one generator, and the verdict for all takes data sets as independent of each other."
+    """That data sets of one generator are not independent of each other."""
+    blocks = {name: collected.config.block(name) for name, _ in tasks_of(study, collected.config)}
+    generators = [kind for kind, block in blocks.values() if block.generated]
+    if len(generators) > len({*generators}):
+        yield "Some data sets are of one generator, and the verdict for all takes them as independent of each other."
 
 
 def tasks_of(study: Study, config: Config) -> dict[Task, set[str]]:
@@ -280,11 +257,11 @@ def _verdict(
     if effect is None or effect.low is None:
         alike = len({*words}) == 1 and len(words) == len(tasks)
         return (words[0], "") if alike else (verdicts.CANNOT_TELL, "signed ranks need six data sets")
-    word = side(effect, unit, metric)
+    word = selection.side(effect, unit, metric)
     # The same with seeds that failed as wrong, also where one side has no others.
     known = [head for head in heads if head.effect() or len({bool(each.tests) for each in head.sides}) > 1]
     cautious = [head.effect(failed=True) for head in known]
-    overturned = word == verdicts.SAME or side(_typical(cautious, unit), unit, metric) != word
+    overturned = word == verdicts.SAME or selection.side(_typical(cautious, unit), unit, metric) != word
     if word and cautious != effects and overturned:
         return verdicts.FAILED, "with failed seeds counted as wrong nothing is decided"
     return word or verdicts.CANNOT_TELL, ""

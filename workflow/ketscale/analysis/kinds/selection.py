@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -335,16 +335,6 @@ def standard(each: Configuration, collected: Collected) -> Configuration | None:
         )
     sign = -1 if each.metric.better == "up" else 1
     return min(reversed(made), key=lambda one: sign * (one.validation or 0), default=None)
-
-
-def lacking(each: Configuration, collected: Collected) -> Iterator[str]:
-    """Why some baseline, or all, are not beside a configuration, in words."""
-    for row in each.group:
-        if collected.config.family(row["workload"]).baselines is not None:
-            found = baselines_of(row, collected)
-            yield from (f"there is no {one.name}: {one.why}" for one in found or () if one.why)
-            if found is None:
-                yield f"no baseline has been fitted to its data: run `ketscale baseline {row['workload']}`"
 
 
 def baselines_of(row: Row, collected: Collected) -> Sequence[Baseline] | None:

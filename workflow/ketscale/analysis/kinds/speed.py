@@ -12,34 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ketscale.analysis import verdicts
+from ketscale.analysis import points, verdicts
 from ketscale.analysis.comparison import SUBJECT, Collected, Compared
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import EFFECT, columns
-from ketscale.analysis.points import (
-    BUSY,
-    HOLLOW,
-    MIXED,
-    TIMED_OUT,
-    WORK,
-    Group,
-    Point,
-    Row,
-    axis_names,
-    axis_of,
-    axis_words,
-    failed,
-    line_of,
-    median,
-    point,
-    point_of,
-    serial,
-    size_axes,
-    usable,
-    variants,
-    workers,
-    worst,
-)
+from ketscale.analysis.points import WORK, Group, Point, Row, point, point_of
 from ketscale.analysis.wording import where
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import BACKENDS, POINT, Run, Study
@@ -86,20 +63,20 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
         made.append({**row, **kind.more(group, collected, study)})
     if not made:
         return
-    points = pd.DataFrame(made).assign(key=pd.Series([*map(point, made)]))
-    points["late"] = (points["flag"] == TIMED_OUT) | (points["step_s"].isna() & (points["timed_out"] > 0))
-    asked_for, words = kind.reference(points, collected, study), variants(points, collected.config)
+    frame = pd.DataFrame(made).assign(key=pd.Series([*map(point, made)]))
+    frame["late"] = (frame["flag"] == points.TIMED_OUT) | (frame["step_s"].isna() & (frame["timed_out"] > 0))
+    asked_for, words = kind.reference(frame, collected, study), points.variants(frame, collected.config)
     references = [key if key in collected.points else None for key in asked_for]
     found = [
-        _speedup(kind, key, other, collected) for key, other in zip(points["key"], references, strict=True)
+        _speedup(kind, key, other, collected) for key, other in zip(frame["key"], references, strict=True)
     ]
     judged = iter(verdicts.ratios([each for each in found if each]))
     for number, (row, other, each) in enumerate(zip(made, references, found, strict=True)):
         verdict, why = next(judged) if each else ("", "")
-        if row["flag"] == MIXED:
+        if row["flag"] == points.MIXED:
             verdict, why = verdicts.NOT_COMPARABLE, row["why"]
         elif other is None:
-            verdict, why = verdicts.MISSING, "timed out" if points["late"][number] else "no reference"
+            verdict, why = verdicts.MISSING, "timed out" if frame["late"][number] else "no reference"
         elif each and each.ratio and each.ratio.outliers and not why:
             why = f"outliers left out: {each.ratio.outliers}"
         hosts = f"on {' and '.join(each.hosts)}" if each and len(each.hosts) > 1 else ""
@@ -109,8 +86,8 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
             "verdict": verdict, "why": "; ".join(filter(None, (why, hosts))),
         }  # fmt: skip
     if kind.by_time:
-        of_work = points.groupby([*WORK], sort=False).ngroup()
-        order = points.assign(work=of_work).sort_values(["work", "late", "step_s"]).index
+        of_work = frame.groupby([*WORK], sort=False).ngroup()
+        order = frame.assign(work=of_work).sort_values(["work", "late", "step_s"]).index
         made = [made[number] for number in order]
     yield from made
 
@@ -122,30 +99,31 @@ def _speedup(kind: Speed, key: Point, other: Point | None, collected: Collected)
     ours, theirs = (collected.points[each] for each in (key, other))
     found = collected.times.speedup(ours, theirs)
     if kind.growth and found.ratio:
-        found = replace(found, ratio=found.ratio.times(kind.growth(usable(ours)[0][0], usable(theirs)[0][0])))
+        found = replace(
+            found,
+            ratio=found.ratio.times(kind.growth(points.usable(ours)[0][0], points.usable(theirs)[0][0])),
+        )
     return found
 
 
 def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     """What was measured of a point."""
-    (used, flag), first, typical = usable(group), group[0], collected.times.typical(group)
+    (used, flag), first, typical = points.usable(group), group[0], collected.times.typical(group)
     # Usable runs that are not comparable have no median.
     alike = [] if typical.why else used
     time = typical.ratio and typical.ratio.value
     medians = {"first_s": "first_step_s", "circuit_s": "circuit_s", "epoch_s": "epoch_s"}
     return {
-        **{name: first[name] for name in (*axis_names(collected.config), "size", "family", "features", "code")},
+        **{name: first[name] for name in (*points.axis_names(collected.config), "size", "family", "features", "code")},
         **columns(typical.ratio, "step_s", "step_low_s", "step_high_s"),
-        **{name: median(row[column] for row in alike) for name, column in medians.items()},
-        "workers": workers(first["layout"]),
-        "epoch_estimated": any(row["epoch_estimated"] for row in alike),
+        **{name: points.median(row[column] for row in alike) for name, column in medians.items()},
+        "workers": points.workers(first["layout"]),
         "samples_per_s": time and samples(used[0]) / time,
         "n": len(used),
-        "timed_steps": min((row["step_count"] for row in used), default=0),
-        "busy": sum(not row["quiet"] and (flag == BUSY or row not in used) for row in group),
+        "busy": sum(not row["quiet"] and (flag == points.BUSY or row not in used) for row in group),
         "timed_out": sum(row["status"] == "timed_out" for row in group),
-        "failed": sum(map(failed, group)),
-        "flag": MIXED if typical.why else flag,
+        "failed": sum(map(points.failed, group)),
+        "flag": points.MIXED if typical.why else flag,
         "why": typical.why,
         "parity": collected.held.get(itemgetter(*SUBJECT)(first), "not run"),
         "hardware": "; ".join(typical.hosts) or first["hardware"],
@@ -159,7 +137,7 @@ def _effect(kind: Speed, name: str, found: Compared | None, row: Row) -> dict[st
         **columns(ratio and (ratio.inverse() if kind.slower else ratio), *EFFECT),
         "unit": (AS_LONG if kind.slower else AS_FAST) if ratio else "",
         "pairs": ratio and ratio.n, "outliers": ratio and ratio.outliers,
-        "flag": worst([row["flag"], found.flag if found else ""]),
+        "flag": points.worst([row["flag"], found.flag if found else ""]),
     }  # fmt: skip
     if ratio and name in ("strong", "weak", "break-even"):
         made["efficiency"] = ratio.value / row["workers"]
@@ -172,9 +150,9 @@ def _effect(kind: Speed, name: str, found: Compared | None, row: Row) -> dict[st
 
 def _other(row: Row, than: Row, config: Config) -> str:
     """A point in words: the axes in which it differs from another."""
-    differing = [name for name in axis_names(config) if row[name] != than[name]]
+    differing = [name for name in points.axis_names(config) if row[name] != than[name]]
     rest = [name for name in differing if name != "protocol"]
-    return ", ".join(axis_words(config, row, rest or differing))
+    return ", ".join(points.axis_words(config, row, rest or differing))
 
 
 def _work(row: Row) -> tuple[Any, ...]:
@@ -183,28 +161,31 @@ def _work(row: Row) -> tuple[Any, ...]:
     The same work means the same workload, model, size, global batch and precision. Cached and inline features are the
     same work, since they give the same numbers.
     """
-    return (*(row[name] for name in (*WORK, "precision", "hardware")), serial(row["backend"]))
+    return (*(row[name] for name in (*WORK, "precision", "hardware")), points.serial(row["backend"]))
 
 
-def _single_processes(points: Mapping[Point, Group]) -> dict[tuple[Any, ...], list[Group]]:
+def _single_processes(groups: Mapping[Point, Group]) -> dict[tuple[Any, ...], list[Group]]:
     """The timed single-process runs, with any simulator, by their work, the fastest first: ordered once, not by each point."""
     ranked = []
-    for key, group in points.items():
-        used, flag = usable(group)
+    for key, group in groups.items():
+        used, flag = points.usable(group)
         if used and group[0]["timed"] and not BACKENDS[group[0]["backend"]].several_ranks:
-            ranked.append((flag in HOLLOW, median(row["step_s"] for row in used), key))
+            ranked.append((flag in points.HOLLOW, points.median(row["step_s"] for row in used), key))
     found: dict[tuple[Any, ...], list[Group]] = {}
     for *_, key in sorted(ranked):
-        found.setdefault(_work(points[key][0]), []).append(points[key])
+        found.setdefault(_work(groups[key][0]), []).append(groups[key])
     return found
 
 
 def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected: Collected) -> dict[str, Any]:
     """The speedup over the best that one process does on at most as many cores, with any simulator."""
-    count = workers(group[0]["layout"])
+    count = points.workers(group[0]["layout"])
     for each in alone.get(_work(group[0]), ()) if count > 1 else ():
         first = each[0]
-        if workers(first["layout"]) <= count and not (found := collected.times.speedup(group, each)).why:
+        if (
+            points.workers(first["layout"]) <= count
+            and not (found := collected.times.speedup(group, each)).why
+        ):
             ratio = columns(found.ratio, "over_serial", "over_serial_low", "over_serial_high")
             return {"serial": f"{first['simulator']} on {where(first['layout'])}", **ratio}
     return {}
@@ -215,26 +196,26 @@ def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected:
 
 def _alone(row: Row) -> dict[str, Any]:
     """The same with the layout of one worker."""
-    return {**row, "layout": serial(row["backend"])}
+    return {**row, "layout": points.serial(row["backend"])}
 
 
-def _first(points: pd.DataFrame, able: pd.Series[bool], *same: str) -> pd.Series[Any]:
+def _first(frame: pd.DataFrame, able: pd.Series[bool], *same: str) -> pd.Series[Any]:
     """For each point, the first able one among those with the same values of these columns."""
-    return points["key"].where(able).groupby([points[name] for name in same]).transform("first")
+    return frame["key"].where(able).groupby([frame[name] for name in same]).transform("first")
 
 
-def one_worker(points: pd.DataFrame, collected: Collected, study: Study) -> References:
+def one_worker(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
     """The same simulator on one rank and one thread, or on one GPU."""
-    for key, count in zip(points["key"], points["workers"], strict=True):
+    for key, count in zip(frame["key"], frame["workers"], strict=True):
         yield key if count == 1 else point(_alone(collected.points[key][0]))
 
 
-def its_share(points: pd.DataFrame, collected: Collected, study: Study) -> References:
+def its_share(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
     """One worker with its share of the batch; where that needs another size, the size that is most alike."""
     of_sizes: dict[Point, list[Row]] = {}
     for first in (group[0] for group in collected.points.values()):
         of_sizes.setdefault(point({**first, "size": ""}), []).append(first)
-    for key, count in zip(points["key"], points["workers"], strict=True):
+    for key, count in zip(frame["key"], frame["workers"], strict=True):
         row = collected.points[key][0]
         one, parts = {**_alone(row), "batch": row["batch"] // count}, {*row["size"].split("-")}
         if count == 1 or row["sample_work"] is None:
@@ -245,17 +226,17 @@ def its_share(points: pd.DataFrame, collected: Collected, study: Study) -> Refer
             yield min(alike, default=(0, None))[1]
 
 
-def fair(points: pd.DataFrame, collected: Collected, study: Study) -> References:
+def fair(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
     """The study's first point of the same work on one core that nothing is wrong with, whatever its simulator."""
-    one = points["key"].map(lambda key: serial(collected.points[key][0]["backend"]))
-    able = (points["layout"] == one) & (points["mistake"] == "")
-    found = _first(points.assign(one=one), able, "one", *WORK)
-    return found.where((points["workers"] > 1) | (points["mistake"] != ""), points["key"])
+    one = frame["key"].map(lambda key: points.serial(collected.points[key][0]["backend"]))
+    able = (frame["layout"] == one) & (frame["mistake"] == "")
+    found = _first(frame.assign(one=one), able, "one", *WORK)
+    return found.where((frame["workers"] > 1) | (frame["mistake"] != ""), frame["key"])
 
 
-def baseline(points: pd.DataFrame, collected: Collected, study: Study) -> References:
+def baseline(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
     """The study's first point."""
-    return [point_of(study.runs[0])] * len(points)
+    return [point_of(study.runs[0])] * len(frame)
 
 
 def fastest(compared: str, *same: str) -> Reference:
@@ -264,8 +245,8 @@ def fastest(compared: str, *same: str) -> Reference:
     compared: the column that the kind compares.
     """
 
-    def references(points: pd.DataFrame, collected: Collected, study: Study) -> References:
-        named = points.assign(where=points["layout"].map(where))
+    def references(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
+        named = frame.assign(where=frame["layout"].map(where))
         order = named.sort_values(["step_s", compared, "where"])
         found = _first(order, (order["step_s"] > 0) & ~order["late"], *same)
         return found.where(~order["late"]).sort_index()
@@ -276,9 +257,9 @@ def fastest(compared: str, *same: str) -> Reference:
 def smallest(axis: str) -> Reference:
     """The smallest value of an axis that was timed, where all else is equal."""
 
-    def references(points: pd.DataFrame, collected: Collected, study: Study) -> References:
-        line = [line_of(axis, collected.points[key][0], collected.config) for key in points["key"]]
-        order = points.assign(line=pd.Series(line)).sort_values(axis)
+    def references(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
+        line = [points.line_of(axis, collected.points[key][0], collected.config) for key in frame["key"]]
+        order = frame.assign(line=pd.Series(line)).sort_values(axis)
         timed = order["step_s"] > 0
         least = order[axis].where(timed).groupby(order["line"]).transform("min")
         return _first(order, timed, "line").where(order[axis] > least, order["key"]).sort_index()
@@ -286,17 +267,17 @@ def smallest(axis: str) -> Reference:
     return references
 
 
-def as_exact(points: pd.DataFrame, collected: Collected, study: Study) -> References:
+def as_exact(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
     """The fastest of the same work that is as exact; what rounds alone counts as exact."""
-    error = points["error"].astype(float)
-    exact = points["simulator"].map(lambda name: collected.config.simulators[name].step is None)
-    floor = error.where(exact).groupby([points[name] for name in WORK]).transform("max").fillna(0)
-    known = points.assign(level=error.clip(lower=floor))
-    able = known[(known["step_s"] > 0) & ~known["flag"].isin(HOLLOW)]
+    error = frame["error"].astype(float)
+    exact = frame["simulator"].map(lambda name: collected.config.simulators[name].step is None)
+    floor = error.where(exact).groupby([frame[name] for name in WORK]).transform("max").fillna(0)
+    known = frame.assign(level=error.clip(lower=floor))
+    able = known[(known["step_s"] > 0) & ~known["flag"].isin(points.HOLLOW)]
     pairs = known.merge(able, on=[*WORK], suffixes=("", "_other")).query("level_other <= level")
     best = pairs.sort_values(["step_s_other", "level_other", "simulator_other"]).drop_duplicates("key")
     found = dict(zip(best["key"], best["key_other"], strict=True))
-    return [found.get(key, key) for key in points["key"]]
+    return [found.get(key, key) for key in frame["key"]]
 
 
 # ---------------------------------------------------------------- how much more a step does
@@ -336,7 +317,7 @@ def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
     found = {"dt": simulator.step, "method": method(simulator)}
     for column, about in (("error", "error"), ("negativity", "unphysical")):
         metric = collected.config.family(group[0]["workload"]).about(about)  # type: ignore[arg-type]
-        values = [row[f"test_{metric.name}"] for row in usable(group)[0]] if metric else []
+        values = [row[f"test_{metric.name}"] for row in points.usable(group)[0]] if metric else []
         found[column] = max((value for value in values if value is not None), default=None)
     return found
 
@@ -351,9 +332,9 @@ def method(simulator: Simulator) -> str:
 def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
     """What is other than at the study's first point, and the largest relative difference of the first losses from its."""
     base, config, records = study.runs[0], collected.config, collected.records
-    axes = {name: axis_of(config, base, name) for name in axis_names(config)}
-    bases = {row["seed"]: Run.of(row) for row in usable(collected.points.get(point_of(base), ()))[0]}
-    pairs = [(Run.of(row), bases[row["seed"]]) for row in usable(group)[0] if row["seed"] in bases]
+    axes = {name: points.axis_of(config, base, name) for name in points.axis_names(config)}
+    bases = {row["seed"]: Run.of(row) for row in points.usable(collected.points.get(point_of(base), ()))[0]}
+    pairs = [(Run.of(row), bases[row["seed"]]) for row in points.usable(group)[0] if row["seed"] in bases]
     apart = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
     largest = max((each for each in apart if each is not None), default=None)
     return {"losses": largest, "point": _other(group[0], axes, config) or "baseline"}
@@ -368,7 +349,9 @@ def parity_rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     pairs = [each for each in collected.comparisons if each.run in mine and each.reference in mine]
     pairs.sort(key=lambda each: (-each.difference / each.limit, each.run.path, each.reference.path))
     for each in pairs:
-        sizes = {name: collected.config.sizes(each.run).get(name) for name in size_axes(collected.config)}
+        sizes = {
+            name: collected.config.sizes(each.run).get(name) for name in points.size_axes(collected.config)
+        }
         why = f"limit {each.limit:.3g}, {each.precision}, {each.steps} steps"
         yield {
             **{name: getattr(each.run, name) for name in POINT}, **sizes,

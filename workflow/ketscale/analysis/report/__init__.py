@@ -42,10 +42,11 @@ def draw(config: Config, results: Path) -> None:
     }
     folder = results / figures.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    # Nothing else has a narrow drawing.
-    for narrow in folder.glob("*.narrow.svg"):
-        for ending in figures.ENDINGS:
-            narrow.with_name(f"{narrow.name.removesuffix('narrow.svg')}{ending}").unlink(missing_ok=True)
+    for drawing in folder.glob("*.svg"):
+        own = [drawing.with_suffix(f".{ending}") for ending in figures.ENDINGS]
+        if all(file.exists() for file in own):
+            for file in own:
+                file.unlink()
     _write(results, made)
 
 

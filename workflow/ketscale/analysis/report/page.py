@@ -55,20 +55,17 @@ class Pictures:
     left: int = FIGURES_BYTES
 
     def of(self, name: str, figure: Figure) -> dict[str, Any] | None:
-        """A figure with its wide and its narrow drawing, and its files by format; None if nothing was drawn."""
-        paths = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in figures.ENDINGS}
-        shown = dict(paths)
-        for form in ("svg", "narrow.svg"):
-            file = self.results / f"{figures.FOLDER}/{name}.{form}"
-            if not file.exists():
-                return None
-            data = f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"
-            if len(data) <= self.left:
-                self.left -= len(data)
-                shown[form] = data
-        files = {form: paths[form] for form in ("svg", "png", "csv")}
-        about = {"title": figure.title, "caption": figure.caption, "files": files}
-        return {**about, "wide": shown["svg"], "narrow": shown["narrow.svg"]}
+        """A figure with its drawing, and its files by format; None if nothing was drawn."""
+        file = self.results / f"{figures.FOLDER}/{name}.svg"
+        if not file.exists():
+            return None
+        files = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in figures.ENDINGS}
+        drawing = f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"
+        if len(drawing) > self.left:
+            drawing = files["svg"]
+        else:
+            self.left -= len(drawing)
+        return {"title": figure.title, "caption": figure.caption, "files": files, "drawing": drawing}
 
 
 def rendered(analysed: Analysed, results: Path) -> bytes:
@@ -77,6 +74,7 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
     answers, runs, pictures = columns.rows(tables["answers"]), tables["runs"], Pictures(results)
     most = ROWS // (len(answers) + 1)
     sizes = {study.name: len(study.runs) for study in config.studies}
+    overviews = [figure for figure in figures.figures_of(config) if figure.name not in sizes]
     chapters = []
     for answer in answers:
         kind, name = known[answer["kind"]], answer["study"]
@@ -101,7 +99,7 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
         complete=analysed.complete,
         state=f"{counted(len(runs), 'run')}: {listed(states)}" if states else "no runs",
         chapters=chapters,
-        overviews=[made for each in figures.overviews(config) if (made := pictures.of(each.name, each))],
+        overviews=[picture for each in overviews if (picture := pictures.of(each.name, each))],
         listing=table_of("runs", listing, columns.RUNS, config, most),
         provenance=provenance(runs),
         packages=sorted({package for text in _distinct(runs, "packages") for package in text.split()}),

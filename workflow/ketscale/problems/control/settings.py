@@ -27,7 +27,7 @@ METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
     Metric("worst_infidelity", "largest infidelity of a task", "", "down"),
     *(
-        Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down", after=steps)
+        Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down")
         for steps in SHOWN
     ),
     Metric("leakage", "population above the qubit's levels", "", "down"),
@@ -46,7 +46,6 @@ Adaptation = Literal["fomaml", "maml", "reptile", "multi-task"]
 class NetworkSettings(Model, frozen=True, kw_only=True):
     """A model of any number of tasks, which is adapted to each by gradient steps."""
 
-    adapts: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
     inner_steps: Annotated[
