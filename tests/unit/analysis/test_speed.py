@@ -15,7 +15,7 @@ from ketscale import analysis
 from ketscale.analysis import points, verdicts
 from ketscale.analysis.comparison import Collected
 from ketscale.analysis.kinds import kinds, speed
-from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.grid import Run, Study, layout
 from ketscale.problems.control.specification import FAMILY
 from tests import records_factory as factory

@@ -8,7 +8,7 @@ from typing import Any
 
 from ketscale.analysis.points import axis_of, point_of, serial
 from ketscale.config import Config
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.grid import Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]
