@@ -279,6 +279,49 @@ def test_samples_that_run_one_by_one_are_announced() -> None:
     qnode(x[:1])  # a batch of one is one sample, and no warning
 
 
+def turned(t: Any) -> Any:
+    """A real symmetric matrix."""
+    return qml.math.stack([qml.math.stack([t[0], t[1]]), qml.math.stack([t[1], -t[0]])])
+
+
+def variance(t: Any) -> Any:
+    return qml.var(qml.Hermitian(turned(t), 0))
+
+
+def evolved(t: Any) -> Any:
+    qml.evolve(qml.Hermitian(turned(t), 0), 0.3)
+    return qml.expval(qml.Z(0))
+
+
+def expected(t: Any) -> Any:
+    qml.RX(t[0], wires=0)
+    return qml.expval(qml.Hermitian(turned(t), 0))
+
+
+@pytest.mark.parametrize(
+    ("program", "library", "settings", "message"),
+    [
+        (variance, "torch", {}, "expectation values alone by the matrix"),
+        (variance, "autograd", {}, "expectation values alone by the matrix"),
+        (variance, "jax", {}, "expectation values alone by the matrix"),
+        (evolved, "torch", {}, "interface='torch'"),
+        (expected, "torch", {"diff_method": "adjoint"}, "scalars alone"),
+    ],
+)
+def test_gradients_that_pennylane_would_lose_are_refused(
+    program: Any, library: str, settings: Any, message: str, exact_jax: Any
+) -> None:
+    qnode = qml.QNode(program, device(), **settings)
+    at = [0.4, -0.7]
+    slopes: dict[str, Callable[[], Any]] = {
+        "torch": lambda: qnode(torch.tensor(at, dtype=torch.float64, requires_grad=True)).backward(),
+        "autograd": lambda: qml.grad(qnode)(pnp.array(at, requires_grad=True)),
+        "jax": lambda: exact_jax.grad(qnode)(exact_jax.numpy.array(at)),
+    }
+    with pytest.raises(DeviceError, match=message):
+        slopes[library]()
+
+
 class Nameless(qml.operation.Operation):
     num_wires, num_params = 1, 0
 

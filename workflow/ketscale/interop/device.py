@@ -167,11 +167,19 @@ class FusedDevice(Device):
         if through in JAX and not tape.shots:
             from ketscale.interop import jax_tape
 
+            tapes.check_measurements(tape.measurements)
             return _one_or_all(jax_tape.results(tape))
-        with torch.set_grad_enabled(
-            through == Interface.TORCH and not tape.shots and torch.is_grad_enabled()
-        ):
+        wanted = torch.is_grad_enabled()
+        with torch.set_grad_enabled(wanted and not tape.shots):
             evaluator, numbers = self._evaluator(tape)
+        if through != Interface.TORCH and any(
+            isinstance(x, torch.Tensor) and x.requires_grad for x in numbers
+        ):
+            raise DeviceError(
+                f"PennyLane does not see that an operator holds a tensor that requires a gradient, and {NAME} would lose it: "
+                "write qml.qnode(device, interface='torch')"
+            )
+        with torch.set_grad_enabled(through == Interface.TORCH and not tape.shots and wanted):
             if not tape.shots:
                 results: Sequence[Any] = evaluator.evaluate(numbers)
                 if through != Interface.TORCH:
@@ -196,11 +204,22 @@ class FusedDevice(Device):
     def compute_vjp(
         self, circuits: Any, cotangents: Any, execution_config: ExecutionConfig | None = None
     ) -> Any:
-        """The products of cotangents with each circuit's Jacobian, one for each trainable parameter."""
-        return tuple(
+        """The products of cotangents with each circuit's Jacobian, one for each trainable parameter.
+
+        Raises:
+            DeviceError: PennyLane's torch interface does not take products of these shapes.
+        """
+        found = tuple(
             self._vjp(tape.map_to_standard_wires(), cotangent if len(tape.measurements) > 1 else (cotangent,))
             for tape, cotangent in zip(circuits, cotangents, strict=True)
         )
+        of_torch = execution_config is not None and execution_config.interface == Interface.TORCH
+        if of_torch and any(len({each.shape for each in products}) > 1 for products in found):
+            raise DeviceError(
+                "PennyLane's torch interface takes adjoint gradients of scalars alone, and no matrices or batches beside them: "
+                "leave out diff_method"
+            )
+        return found
 
     def _vjp(self, tape: QuantumScript, cotangents: Sequence[Any]) -> tuple[Any, ...]:
         leaves, results = self._differentiable(tape)

@@ -278,12 +278,26 @@ def unflattened(state: Any, qubits: int, batched: bool) -> Any:
     return state.reshape([-1, *[2] * qubits] if batched else [2] * qubits)
 
 
+def check_measurements(measurements: Sequence[Any]) -> None:
+    """Raise DeviceError if a gradient is asked for that PennyLane loses, which takes eigenvalues by NumPy."""
+    for measurement in measurements if torch.is_grad_enabled() else ():
+        values = (
+            () if measurement.obs is None or isinstance(measurement, ExpectationMP) else measurement.obs.data
+        )
+        if any(qml.math.ndim(value) and qml.math.requires_grad(value) for value in values):
+            raise DeviceError(
+                f"{NAME} differentiates expectation values alone by the matrix of an observable, and not "
+                f"{type(measurement).__name__}: write a variance as <H^2> - <H>^2"
+            )
+
+
 def measured(state: torch.Tensor, qubits: int, batched: bool, measurements: Sequence[Any]) -> tuple[Any, ...]:
     """What PennyLane's own functions measure on final states (batch, 2**qubits).
 
     Raises:
         DeviceError: a gradient is wanted, and one of them does not compute in torch.
     """
+    check_measurements(measurements)
     whole = unflattened(state, qubits, batched)
     results = tuple(measure(measurement, whole, is_state_batched=batched) for measurement in measurements)
     if state.requires_grad and not all(isinstance(result, torch.Tensor) for result in results):
