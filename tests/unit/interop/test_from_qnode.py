@@ -331,20 +331,6 @@ def test_a_layer_of_pennylane() -> None:
         assert ours.weights.grad is not None
 
 
-@pytest.mark.parametrize("trace", ["once", "always"])
-def test_wires_may_be_tensors(trace: Any) -> None:
-    def function(x: Any, wires: Any) -> Any:
-        qml.RX(x, wires=wires[0])
-        qml.CNOT(wires=wires)
-        qml.CNOT(wires=torch.arange(2))
-        return qml.expval(qml.Z(1))
-
-    converted = from_qnode(qml.QNode(function, DEVICE), trace)
-    x = torch.tensor(0.3, dtype=torch.float64)
-    for wires, expected in (([0, 1], 1), ([1, 2], np.cos(0.3)), ([0, 1], 1), ([2, 0], np.cos(0.3))):
-        assert float(converted(x, torch.tensor(wires))) == pytest.approx(expected, abs=1e-12)
-
-
 def test_complex_numbers_are_refused_whatever_library_they_are_of() -> None:
     for angle in (torch.tensor([0.3j]), np.complex128(0.3j), 0.3j):
         with pytest.raises(UserError, match="complex"):

@@ -417,22 +417,3 @@ def test_gradients_where_a_matrix_is_degenerate(name: str) -> None:
         assert abs(slope) > 1e-5
     if name not in ("evolution", "steps", "excitation"):
         same(function, [0.0, 0.65, 1.3])
-
-
-@pytest.mark.parametrize("method", ["best", "adjoint"])
-def test_wires_may_be_numbers_in_tensors(method: str) -> None:
-    """PennyLane takes the entries of a tensor for different wires, and refuses them."""
-
-    def circuit(x: torch.Tensor, wires: Any) -> Any:
-        qml.RX(x, wires=wires[0])
-        qml.CNOT(wires=[wires[0], wires[1]])
-        qml.ctrl(qml.RY, control=wires[1])(2 * x, wires=wires[2])
-        return qml.expval(qml.Z(wires[1]) @ qml.X(wires[2]))
-
-    x = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    found = qml.QNode(circuit, qml.device("ketscale.fused", wires=3), diff_method=method)
-    wanted = qml.QNode(circuit, qml.device("default.qubit", wires=3))
-    for order in ([2, 0, 1], [0, 1, 2]):
-        results = found(x, torch.tensor(order)), wanted(x, order)
-        torch.testing.assert_close(*results)
-        torch.testing.assert_close(*(torch.autograd.grad(each, x) for each in results))

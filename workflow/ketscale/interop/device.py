@@ -13,7 +13,7 @@ import torch
 from pennylane.devices import Device, ExecutionConfig
 from pennylane.devices.default_qubit import accepted_analytic_measurement, accepted_sample_measurement
 from pennylane.devices.modifiers import simulator_tracking, single_tape_support
-from pennylane.devices.preprocess import no_sampling, validate_measurements
+from pennylane.devices.preprocess import no_sampling, validate_device_wires, validate_measurements
 from pennylane.devices.qubit.simulate import measure_final_state
 from pennylane.exceptions import DeviceError
 from pennylane.math import Interface
@@ -28,7 +28,7 @@ from ketscale.interop.decompositions import decomposed
 from ketscale.interop.known import Known, KnownTapes
 from ketscale.interop.reading import read_tape
 from ketscale.interop.replay import Evaluator
-from ketscale.interop.tape import NAME, on_wires
+from ketscale.interop.tape import NAME
 
 # JAX's interfaces, outside and inside of jit.
 JAX = (Interface.JAX, Interface.JAX_JIT)
@@ -131,7 +131,7 @@ class FusedDevice(Device):
     def _pipeline(self, method: Any) -> CompilePipeline:
         """What makes a tape one that the device runs."""
         pipeline = CompilePipeline()
-        pipeline.add_transform(on_wires, self.wires)
+        pipeline.add_transform(validate_device_wires, self.wires, name=NAME)
         pipeline.add_transform(defer_measurements, allow_postselect=False)
         pipeline.add_transform(_sums)
         pipeline.add_transform(decomposed, self.wires)

@@ -7,7 +7,7 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, reduce
 from itertools import starmap
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pennylane as qml
 import torch
-from pennylane.devices.preprocess import validate_device_wires
 from pennylane.devices.qubit.measure import measure
 from pennylane.exceptions import DeviceError
 from pennylane.measurements import ExpectationMP
@@ -72,19 +71,6 @@ def permutes(operation: Operator) -> bool:
         return False
     (matrix,) = operation.data
     return isinstance(matrix, np.ndarray) and order_of(matrix) is not None
-
-
-@qml.transform
-def on_wires(tape: QuantumScript, wires: Any, name: str = NAME) -> tuple[Any, Callable[[Any], Any]]:
-    """A tape that a device with these wires has, whose own may be numbers in tensors.
-
-    name: of the device. Raises WireError if it has not all of them.
-    """
-    numbers = {wire: int(wire) for wire in tape.wires if isinstance(wire, torch.Tensor)}
-    if numbers:
-        (tape,), _ = qml.map_wires(tape, numbers)
-    validated: tuple[Any, Callable[[Any], Any]] = validate_device_wires(tape, wires, name=name)
-    return validated
 
 
 def preparation(tape: QuantumScript) -> StatePrepBase | None:
