@@ -110,6 +110,7 @@ def test_functions_of_arguments_are_replayed(written: Callable[[torch.Tensor], t
         lambda: (qml.var(qml.X(0)), qml.expval(qml.Z(1))),
         lambda: qml.expval(qml.Hermitian(np.array([[1, 2j], [-2j, 0.5]]), wires=1)),
         lambda: qml.expval(qml.Hamiltonian([0.3, -2], [qml.Z(0), qml.X(1) @ qml.Z(2)])),
+        lambda: qml.expval(qml.Hamiltonian([1.0, 0.0], [qml.Z(0), qml.X(1)])),
         lambda: [qml.expval(qml.Z(1)), qml.expval(qml.Z(0)), qml.expval(qml.Z(1) + 0.5 * qml.Z(0))],
         lambda: {"a": qml.expval(qml.Z(1)), "b": (qml.probs(wires=0), [qml.purity(wires=[1])])},
     ],
