@@ -110,6 +110,7 @@ def test_functions_of_arguments_are_replayed(written: Callable[[torch.Tensor], t
         lambda: (qml.var(qml.X(0)), qml.expval(qml.Z(1))),
         lambda: qml.expval(qml.Hermitian(np.array([[1, 2j], [-2j, 0.5]]), wires=1)),
         lambda: qml.expval(qml.Hamiltonian([0.3, -2], [qml.Z(0), qml.X(1) @ qml.Z(2)])),
+        lambda: qml.expval(qml.Hamiltonian([1.0, 0.0], [qml.Z(0), qml.X(1)])),
         lambda: [qml.expval(qml.Z(1)), qml.expval(qml.Z(0)), qml.expval(qml.Z(1) + 0.5 * qml.Z(0))],
         lambda: {"a": qml.expval(qml.Z(1)), "b": (qml.probs(wires=0), [qml.purity(wires=[1])])},
     ],
@@ -329,20 +330,6 @@ def test_a_layer_of_pennylane() -> None:
             torch.testing.assert_close(ours(x), theirs(x), atol=1e-6, rtol=1e-5)
         ours(x).sum().backward()
         assert ours.weights.grad is not None
-
-
-@pytest.mark.parametrize("trace", ["once", "always"])
-def test_wires_may_be_tensors(trace: Any) -> None:
-    def function(x: Any, wires: Any) -> Any:
-        qml.RX(x, wires=wires[0])
-        qml.CNOT(wires=wires)
-        qml.CNOT(wires=torch.arange(2))
-        return qml.expval(qml.Z(1))
-
-    converted = from_qnode(qml.QNode(function, DEVICE), trace)
-    x = torch.tensor(0.3, dtype=torch.float64)
-    for wires, expected in (([0, 1], 1), ([1, 2], np.cos(0.3)), ([0, 1], 1), ([2, 0], np.cos(0.3))):
-        assert float(converted(x, torch.tensor(wires))) == pytest.approx(expected, abs=1e-12)
 
 
 def test_complex_numbers_are_refused_whatever_library_they_are_of() -> None:

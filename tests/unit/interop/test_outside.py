@@ -252,7 +252,7 @@ def test_integers_are_compared_by_value() -> None:
     wires = torch.tensor([0, 1])
 
     def function(x: Any) -> Any:
-        qml.RY(x, wires=wires[0])
+        qml.RY(x, wires=int(wires[0]))
         return z()
 
     converted, x = from_qnode(qml.QNode(function, DEVICE)), torch.tensor(0.7, dtype=torch.float64)

@@ -279,6 +279,49 @@ def test_samples_that_run_one_by_one_are_announced() -> None:
     qnode(x[:1])  # a batch of one is one sample, and no warning
 
 
+def turned(t: Any) -> Any:
+    """A real symmetric matrix."""
+    return qml.math.stack([qml.math.stack([t[0], t[1]]), qml.math.stack([t[1], -t[0]])])
+
+
+def variance(t: Any) -> Any:
+    return qml.var(qml.Hermitian(turned(t), 0))
+
+
+def evolved(t: Any) -> Any:
+    qml.evolve(qml.Hermitian(turned(t), 0), 0.3)
+    return qml.expval(qml.Z(0))
+
+
+def expected(t: Any) -> Any:
+    qml.RX(t[0], wires=0)
+    return qml.expval(qml.Hermitian(turned(t), 0))
+
+
+@pytest.mark.parametrize(
+    ("program", "library", "settings", "message"),
+    [
+        (variance, "torch", {}, "expectation values alone by the matrix"),
+        (variance, "autograd", {}, "expectation values alone by the matrix"),
+        (variance, "jax", {}, "expectation values alone by the matrix"),
+        (evolved, "torch", {}, "interface='torch'"),
+        (expected, "torch", {"diff_method": "adjoint"}, "scalars alone"),
+    ],
+)
+def test_gradients_that_pennylane_would_lose_are_refused(
+    program: Any, library: str, settings: Any, message: str, exact_jax: Any
+) -> None:
+    qnode = qml.QNode(program, device(), **settings)
+    at = [0.4, -0.7]
+    slopes: dict[str, Callable[[], Any]] = {
+        "torch": lambda: qnode(torch.tensor(at, dtype=torch.float64, requires_grad=True)).backward(),
+        "autograd": lambda: qml.grad(qnode)(pnp.array(at, requires_grad=True)),
+        "jax": lambda: exact_jax.grad(qnode)(exact_jax.numpy.array(at)),
+    }
+    with pytest.raises(DeviceError, match=message):
+        slopes[library]()
+
+
 class Nameless(qml.operation.Operation):
     num_wires, num_params = 1, 0
 
@@ -374,22 +417,3 @@ def test_gradients_where_a_matrix_is_degenerate(name: str) -> None:
         assert abs(slope) > 1e-5
     if name not in ("evolution", "steps", "excitation"):
         same(function, [0.0, 0.65, 1.3])
-
-
-@pytest.mark.parametrize("method", ["best", "adjoint"])
-def test_wires_may_be_numbers_in_tensors(method: str) -> None:
-    """PennyLane takes the entries of a tensor for different wires, and refuses them."""
-
-    def circuit(x: torch.Tensor, wires: Any) -> Any:
-        qml.RX(x, wires=wires[0])
-        qml.CNOT(wires=[wires[0], wires[1]])
-        qml.ctrl(qml.RY, control=wires[1])(2 * x, wires=wires[2])
-        return qml.expval(qml.Z(wires[1]) @ qml.X(wires[2]))
-
-    x = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    found = qml.QNode(circuit, qml.device("ketscale.fused", wires=3), diff_method=method)
-    wanted = qml.QNode(circuit, qml.device("default.qubit", wires=3))
-    for order in ([2, 0, 1], [0, 1, 2]):
-        results = found(x, torch.tensor(order)), wanted(x, order)
-        torch.testing.assert_close(*results)
-        torch.testing.assert_close(*(torch.autograd.grad(each, x) for each in results))

@@ -15,7 +15,7 @@ OUTSIDE = torch.tensor([0.2, 0.4, 0.6], dtype=torch.float64)
 
 
 def recorded(function: Callable[..., Any], *arguments: torch.Tensor) -> Any:
-    recorder = Recorder(arguments, [OUTSIDE], False)
+    recorder = Recorder(arguments, [OUTSIDE])
     with recorder:
         results = function(*arguments)
     return recorder.record(results)

@@ -22,9 +22,9 @@ from ketscale.interop.tape import NAME, imaginary, native, sentence
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
 MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, Exp)
 
-# By how much U U^dagger may differ from the identity where a decomposition stands for U, and for one in single precision. A
-# matrix that is applied as it is given takes 30 times as long in from_qnode (twelve of two qubits, 64 samples).
-UNITARY, UNITARY_SINGLE = 1e-9, 1e-6
+# By how much U U^dagger may differ from the identity where a decomposition stands for U. A matrix that is applied as it is
+# given takes 30 times as long in from_qnode (twelve of two qubits, 64 samples).
+UNITARY = 1e-9
 
 # Rotations about Pauli words that are gates of `fused`; the others are PauliRot.
 ROTATIONS = {
@@ -85,19 +85,11 @@ def _unitary(operation: Operator) -> bool:
     if isinstance(operation, Exp):
         return _time(operation.coeff) is not None and _hermitian(sentence(operation.base))
     if isinstance(operation, qml.DiagonalQubitUnitary):
-        return not _varies(operation) and _are_ones(np.abs(operation.data[0]), 1)
+        return not _varies(operation) and np.allclose(np.abs(operation.data[0]), 1, rtol=0, atol=UNITARY)
     if not isinstance(operation, qml.QubitUnitary) or _varies(operation):
         return True
     matrix = np.asarray(operation.data[0])
-    return _are_ones(matrix @ matrix.conj().T, np.eye(len(matrix)))
-
-
-def _are_ones(values: Any, ones: Any) -> bool:
-    return np.allclose(values, ones, rtol=0, atol=UNITARY_SINGLE if _is_single(values) else UNITARY)
-
-
-def _is_single(values: Any) -> bool:
-    return getattr(values, "dtype", None) in (np.float32, np.complex64)
+    return np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=UNITARY)
 
 
 def _hermitian(terms: Any) -> bool:
@@ -132,10 +124,6 @@ def _decomposition(operation: Operator) -> Sequence[Operator]:
         if parts is not None:
             controls, values = operation.control_wires, operation.control_values
             return [qml.ctrl(part, controls, control_values=values) for part in parts]
-    if type(operation) is qml.QubitUnitary and _is_single(operation.data[0]):
-        # The unitary matrix that it is rounded from, whose factors are then unitary in double precision.
-        left, _, right = np.linalg.svd(np.asarray(operation.data[0], complex))
-        operation = qml.QubitUnitary(left @ right, wires=operation.wires)
     decomposition: Sequence[Operator] = operation.decomposition()
     return decomposition
 

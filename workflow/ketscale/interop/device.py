@@ -13,7 +13,7 @@ import torch
 from pennylane.devices import Device, ExecutionConfig
 from pennylane.devices.default_qubit import accepted_analytic_measurement, accepted_sample_measurement
 from pennylane.devices.modifiers import simulator_tracking, single_tape_support
-from pennylane.devices.preprocess import no_sampling, validate_measurements
+from pennylane.devices.preprocess import no_sampling, validate_device_wires, validate_measurements
 from pennylane.devices.qubit.simulate import measure_final_state
 from pennylane.exceptions import DeviceError
 from pennylane.math import Interface
@@ -28,7 +28,7 @@ from ketscale.interop.decompositions import decomposed
 from ketscale.interop.known import Known, KnownTapes
 from ketscale.interop.reading import read_tape
 from ketscale.interop.replay import Evaluator
-from ketscale.interop.tape import NAME, on_wires
+from ketscale.interop.tape import NAME
 
 # JAX's interfaces, outside and inside of jit.
 JAX = (Interface.JAX, Interface.JAX_JIT)
@@ -131,7 +131,7 @@ class FusedDevice(Device):
     def _pipeline(self, method: Any) -> CompilePipeline:
         """What makes a tape one that the device runs."""
         pipeline = CompilePipeline()
-        pipeline.add_transform(on_wires, self.wires)
+        pipeline.add_transform(validate_device_wires, self.wires, name=NAME)
         pipeline.add_transform(defer_measurements, allow_postselect=False)
         pipeline.add_transform(_sums)
         pipeline.add_transform(decomposed, self.wires)
@@ -167,11 +167,19 @@ class FusedDevice(Device):
         if through in JAX and not tape.shots:
             from ketscale.interop import jax_tape
 
+            tapes.check_measurements(tape.measurements)
             return _one_or_all(jax_tape.results(tape))
-        with torch.set_grad_enabled(
-            through == Interface.TORCH and not tape.shots and torch.is_grad_enabled()
-        ):
+        wanted = torch.is_grad_enabled()
+        with torch.set_grad_enabled(wanted and not tape.shots):
             evaluator, numbers = self._evaluator(tape)
+        if through != Interface.TORCH and any(
+            isinstance(x, torch.Tensor) and x.requires_grad for x in numbers
+        ):
+            raise DeviceError(
+                f"PennyLane does not see that an operator holds a tensor that requires a gradient, and {NAME} would lose it: "
+                "write qml.qnode(device, interface='torch')"
+            )
+        with torch.set_grad_enabled(through == Interface.TORCH and not tape.shots and wanted):
             if not tape.shots:
                 results: Sequence[Any] = evaluator.evaluate(numbers)
                 if through != Interface.TORCH:
@@ -196,11 +204,22 @@ class FusedDevice(Device):
     def compute_vjp(
         self, circuits: Any, cotangents: Any, execution_config: ExecutionConfig | None = None
     ) -> Any:
-        """The products of cotangents with each circuit's Jacobian, one for each trainable parameter."""
-        return tuple(
+        """The products of cotangents with each circuit's Jacobian, one for each trainable parameter.
+
+        Raises:
+            DeviceError: PennyLane's torch interface does not take products of these shapes.
+        """
+        found = tuple(
             self._vjp(tape.map_to_standard_wires(), cotangent if len(tape.measurements) > 1 else (cotangent,))
             for tape, cotangent in zip(circuits, cotangents, strict=True)
         )
+        of_torch = execution_config is not None and execution_config.interface == Interface.TORCH
+        if of_torch and any(len({each.shape for each in products}) > 1 for products in found):
+            raise DeviceError(
+                "PennyLane's torch interface takes adjoint gradients of scalars alone, and no matrices or batches beside them: "
+                "leave out diff_method"
+            )
+        return found
 
     def _vjp(self, tape: QuantumScript, cotangents: Sequence[Any]) -> tuple[Any, ...]:
         leaves, results = self._differentiable(tape)

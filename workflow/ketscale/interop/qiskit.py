@@ -41,15 +41,7 @@ class PlacedGate(NamedTuple):
 SAME = {method: name for name, method in METHODS.items()}
 SAME |= {"u1": "PhaseShift", "cu1": "ControlledPhaseShift"}
 
-# U(theta, phi, lambda) = P(phi) RY(theta) P(lambda), which is a Rot up to a global phase. RZ(-b) = X RZ(b) X, so that
-# no angle needs arithmetic.
-_CONTROLLED_U = (
-    PlacedGate("ControlledPhaseShift", (0, 1), (2,)),
-    PlacedGate("CRY", (0, 1), (0,)),
-    PlacedGate("ControlledPhaseShift", (0, 1), (1,)),
-)
-
-# Gates with several, in the order of execution, up to a global phase.
+# Gates with one or two, in the order of execution, up to a global phase; Qiskit defines all its others by these.
 STEPS = {
     **{
         name: (PlacedGate(same, tuple(range(GATES[same].wires)), tuple(range(GATES[same].angles))),)
@@ -62,36 +54,7 @@ STEPS = {
     "u": (PlacedGate("Rot", (0,), (2, 0, 1)),),
     "u3": (PlacedGate("Rot", (0,), (2, 0, 1)),),
     "u2": (PlacedGate("Rot", (0,), (1, pi / 2, 0)),),
-    "r": (
-        PlacedGate("PauliX", (0,)), PlacedGate("RZ", (0,), (1,)), PlacedGate("PauliX", (0,)),
-        PlacedGate("RX", (0,), (0,)),
-        PlacedGate("RZ", (0,), (1,)),
-    ),
-    "cy": (PlacedGate("PauliZ", (1,)), PlacedGate("S", (1,)), PlacedGate("CNOT", (0, 1)), PlacedGate("S", (1,))),
-    "ch": (PlacedGate("RY", (1,), (-pi / 4,)), PlacedGate("CZ", (0, 1)), PlacedGate("RY", (1,), (pi / 4,))),
-    "cs": (PlacedGate("ControlledPhaseShift", (0, 1), (pi / 2,)),),
-    "csdg": (PlacedGate("ControlledPhaseShift", (0, 1), (-pi / 2,)),),
-    "cu3": _CONTROLLED_U,
-    "cu": (*_CONTROLLED_U, PlacedGate("PhaseShift", (0,), (3,))),
-    "dcx": (PlacedGate("CNOT", (0, 1)), PlacedGate("CNOT", (1, 0))),
-    "iswap": (PlacedGate("S", (0,)), PlacedGate("S", (1,)), PlacedGate("CZ", (0, 1)), PlacedGate("SWAP", (0, 1))),
-    "rzx": (PlacedGate("Hadamard", (1,)), PlacedGate("IsingZZ", (0, 1), (0,)), PlacedGate("Hadamard", (1,))),
-    "ecr": (
-        PlacedGate("Hadamard", (1,)), PlacedGate("IsingZZ", (0, 1), (pi / 2,)), PlacedGate("Hadamard", (1,)),
-        PlacedGate("PauliX", (0,)),
-    ),
-    # XX + YY exchanges 01 and 10, and XX - YY 00 and 11; CNOT makes these pairs differ in one bit only.
-    "xx_plus_yy": (
-        PlacedGate("RZ", (0,), (1,)),
-        PlacedGate("CNOT", (0, 1)), PlacedGate("CRX", (1, 0), (0,)), PlacedGate("CNOT", (0, 1)),
-        PlacedGate("PauliX", (0,)), PlacedGate("RZ", (0,), (1,)), PlacedGate("PauliX", (0,)),
-    ),
-    "xx_minus_yy": (
-        PlacedGate("PauliX", (1,)), PlacedGate("RZ", (1,), (1,)),
-        PlacedGate("CNOT", (0, 1)), PlacedGate("CRX", (1, 0), (0,)), PlacedGate("CNOT", (0, 1)),
-        PlacedGate("PauliX", (1,)), PlacedGate("RZ", (1,), (1,)),
-    ),
-}  # fmt: skip
+}
 
 
 def from_qiskit(
@@ -316,8 +279,8 @@ def _standard() -> dict[str, type]:
 
 def _steps(operation: Any) -> tuple[PlacedGate, ...] | None:
     """How a gate of Qiskit's own is made of KetScale's, if it is; one that is controlled by a |0> has another name."""
-    if _is_standard(operation):
-        return STEPS.get(operation.name)
+    if _is_standard(operation) and operation.name in STEPS:
+        return STEPS[operation.name]
     from qiskit.circuit import ControlledGate
 
     if not isinstance(operation, ControlledGate) or not _is_standard(operation.base_gate):
@@ -331,7 +294,7 @@ def _steps(operation: Any) -> tuple[PlacedGate, ...] | None:
 
 
 def _is_standard(operation: Any) -> bool:
-    return operation.name in STEPS and operation.base_class is _standard()[operation.name]
+    return operation.name in _standard() and operation.base_class is _standard()[operation.name]
 
 
 def _matrix(operation: Any) -> Any:
@@ -348,8 +311,8 @@ def _matrix(operation: Any) -> Any:
             raise UserError(f"the matrix of {short(repr(operation.name))} is not unitary")
     if not isinstance(operation, QiskitGate) or operation.num_qubits not in (1, 2):
         return None
-    # Its matrix is the exponential, its definition a product; the number of qubits must not decide which it is.
-    if isinstance(operation, PauliEvolutionGate):
+    # A product by its definition, and not the exponential, whatever the number of qubits; rotations are faster than matrices.
+    if isinstance(operation, PauliEvolutionGate) or _is_standard(operation):
         return None
     if not hasattr(operation, "__array__") or any(free(parameter) for parameter in operation.params):
         return None

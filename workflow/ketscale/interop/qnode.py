@@ -148,6 +148,7 @@ class Converted:
         from ketscale.interop import jax_tape
 
         tape, spec = _tape(self.qnode, args, kwargs)
+        tapes.check_measurements(tape.measurements)
         results = jax_tape.results(standard(tape, self.qnode.device.wires))
         return pytree.tree_unflatten(results, spec)
 

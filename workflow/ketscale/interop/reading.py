@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pennylane as qml
 import torch
+from pennylane.devices.preprocess import validate_device_wires
 from pennylane.measurements import StateMeasurement
 from pennylane.tape import QuantumScript
 from pennylane.transforms import defer_measurements
@@ -90,7 +91,7 @@ def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
         if any(getattr(op, "postselect", None) is not None for op in tape.operations):
             raise UserError("from_qnode has no postselection: call the QNode on default.qubit")
         (tape,), _ = defer_measurements(tape, allow_postselect=False)
-    (tape,), _ = tapes.on_wires(tape, wires, name="from_qnode")
+    (tape,), _ = validate_device_wires(tape, wires, name="from_qnode")
     try:
         (tape,), _ = decompose_once(tape, wires)
     except Exception as error:

@@ -22,13 +22,10 @@ class Recorder(DispatchMode):
     """While it is entered, notes each operation of torch's in this thread, on whatever tensors.
 
     arguments: tensors whose values may be others when the record is replayed, and not be looked at. captured: tensors from
-    outside that may be others too; operations on them give what must not be looked at. by_value: arguments that are
-    integers are constants.
+    outside that may be others too; operations on them give what must not be looked at.
     """
 
-    def __init__(
-        self, arguments: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], by_value: bool
-    ) -> None:
+    def __init__(self, arguments: Sequence[torch.Tensor], captured: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self._graph = Graph()
         # By their identities: tensors, which are kept alive for that, and the nodes that give them.
@@ -36,14 +33,11 @@ class Recorder(DispatchMode):
         # Addresses of entries that depend on arguments or random numbers: views of a tensor change with it.
         self._memory: set[int] = set()
         for number, tensor in enumerate(arguments):
-            node = self._graph.placeholder(f"argument_{number}")
-            if continuous(tensor) or not by_value:
-                self._nodes[id(tensor)] = tensor, node
-                self._memory.add(_memory(tensor))
+            self._nodes[id(tensor)] = tensor, self._graph.placeholder(f"argument_{number}")
+            self._memory.add(_memory(tensor))
         self._outside: dict[int, Node] = {}
         for number, tensor in enumerate(captured):
-            node = self._graph.placeholder(f"outside_{number}")
-            self._outside.setdefault(id(tensor), node)
+            self._outside.setdefault(id(tensor), self._graph.placeholder(f"outside_{number}"))
         self._constants: dict[str, torch.Tensor] = {}
 
     def __enter__(self) -> Recorder:

@@ -34,12 +34,10 @@ class Records:
         self._simulator = simulator
         self._dtype = dtype
         self.ways: dict[object, Replay] = {}
-        # Keys with which the function looks at integers, which then are no tensors to it but values.
-        self._by_value: set[object] = set()
 
     def known(self, key: object, tensors: Sequence[torch.Tensor]) -> Replay | None:
         """The record for tensors of these shapes, if there is one."""
-        return self.ways.get(_with_values(key, tensors) if key in self._by_value else key)
+        return self.ways.get(key)
 
     def record(
         self, key: object, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
@@ -55,14 +53,8 @@ class Records:
         with LOCK, torch.inference_mode(False):
             way = self.known(key, tensors)
             if way is None:
-                try:
-                    way = self._recorded(tensors, captured, run)
-                except _Looked:
-                    if all(map(continuous, tensors)):
-                        raise
-                    way = self._recorded(tensors, captured, run, by_value=True)
-                    self._by_value.add(key)
-                keep(self.ways, _with_values(key, tensors) if key in self._by_value else key, way)
+                way = self._recorded(tensors, captured, run)
+                keep(self.ways, key, way)
         return way
 
     def check(
@@ -81,26 +73,22 @@ class Records:
 
     def forget(self, key: object, tensors: Sequence[torch.Tensor]) -> None:
         """Drop a record that turned out to be wrong."""
-        self.ways.pop(_with_values(key, tensors) if key in self._by_value else key, None)
+        self.ways.pop(key, None)
 
     def _recorded(
-        self,
-        tensors: Sequence[torch.Tensor],
-        captured: Sequence[torch.Tensor],
-        run: Run,
-        by_value: bool = False,
+        self, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
     ) -> Replay:
-        """Run the function once, on tensors that torch records; `by_value` leaves out integers."""
+        """Run the function once, on tensors that torch records."""
         tensors = [tensor.detach().clone() for tensor in tensors]
         given = [tensor.clone() for tensor in tensors]
-        recorder = Recorder(given, captured, by_value)
+        recorder = Recorder(given, captured)
         try:
             with recorder:
                 structure, values = run(given)
         except Looked as error:
             # If PennyLane looks only to say what is wrong, it says so now.
             run(tensors)
-            raise _Looked(
+            raise UserError(
                 "from_qnode: the quantum function, or the decomposition of one of its operations, looks at the value of a "
                 "tensor: write from_qnode(qnode, trace='always'), and keep what is differentiated a tensor, since a number that is "
                 "taken out of one (.item(), float()) has no gradient"
@@ -125,15 +113,6 @@ def keep(kept: dict[object, Any], key: object, value: Any) -> None:
     if key not in kept and len(kept) >= MOST_WAYS:
         del kept[next(iter(kept))]
     kept[key] = value
-
-
-def _with_values(key: object, tensors: Sequence[torch.Tensor]) -> object:
-    """A key with the values of integers."""
-    return key, *[tensor.cpu().numpy().tobytes() for tensor in tensors if not continuous(tensor)]
-
-
-class _Looked(UserError):
-    """The function looked at the value of a tensor that is recorded."""
 
 
 def _moved(tensor: torch.Tensor) -> torch.Tensor:

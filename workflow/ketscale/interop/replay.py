@@ -238,7 +238,7 @@ class Replay(Evaluator):
         if structure.words is not None:
             with torch.inference_mode(False):
                 self._table = self._factors(self._rest)
-            self._plain = torch.equal(self._table, torch.eye(*self._table.shape).to(self._table))
+            self._plain = torch.equal(self._table, torch.eye(len(structure.places)).to(self._table))
         found = entries(graph, tensors, self._angled)
         if found is not None:
             batch = 1 if structure.batch is None else structure.batch

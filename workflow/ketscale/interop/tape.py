@@ -7,7 +7,7 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, reduce
 from itertools import starmap
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pennylane as qml
 import torch
-from pennylane.devices.preprocess import validate_device_wires
 from pennylane.devices.qubit.measure import measure
 from pennylane.exceptions import DeviceError
 from pennylane.measurements import ExpectationMP
@@ -72,19 +71,6 @@ def permutes(operation: Operator) -> bool:
         return False
     (matrix,) = operation.data
     return isinstance(matrix, np.ndarray) and order_of(matrix) is not None
-
-
-@qml.transform
-def on_wires(tape: QuantumScript, wires: Any, name: str = NAME) -> tuple[Any, Callable[[Any], Any]]:
-    """A tape that a device with these wires has, whose own may be numbers in tensors.
-
-    name: of the device. Raises WireError if it has not all of them.
-    """
-    numbers = {wire: int(wire) for wire in tape.wires if isinstance(wire, torch.Tensor)}
-    if numbers:
-        (tape,), _ = qml.map_wires(tape, numbers)
-    validated: tuple[Any, Callable[[Any], Any]] = validate_device_wires(tape, wires, name=name)
-    return validated
 
 
 def preparation(tape: QuantumScript) -> StatePrepBase | None:
@@ -278,12 +264,26 @@ def unflattened(state: Any, qubits: int, batched: bool) -> Any:
     return state.reshape([-1, *[2] * qubits] if batched else [2] * qubits)
 
 
+def check_measurements(measurements: Sequence[Any]) -> None:
+    """Raise DeviceError if a gradient is asked for that PennyLane loses, which takes eigenvalues by NumPy."""
+    for measurement in measurements if torch.is_grad_enabled() else ():
+        values = (
+            () if measurement.obs is None or isinstance(measurement, ExpectationMP) else measurement.obs.data
+        )
+        if any(qml.math.ndim(value) and qml.math.requires_grad(value) for value in values):
+            raise DeviceError(
+                f"{NAME} differentiates expectation values alone by the matrix of an observable, and not "
+                f"{type(measurement).__name__}: write a variance as <H^2> - <H>^2"
+            )
+
+
 def measured(state: torch.Tensor, qubits: int, batched: bool, measurements: Sequence[Any]) -> tuple[Any, ...]:
     """What PennyLane's own functions measure on final states (batch, 2**qubits).
 
     Raises:
         DeviceError: a gradient is wanted, and one of them does not compute in torch.
     """
+    check_measurements(measurements)
     whole = unflattened(state, qubits, batched)
     results = tuple(measure(measurement, whole, is_state_batched=batched) for measurement in measurements)
     if state.requires_grad and not all(isinstance(result, torch.Tensor) for result in results):
