@@ -142,19 +142,19 @@ def test_a_compiled_mask_is_the_scaled_choice_of_the_samples(p, columns, dtype):
     expected = randomness.kept(key, samples, columns, p).to(dtype) * (1 / (1 - p))
     device_key = torch.tensor(randomness.signed(key))
     for found in (
-        masks.scaled(key, samples, columns, p, dtype),
-        masks.scaled(key, every_second, columns, p, dtype),
-        masks.scaled(device_key, samples, columns, p, dtype),
+        masks.scaled([key], samples, columns, p, dtype),
+        masks.scaled([key], every_second, columns, p, dtype),
+        masks.scaled([device_key], samples, columns, p, dtype),
     ):
         assert found.dtype == dtype and torch.equal(found, expected)
-    assert masks.scaled(key, samples[:0], columns, p, dtype).shape == (0, columns)
+    assert masks.scaled([key], samples[:0], columns, p, dtype).shape == (0, columns)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(5, 4, 12), (3, 32), (7, 18), (900, 160)], ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_dropout_multiplies_by_the_mask(dtype, shape, threads):
-    """In whole rows of vectors by one operator, to the last bit, with first and second derivatives; by any threads."""
+    """To the last bit, with first and second derivatives; by any threads."""
     dropout = SampleDropout(0.3)
     name_dropouts(nn.Sequential(dropout))
     x = torch.randn(shape, dtype=dtype).requires_grad_()
@@ -167,8 +167,7 @@ def test_dropout_multiplies_by_the_mask(dtype, shape, threads):
     finally:
         torch.set_num_threads(before)
     columns = x[0].numel()
-    assert (made.grad_fn.name() == "_TimesBackward") == (columns % 16 == 0)
-    mask = masks.scaled(MASKS.key(3, 11, dropout.number), samples, columns, 0.3, dtype).reshape(shape)
+    mask = masks.scaled([MASKS.key(3, 11, dropout.number)], samples, columns, 0.3, dtype).reshape(shape)
     assert torch.equal(made, x * mask) and 0 < (mask == 0).double().mean() < 0.6
     (first,) = torch.autograd.grad((made**3).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)

@@ -9,7 +9,6 @@ from ketscale.engines.randomness import keyed
 from ketscale.layers import dense as module
 from ketscale.layers.dense import Dense, _Dense, _free
 from ketscale.layers.dropout import SampleDropout, name_dropouts
-from ketscale.layers.stacked_linear import StackedLinear
 
 DTYPES = [torch.float32, torch.float64]
 
@@ -94,7 +93,7 @@ def test_a_nan_is_passed_on():
 
 
 def test_members_under_vmap_have_the_numbers_that_they_have_alone():
-    """With weights, masks and inputs of their own; also for layers that the trainer has made stacked ones."""
+    """With weights, masks and inputs of their own."""
     members = [Dense(*layers()).double() for _ in range(3)]
     for member in members:
         name_dropouts(member)
@@ -104,8 +103,6 @@ def test_members_under_vmap_have_the_numbers_that_they_have_alone():
         torch.stack([dict(m.named_parameters())[name].detach() for m in members]).requires_grad_()
         for name in names
     ]
-    for layer in list(members[0])[::3]:
-        layer.__class__ = StackedLinear
 
     def one(parameters, seed, ids, rows):
         with keyed(seed, 3, ids):
@@ -113,8 +110,6 @@ def test_members_under_vmap_have_the_numbers_that_they_have_alone():
 
     made = torch.func.vmap(one)(own, torch.arange(3), samples, x)
     gradients = torch.autograd.grad(made.square().sum(), own)
-    for layer in list(members[0])[::3]:
-        layer.__class__ = nn.Linear
     for index, member in enumerate(members):
         with keyed(index, 3, samples[index]):
             alone = nn.Sequential(*member)(x[index])

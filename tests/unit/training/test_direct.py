@@ -55,7 +55,7 @@ def batches(count, samples):
 
 def refused(monkeypatch):
     """No step is offered without autograd."""
-    monkeypatch.setattr(direct.Direct, "sums", lambda self, indices, step: None)
+    monkeypatch.setattr(direct.Direct, "sums", lambda self, indices, step, pull: None)
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def counted(monkeypatch):
     """The number of samples of each step that was taken without autograd."""
     taken, own = [], direct.Direct.sums
 
-    def sums(self, indices, step):
-        found = own(self, indices, step)
+    def sums(self, indices, step, pull):
+        found = own(self, indices, step, pull)
         if found is not None:
             taken.append(indices.shape[-1])
         return found

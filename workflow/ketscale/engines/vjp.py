@@ -53,7 +53,7 @@ def vjp_of(called: Callable[..., torch.Tensor]) -> Callable[[Method], Method]:
 
 def offered(module: nn.Module) -> Callable[..., Any] | None:
     """The method `vjp` of a module; None if it has none for the method that is called, or somebody watches."""
-    kind, own = type(module), vars(module)
+    kind, own = type(module), module.__dict__
     called = getattr(getattr(kind, "vjp", None), "vjp_of", None)
     if called is None or getattr(kind, called.__name__) is not called:
         return None

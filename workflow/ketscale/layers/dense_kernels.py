@@ -38,20 +38,17 @@ from ketscale.engines.compiled.library import Library, vector_bytes
 from ketscale.layers import masks
 from ketscale.layers.masks import LANES, folded, row_of_mask
 
-# What a layer is, in a row of the table: sizes; the number of its dropout, and the least number that this keeps; the
-# addresses of its weights, turned about, inputs (rows, inputs), outputs (rows, outputs), weights and biases; and how far
-# those of two runs are apart.
-SIZES = ("inputs", "outputs", "dropout", "threshold")
-FORWARD = (*SIZES, "turned", "source", "made", "weight", "weight_apart", "bias", "bias_apart")
-# And of the gradients. That by the inputs is 0 where it is not wanted.
-BACKWARD = ("to_source", "to_made", "to_weight", "to_weight_apart", "to_bias", "to_bias_apart")
-FIELDS = FORWARD + BACKWARD
+# What a layer is, in a row of the table: sizes; the number of its dropout, and the least number that this keeps; and the
+# addresses of its weights, turned about, inputs (rows, inputs), outputs (rows, outputs), and the gradients by the last
+# two. That by the inputs is 0 where it is not wanted.
+FIELDS = ("inputs", "outputs", "dropout", "threshold", "turned", "source", "made", "to_source", "to_made")
 # rows, row_blocks: of each run. columns: blocks of a tile's vectors in the widest layer's inputs. tanh: 0 or 1, and
-# cotangent is the gradient by its values. starts: what the keys of a run's masks begin with.
+# cotangent is the gradient by its values. starts: what the keys of a run's masks begin with. places: the addresses of each
+# layer's weights and biases; how far those of two runs are apart; and the same of the gradients by them.
 ARGUMENTS = {
-    "runs rows layers tanh row_blocks columns": INTEGER,
-    "step": integers("one"),
+    "runs rows layers tanh row_blocks columns step": INTEGER,
     "table": integers("layers", len(FIELDS)),
+    "places": integers(4, "layers", 2),
     "scales": doubles("layers"),
     "starts": integers("runs"),
     "samples": integers("all_rows"),
@@ -93,8 +90,10 @@ class Layer:
 
     def own(self, name: str, run: Number) -> Buffer:
         """The run's `weight`, `bias`, `to_weight` or `to_bias`."""
-        flat = self._at(self._read[name], 1).part((run * self._read[f"{name}_apart"],), 1)
-        return flat.part((), 1, self.inputs) if name.endswith("weight") else flat
+        row, column = 2 * name.startswith("to_"), int(name.endswith("bias"))
+        address, apart = (self._args.places[row + own, self.number, column] for own in range(2))
+        flat = self._at(address, 1).part((run * apart,), 1)
+        return flat if column else flat.part((), 1, self.inputs)
 
     def _at(self, address: Number, *shape: Any) -> Buffer:
         return self._k.array_at(address, "real", *shape)
@@ -215,7 +214,7 @@ def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
             source, made, turned = layer.rows("source", run), layer.rows("made", run), layer.turned(run)
             bias = layer.own("bias", run).part((), 1, 1)
             scale = args.scales[number].as_float()
-            key = folded(folded(args.starts[run], args.step[0]), layer.dropout)
+            key = folded(folded(args.starts[run], args.step), layer.dropout)
 
             def body(places: list[Place], first: Number) -> None:
                 with tiles(k, first_row, count, tile) as rows:

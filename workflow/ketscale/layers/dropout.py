@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -36,15 +38,16 @@ class SampleDropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         if self.number is None:
             raise RuntimeError(UNNAMED)
-        number, (seed, step, samples, _) = self.number, drawn
+        number, p, (seed, step, samples, _) = self.number, self.p, drawn
+
+        def masked(x: torch.Tensor, samples: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
+            keys = [MASKS.key(each, step, number) for each in seeds]
+            columns = x.numel() // max(1, samples.numel())
+            return x * masks.scaled(keys, samples, columns, p, x.dtype).reshape(x.shape)
+
         if isinstance(seed, int):
-            return masks.times(x, samples, [MASKS.key(seed, step, number)], self.p)
-
-        def of_members(x: torch.Tensor, samples: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
-            keys = [MASKS.key(seed, step, number) for seed in seeds.tolist()]
-            return masks.times(x, samples, keys, self.p)
-
-        return at_once(of_members, x, samples, seed)
+            return masked(x, samples, [seed])
+        return at_once(lambda x, samples, seeds: masked(x, samples, seeds.tolist()), x, samples, seed)
 
 
 def name_dropouts(model: nn.Module) -> None:

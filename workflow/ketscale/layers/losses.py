@@ -109,21 +109,13 @@ def cross_entropy_vjp(logits: torch.Tensor, labels: torch.Tensor, classes: int) 
     """`cross_entropy`, see `engines.vjp`; None where it is not compiled."""
     if not _compiled(logits, classes):
         return None
-    sums, gradient = _summed(logits, labels)
+    sums, gradient = _summed("write_entropies", logits, labels=labels)
     return VJP(sums, lambda cotangent, slots: gradient.mul_(cotangent.unsqueeze(-1)))
 
 
 def squared_error_vjp(outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
     """The squared errors of outputs (n, columns), their mean over columns summed over samples, (1,); see `engines.vjp`."""
-    outputs, targets = outputs.contiguous(), targets.contiguous()
-    *runs, samples, columns = outputs.shape
-    gradient, sums = torch.empty_like(outputs), outputs.new_empty((*runs, 1))
-    # fmt: off
-    _kernel(outputs.dtype).run(
-        "write_squares", runs=sums.numel(), rows=samples, columns=columns, share=1 / columns,
-        outputs=outputs, targets=targets, gradient=gradient, sums=sums,
-    )
-    # fmt: on
+    sums, gradient = _summed("write_squares", outputs, targets=targets)
     return VJP(sums, lambda cotangent, slots: gradient.mul_(cotangent.unsqueeze(-1)))
 
 
@@ -142,7 +134,7 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        sums, gradient = _summed(logits, labels)
+        sums, gradient = _summed("write_entropies", logits, labels=labels)
         ctx.save_for_backward(gradient)
         return sums
 
@@ -153,15 +145,17 @@ class _Summed(torch.autograd.Function):
         return gradient * cotangent.unsqueeze(-1), None
 
 
-def _summed(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sums (1,) or (runs, 1), and their gradients by the logits."""
-    logits, labels = logits.contiguous(), labels.contiguous()
-    *runs, rows, classes = logits.shape
-    gradient, sums = torch.empty_like(logits), logits.new_empty((*runs, 1))
+def _summed(
+    function: str, outputs: torch.Tensor, **compared: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums (1,) or (runs, 1) of a function, and their gradients by the outputs."""
+    outputs = outputs.contiguous()
+    *runs, rows, columns = outputs.shape
+    gradient, sums = torch.empty_like(outputs), outputs.new_empty((*runs, 1))
     # fmt: off
-    _kernel(logits.dtype).run(
-        "write_entropies", runs=sums.numel(), rows=rows, columns=classes,
-        outputs=logits, gradient=gradient, labels=labels, sums=sums,
+    _kernel(outputs.dtype).run(
+        function, runs=sums.numel(), rows=rows, columns=columns, share=1 / columns, outputs=outputs,
+        gradient=gradient, sums=sums, **{name: tensor.contiguous() for name, tensor in compared.items()},
     )
     # fmt: on
     return sums, gradient

@@ -6,10 +6,8 @@ The compiled code draws the numbers of `randomness.kept`: a mixed word gives fou
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from llvmlite import ir
@@ -40,25 +38,12 @@ ARGUMENTS = {
     "samples": integers("all_rows"),
     "keys": integers("runs"),
     "scale": REAL,
-    "out values": vectors("all_rows", "vectors"),
+    "out": vectors("all_rows", "vectors"),
 }
 
 
 def write_masks(k: FunctionCode, args: Arguments) -> None:
-    """out <- mask."""
-    with _each_mask(k, args) as (row, vector, mask):
-        args.out[row, vector] = mask
-
-
-def write_products(k: FunctionCode, args: Arguments) -> None:
-    """out <- values * mask."""
-    with _each_mask(k, args) as (row, vector, mask):
-        args.out[row, vector] = args.values[row, vector] * mask
-
-
-@contextmanager
-def _each_mask(k: FunctionCode, args: Arguments) -> Iterator[tuple[Number, Number, Number]]:
-    """Write the body for each vector of a mask, with its row among those of all runs and its place in it."""
+    """out <- each row's mask."""
     every = args.runs * args.rows
     with k.tasks(ceil_divided(every, args.chunk_rows)) as number:
         first, count = chunk(number, args.chunk_rows, every)
@@ -67,7 +52,7 @@ def _each_mask(k: FunctionCode, args: Arguments) -> Iterator[tuple[Number, Numbe
             key = args.keys[row // args.rows]
             mask = row_of_mask(k, args.samples[row], key, args.threshold, args.scale)
             with k.loop(args.vectors) as vector:
-                yield row, vector, mask(vector)
+                args.out[row, vector] = mask(vector)
 
 
 def row_of_mask(
@@ -98,74 +83,30 @@ def folded(key: Number, value: Number) -> Number:
     return mixed(key + GAMMA + value)
 
 
-def times(x: torch.Tensor, samples: torch.Tensor, keys: Sequence[randomness.Key], p: float) -> torch.Tensor:
-    """x (n, ...) times a mask (n, columns) of `scaled`; of several runs, with as many keys, (runs, n, ...).
-
-    The compiled operator keeps nothing for the backward pass, which draws the mask again.
-    """
-    columns = x.numel() // max(1, samples.numel())
-    numbers = [key for key in keys if isinstance(key, int)]
-    whole = columns and columns % LANES == 0 and x.is_contiguous()
-    if whole and len(numbers) == len(keys) and _compiled(samples, x.dtype):
-        made: torch.Tensor = _Times.apply(x, samples, numbers, p)
-        return made
-    runs = samples.view(len(keys), -1)
-    drawn = [scaled(key, own, columns, p, x.dtype) for key, own in zip(keys, runs, strict=True)]
-    mask = drawn[0] if len(drawn) == 1 else torch.stack(drawn)
-    return x * mask.reshape(x.shape)
-
-
 def scaled(
-    key: randomness.Key, samples: torch.Tensor, columns: int, p: float, dtype: torch.dtype
+    keys: Sequence[randomness.Key], samples: torch.Tensor, columns: int, p: float, dtype: torch.dtype
 ) -> torch.Tensor:
-    """`randomness.kept` times 1 / (1 - p), (len(samples), columns): the same on every device."""
-    if not isinstance(key, int) or not _compiled(samples, dtype):
-        return randomness.kept(key, samples, columns, p).to(dtype).mul_(1 / (1 - p))
-    vectors = -(-columns // LANES)
-    mask = torch.empty(len(samples), vectors * LANES, dtype=dtype)
-    if mask.numel():
-        _call("write_masks", samples, [key], p, out=mask)
-    return mask[:, :columns]
+    """`randomness.kept` times 1 / (1 - p), (*samples.shape, columns): the same on every device.
 
-
-class _Times(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, samples: torch.Tensor, keys: Sequence[int], p: float
-    ) -> torch.Tensor:
-        ctx.save_for_backward(samples)
-        ctx.drawn = keys, p
-        rows = x.view(*samples.shape, -1)
-        out = torch.empty_like(rows)
-        _call("write_products", samples, keys, p, out=out, values=rows)
-        return out.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        return _Times.apply(cotangent.contiguous(), *ctx.saved_tensors, *ctx.drawn), None, None, None
-
-
-def _compiled(samples: torch.Tensor, dtype: torch.dtype) -> bool:
-    return samples.is_cpu and dtype in (torch.float32, torch.float64)
-
-
-def _call(
-    function: str, samples: torch.Tensor, keys: Sequence[int], p: float, out: torch.Tensor, **values: Any
-) -> None:
-    """Call a function that draws masks.
-
-    samples: int64 (n,), or (runs, n). keys: of each run. out: (..., columns), whole vectors.
+    samples: int64 (n,), or (runs, n). keys: of each run.
     """
-    samples, rows, vectors = samples.contiguous(), samples.shape[-1], out.shape[-1] // LANES
-    signed = array("q", map(randomness.signed, keys))
-    # fmt: off
-    _kernel(out.dtype).run(
-        function, threads_for(len(keys) * rows, len(keys) * rows * vectors, VECTORS_PER_THREAD),
-        runs=len(keys), rows=rows, vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
-        threshold=randomness.least(p), samples=samples, keys=signed.buffer_info()[0],
-        scale=1 / (1 - p), out=out, **values,
-    )
-    # fmt: on
+    numbers = array("q", [randomness.signed(key) for key in keys if isinstance(key, int)])
+    if not samples.is_cpu or dtype not in (torch.float32, torch.float64) or len(numbers) < len(keys):
+        rows = zip(keys, samples.view(len(keys), -1), strict=True)
+        kept = torch.cat([randomness.kept(key, own, columns, p) for key, own in rows])
+        return kept.to(dtype).mul_(1 / (1 - p)).view(*samples.shape, columns)
+    vectors = -(-columns // LANES)
+    mask, samples = torch.empty(*samples.shape, vectors * LANES, dtype=dtype), samples.contiguous()
+    if mask.numel():
+        # fmt: off
+        _kernel(dtype).run(
+            "write_masks", threads_for(samples.numel(), samples.numel() * vectors, VECTORS_PER_THREAD),
+            runs=len(keys), rows=samples.shape[-1], vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
+            threshold=randomness.least(p), samples=samples, keys=numbers.buffer_info()[0],
+            scale=1 / (1 - p), out=mask,
+        )
+        # fmt: on
+    return mask[..., :columns]
 
 
 # What a thread takes at a time; and with fewer for each, more threads cost more than they save.
@@ -175,5 +116,4 @@ VECTORS_PER_THREAD = 4096
 
 @cache
 def _kernel(dtype: torch.dtype) -> Kernel:
-    functions = write_masks, write_products
-    return Kernel(functions, ARGUMENTS, dtype, LANES, sources=(randomness,))
+    return Kernel((write_masks,), ARGUMENTS, dtype, LANES, sources=(randomness,))

@@ -22,13 +22,10 @@ import torch.distributed as dist
 from torch import nn
 
 from ketscale import process
-from ketscale.errors import UserError, short
 from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
 from ketscale.parallel.world import World, as_real, require_gpu
 from ketscale.spans import active
 
-# Variables that say where ranks find one another.
-_PLACES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 # How long a rank may save a checkpoint after torchrun has ended.
 _GRACE_S = 10.0
 
@@ -37,21 +34,20 @@ class Ddp(World):
     """The ranks of torch.distributed's default process group."""
 
     def __init__(self, run: Run) -> None:
-        # `check_variables` has seen that they are numbers.
         self.rank, self.ranks, self.local_rank = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         )
         _end_with_torchrun()
         if BACKENDS[run.backend].device == "gpu":
             self.device = require_gpu(run, self.local_rank)
-            _connect(run, "nccl", self.device)
+            dist.init_process_group("nccl", device_id=self.device)
             self.library = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
         else:
             if run.nodes == 1:
                 # Ranks of one host communicate over loopback; the host's name may not resolve to an address.
                 loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
                 os.environ["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or loopback
-            _connect(run, "gloo")
+            dist.init_process_group("gloo")
             _let_gloo_wait()
             self.library = f"Gloo of torch {torch.__version__}"
         # With pairs of ranks Gloo's own all-reduce has more messages, each handed over between threads.
@@ -173,22 +169,6 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
         return buffer
 
     return dist.all_reduce(values, async_op=True).get_future().then(finish)
-
-
-def _connect(run: Run, library: str, device: torch.device | None = None) -> None:
-    """Join the other ranks; torch has limits for that, of minutes.
-
-    Raises:
-        UserError: they cannot be reached.
-    """
-    try:
-        dist.init_process_group(library, device_id=device)
-    except RuntimeError as error:
-        where = {name: os.environ.get(name) for name in _PLACES}
-        raise UserError(
-            f"{run.layout}: the ranks do not reach one another ({short(error)}); is the network that these variables name "
-            f"right: {', '.join(f'{name}={value}' for name, value in where.items() if value)}?"
-        ) from None
 
 
 def _end_with_torchrun() -> None:

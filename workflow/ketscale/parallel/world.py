@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pkgutil
 from typing import Any
 
@@ -148,19 +147,6 @@ def check_variables(run: Run) -> None:
         size = process.whole("WORLD_SIZE")
         if size != run.ranks:
             raise refuse_world(run, size or 1)
-        if not os.environ.get("MASTER_ADDR"):
-            raise UserError(f"{run.layout}: MASTER_ADDR is not set; {_by_launch(run)}")
-        for name, least, end in (
-            ("RANK", 0, run.ranks),
-            ("LOCAL_RANK", 0, run.ranks // run.nodes),
-            ("MASTER_PORT", 1, 2**16),
-        ):
-            value = process.whole(name)
-            if value is None or not least <= value < end:
-                said = "not set" if value is None else value
-                raise UserError(
-                    f"{run.layout}: {name} is {said}, not one of {least} to {end - 1}; {_by_launch(run)}"
-                )
 
 
 def check_nodes(run: Run, names: list[str]) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP
+from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
 from ketscale.training.flat import Flat
 
@@ -26,32 +27,35 @@ class Direct:
         self._offer, self._flat = offer, flat
         # The numbers of samples for which nothing was offered, as for none.
         self._without = {0}
-        self._unrecorded = torch.no_grad()
 
-    def sums(self, indices: torch.Tensor, step: Step) -> VJP | None:
-        """The sums for indices (n,) or (runs, n); None without an offer."""
-        samples = indices.shape[-1]
-        if self._offer is None or samples in self._without:
-            return None
-        with self._unrecorded:
-            found = self._offer(indices, step)
-        if found is None:
-            self._without.add(samples)
-        return found
+    @torch.no_grad()
+    def sums(
+        self, indices: torch.Tensor, step: Step, pull: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor | None:
+        """The sums for indices (n,) or (runs, n), with the gradients in their slots; None without an offer.
 
-    def back(self, sums: VJP, pull: torch.Tensor) -> None:
-        """Put the gradients into their slots, for the gradient of the loss by the sums.
+        pull: gives the gradient of the loss by the sums.
 
         Raises:
             RuntimeError: the problem left out a parameter, or has one in two places.
         """
-        self._flat.written = 0
-        with self._unrecorded:
-            sums.back(pull, self._flat)
-        if self._flat.written != len(self._flat.leaves):
+        samples, flat = indices.shape[-1], self._flat
+        if self._offer is None or samples in self._without:
+            return None
+        with span("classical.forward"):
+            found = self._offer(indices, step)
+        if found is None:
+            self._without.add(samples)
+            return None
+        cotangent = pull(found.value)
+        flat.written = 0
+        with span("classical.backward"):
+            found.back(cotangent, flat)
+        if flat.written != len(flat.leaves):
             raise RuntimeError(
-                f"a problem's `vjp` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
+                f"a problem's `vjp` wrote {flat.written} gradients of {len(flat.leaves)} parameters"
             )
+        return found.value
 
 
 def possible(problem: Problem) -> bool:

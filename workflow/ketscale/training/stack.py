@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from ketscale.config import Protocol
 from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP, offered
-from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
@@ -59,12 +57,9 @@ class Stack:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
         indices = torch.stack(list(batches))
-        direct = self._direct.sums(indices, step)
-        if direct is None:
+        sums, penalty = self._direct.sums(indices, step, lambda sums: self._pull(sums, count)), None
+        if sums is None:
             sums, penalty = self._by_autograd(indices, step)
-        else:
-            sums, penalty = direct.value, None
-            self._direct.back(direct, self._pull(sums, count))
         norms = self._flat.norms()
         self.optimiser.step(norms)
         penalties = [None] * len(sums) if penalty is None else penalty.detach()
@@ -141,13 +136,9 @@ class Stack:
 
 
 def _template(problem: Problem) -> Problem:
-    """A copy of a problem for vmap, which shares what is not trained; its linear layers are `StackedLinear`."""
+    """A copy of a problem for vmap, which shares what is not trained."""
     shared = (*problem.buffers(), *(p for p in problem.parameters() if not p.requires_grad))
-    made = copy.deepcopy(problem, {id(tensor): tensor for tensor in shared})
-    for module in made.modules():
-        if type(module) is nn.Linear:
-            module.__class__ = StackedLinear
-    return made.train()
+    return copy.deepcopy(problem, {id(tensor): tensor for tensor in shared}).train()
 
 
 def fits(problem: Problem, first: Problem) -> bool:

@@ -79,7 +79,9 @@ class Stepper:
         world, count = self.world, indices.shape[0]
         with span("data"):
             mine = placed(self._share(indices), world.device)
-        sums, penalty = self._sums(mine, step, count)
+        sums, penalty = self._direct.sums(mine, step, lambda sums: self._pull(sums, count)), None
+        if sums is None:
+            sums, penalty = self._by_autograd(mine, step, count)
         with span("classical.backward"):
             own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
@@ -94,37 +96,20 @@ class Stepper:
             norm if own_norm is None else own_norm,
         )
 
-    def _sums(
+    def _by_autograd(
         self, indices: torch.Tensor, step: Step, count: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The sums of this rank's samples and the penalty, with their gradients."""
-        problem = self.problem
-        penalty = None
         with span("classical.forward"):
-            direct = self._direct.sums(indices, step)
-            if direct is None:
-                self.flat.clear()
-                with self._autocast():
-                    sums = self._module(indices, step)
-                if self._unsharded:
-                    sums = sums / self.world.ranks
-                penalty = problem.penalty()
-            else:
-                sums = direct.value
-        if problem.separable:
-            pull = torch.ones_like(sums)
-        elif problem.linear:
-            # The same constant on every rank, so the backward pass needs no message first.
-            pull = self._pull(sums, count)
-        else:
-            with span("communication.sums"):
-                total = self.world.allreduce(sums)
-            pull = cotangent(problem, total, count)
+            self.flat.clear()
+            with self._autocast():
+                sums = self._module(indices, step)
+            if self._unsharded:
+                sums = sums / self.world.ranks
+            penalty = self.problem.penalty()
+        pull = self._pull(sums, count)
         with span("classical.backward"):
-            if direct is None:
-                self._backward(sums, pull, penalty)
-            else:
-                self._direct.back(direct, pull)
+            self._backward(sums, pull, penalty)
         return sums, penalty
 
     def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
@@ -138,9 +123,16 @@ class Stepper:
         return contextlib.nullcontext()
 
     def _pull(self, sums: torch.Tensor, count: int) -> torch.Tensor:
-        """`cotangent` of a linear problem, which depends on the number of samples alone."""
+        """The gradient of the loss by this rank's sums."""
+        if self.problem.separable:
+            return torch.ones_like(sums)
+        if not self.problem.linear:
+            with span("communication.sums"):
+                total = self.world.allreduce(sums)
+            return cotangent(self.problem, total, count)
+        # The same constant on every rank, so the backward pass needs no message first.
         if count not in self._pulls:
-            self._pulls[count] = cotangent(self.problem, sums.detach(), count)
+            self._pulls[count] = cotangent(self.problem, sums, count)
         return self._pulls[count]
 
     def _backward(self, sums: torch.Tensor, pull: torch.Tensor, penalty: torch.Tensor | None) -> None:

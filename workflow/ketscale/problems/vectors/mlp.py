@@ -7,7 +7,6 @@ from torch import nn
 
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of, watched
 from ketscale.layers.dense import tanh_vjp
-from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.problems.shapes import check_inputs
 from ketscale.problems.vectors.vqc import classifier, head
 
@@ -59,5 +58,5 @@ class MLP(nn.Module):
 
     def _mixes(self) -> bool:
         """Whether the mixer is the one that `vjp` knows."""
-        plain = type(self.mixer) in (nn.Linear, StackedLinear) and self.mixer.bias is None
+        plain = type(self.mixer) is nn.Linear and self.mixer.bias is None
         return plain and not watched(self.mixer)
