@@ -9,8 +9,8 @@ import torch
 
 from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP
-from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
+from ketscale.spans import span
 from ketscale.training.flat import Flat
 
 # `Problem.vjp` of one run or of several.
