@@ -42,6 +42,8 @@ def draw(config: Config, results: Path) -> None:
     }
     folder = results / figures.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    for narrow in folder.glob("*.narrow.svg"):  # of earlier versions
+        narrow.unlink()
     for drawing in folder.glob("*.svg"):
         own = [drawing.with_suffix(f".{ending}") for ending in figures.ENDINGS]
         if all(file.exists() for file in own):
