@@ -11,6 +11,7 @@ from typing import Any
 
 from ketscale.analysis import figures, kinds
 from ketscale.config import Config, load
+from ketscale.errors import UserError
 from ketscale.problems.registry import FAMILIES
 
 __all__ = ["of", "read"]
@@ -35,5 +36,6 @@ def of(given: Mapping[str, Any], placed: bool = True) -> Config:
     """
     config = Config.of(given, FAMILIES, placed)
     kinds.check(config)
-    figures.check(config)
+    if names := {study.name for study in config.studies} & {figure.name for figure in figures.OVERVIEWS}:
+        raise UserError(f"studies.{min(names)}: another figure has files of this name; rename the study")
     return config

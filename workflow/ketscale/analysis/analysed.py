@@ -104,11 +104,6 @@ class Analysed:
         """Whether every run has a record that can be used."""
         return not self.tables["runs"]["status"].isin(FAULTS).any()
 
-    def files(self) -> dict[str, bytes]:
-        """The contents of the files of the tables, by their paths below the results folder."""
-        made = {f"{TABLES}/{name}.csv": content for name, content in self.csv.items()}
-        return {**made, CONFIG_FILE: f"{self.config.text}\n".encode()}
-
 
 def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     """The runs by point, and the rows of runs.csv, those of searches and without a record included.

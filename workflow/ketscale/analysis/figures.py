@@ -15,7 +15,6 @@ from ketscale.analysis.heavy import Drawing, pd, plt
 from ketscale.analysis.kinds import Figure, kinds
 from ketscale.analysis.points import size_axes, variants
 from ketscale.config import Config
-from ketscale.errors import UserError
 from ketscale.grid import POINT
 from ketscale.words import duration
 
@@ -57,17 +56,6 @@ def drawn(analysed: Analysed) -> dict[str, dict[str, bytes]]:
         each.name: style.files(each.draw, inputs.only(each.studies)) for each in figures_of(analysed.config)
     }
     return {name: files for name, files in every.items() if files}
-
-
-def check(config: Config) -> None:
-    """Check that no figure of a study has the files of another one, such as of those of several studies.
-
-    Raises:
-        UserError: names the study.
-    """
-    for study in config.studies:
-        if study.name in {figure.name for figure in OVERVIEWS}:
-            raise UserError(f"studies.{study.name}: another figure has files of this name; rename the study")
 
 
 def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:

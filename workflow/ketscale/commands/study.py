@@ -87,12 +87,8 @@ def add(command: Add) -> None:
         metavar="FOLDER",
         help="another results folder to learn costs from; may be repeated",
     )
-    forms = plan.add_mutually_exclusive_group()
-    for form, text in (
-        ("targets", "print only the runs to do first, as targets of Snakemake"),
-        ("json", "print JSON, for scripts"),
-    ):
-        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+    text = "print only the runs to do first, as targets of Snakemake"
+    plan.add_argument("--targets", action="store_true", help=text)
 
     recommend = command(
         "recommend",
@@ -222,8 +218,7 @@ def _plan(options: argparse.Namespace) -> None:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
     made = plan.make(config, options.config, options.node_hours, options.wall, options.records)
-    forms = {"targets": plan.as_targets, "json": plan.as_json}
-    print(forms.get(options.form, plan.as_text)(made))
+    print(plan.as_targets(made) if options.targets else plan.as_text(made))
 
 
 def _recommend(options: argparse.Namespace) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -161,21 +160,6 @@ def as_targets(plan: Plan) -> str:
     if not plan.chosen:
         raise UserError("nothing is to be done first: without --targets, `ketscale plan` says why")
     return "\n".join(map(plan.target, plan.chosen))
-
-
-def as_json(plan: Plan) -> str:
-    """The plan for scripts; what is forecast has the ends of its 90 % interval."""
-    runs = []
-    for run in (*plan.chosen, *plan.left_out):
-        said: dict[str, object] = {"run": plan.target(run), "left_out": plan.left_out.get(run)}
-        if one := plan.costs.get(run):
-            gpu_hours = one.node_hours.times(sites.gpus_per_node(run))
-            said |= {"node_hours": asdict(one.node_hours), "gpu_hours": asdict(gpu_hours)}
-            said |= {"wall_s": asdict(one.wall_s), "memory_bytes": asdict(one.memory_bytes)}
-            said |= {"members": one.members, "place": one.place, "at_most": one.at_most}
-        runs.append(said)
-    about = {"records": plan.told.records, "machines": plan.told.machines, "budget": plan.budget}
-    return json.dumps({**about, "runs": runs}, indent=1)
 
 
 def as_text(plan: Plan) -> str:

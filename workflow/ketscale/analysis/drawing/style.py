@@ -80,6 +80,7 @@ def theme() -> None:
         "font.sans-serif": ["DejaVu Sans", "Verdana"],
         "axes.titleweight": "bold",
         "axes.titlelocation": "left",
+        "axes.edgecolor": FRAME,
         "axes.spines.top": False,
         "axes.spines.right": False,
         "legend.frameon": False,

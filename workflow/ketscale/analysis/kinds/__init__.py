@@ -94,28 +94,15 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
 
 def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
     made = kind or SPEED[name]
-    more = {"lead": nearest if made.slower else largest, **more}
-    return Kind(
-        name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more
-    )
+    about = {"faults": faults, "figure": figure, "lead": nearest if made.slower else largest, **more}
+    return Kind(name=name, table="speed", rows=partial(speed.rows, made), **about)
 
 
 def _sweep(axis: SizeAxis) -> Kind:
-    title = f"Time against {axis.title}"
-    figure = Figure(
-        axis.sweep or axis.name,
-        title,
-        f"Time of a step against {axis.title}.",
-        partial(times.sweep, axis.name, axis.title),
-    )
-    return _speed(
-        figure.name,
-        checks.sweep(axis.name),
-        figure,
-        speed.sweep(axis.name),
-        lead=largest,
-        fits=partial(laws.exponents, axis.name),
-    )
+    name, draw = axis.sweep or axis.name, partial(times.sweep, axis.name, axis.title)
+    figure = Figure(name, f"Time against {axis.title}", f"Time of a step against {axis.title}.", draw)
+    fits = partial(laws.exponents, axis.name)
+    return _speed(name, checks.sweep(axis.name), figure, speed.sweep(axis.name), lead=largest, fits=fits)
 
 
 KINDS = (

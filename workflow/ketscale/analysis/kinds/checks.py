@@ -8,7 +8,6 @@ from typing import Any
 
 from ketscale.analysis.points import axis_of, point_of, serial
 from ketscale.config import Config
-from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.grid import Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]
@@ -105,10 +104,6 @@ def probes(study: Study, config: Config) -> Iterator[str]:
     for run in study.runs:
         if config.protocols[run.protocol].probe is None:
             yield f"trainability needs a protocol with probe, and {run.protocol} trains; give it probe: {{weights: uniform}}"
-        # A model in a file may make its circuit without one.
-        simulator = config.simulators.get(run.simulator)
-        if simulator is not None and not isinstance(simulator, CircuitSimulator):
-            yield f"trainability is about circuits, and {run.model} with simulator {run.simulator} evaluates none; leave it out"
 
 
 trainability = every(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ketscale.analysis import figures
-from ketscale.analysis.analysed import NOTE, Analysed, digest
+from ketscale.analysis.analysed import CONFIG_FILE, NOTE, TABLES, Analysed, digest
 from ketscale.analysis.report.page import rendered
 from ketscale.config import Config
 from ketscale.files import clear, write_atomic
@@ -27,7 +27,8 @@ def tables(config: Config, results: Path) -> None:
     # Records that change meanwhile do not agree with it.
     made_from = digest(config, results)
     analysed = Analysed.of(config, results)
-    _write(results, analysed.files())
+    _write(results, {f"{TABLES}/{name}.csv": content for name, content in analysed.csv.items()})
+    write_atomic(results / CONFIG_FILE, f"{config.text}\n".encode())
     for name in OF_EARLIER_VERSIONS:
         (results / name).unlink(missing_ok=True)
     write_atomic(results / NOTE, f"{made_from}{'' if analysed.complete else ' partial'}\n".encode())
@@ -42,6 +43,8 @@ def draw(config: Config, results: Path) -> None:
     }
     folder = results / figures.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    for narrow in folder.glob("*.narrow.svg"):  # of earlier versions
+        narrow.unlink()
     for drawing in folder.glob("*.svg"):
         own = [drawing.with_suffix(f".{ending}") for ending in figures.ENDINGS]
         if all(file.exists() for file in own):
