@@ -98,6 +98,7 @@ QNODES = {
     "qnode-default.qubit": Way("peers.pennylane:QNodes", "QNode in torch, backprop, broadcast"),
     "qnode-lightning.qubit": Way("peers.pennylane:QNodes", "QNode in torch, adjoint Jacobian"),
     "qnode-fused": Way("peers.pennylane:QNodes", "QNode in torch, adjoint"),
+    "qnode-fused-jit": Way("peers.in_jit:InJit", f"QNode in {IN_JIT}, adjoint"),
     QNODE_FLOOR: Way("peers.pennylane:QNodes", "QNode in torch, a device that does nothing"),
     "from_qnode": Way("peers.pennylane:QNodes", "converted QNode in torch, adjoint"),
 }
@@ -108,12 +109,11 @@ GROUPS = {
 SETS = 16
 # The routes, QNodes and groups are timed only if they are named.
 KNOWN = {**SIMULATORS, **ROUTES, **QNODES, **GROUPS}
-# What simulates nothing, to be compared with nothing.
-EMPTY = (FLOOR, QNODE_FLOOR)
+EMPTY = (FLOOR, QNODE_FLOOR)  # simulate nothing, and are compared with nothing
 # The simulators that run on one kind of device only.
 BOUND_TO = {
     **dict.fromkeys(("fused-jax", "lightning.qubit", "lightning.qubit-vjp", "qulacs", FLOOR), "cpu"),
-    **dict.fromkeys(("qnode-lightning.qubit", QNODE_FLOOR), "cpu"),
+    **dict.fromkeys(("qnode-lightning.qubit", "qnode-fused-jit", QNODE_FLOOR), "cpu"),
     "lightning.gpu": "cuda",
 }
 

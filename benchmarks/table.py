@@ -36,7 +36,7 @@ _ENTANGLED, LAYERS = "strongly_entangling", 3
 # The simulators of a group of cells; the first computes in double precision, and all others have to agree with it.
 USERS = (
     "default.qubit", "default.qubit-jit", "tensorcircuit", "lightning.qubit-vjp", "qulacs", "pyqtorch", "deepquantum",
-    "kronecker", "fused", "fused-jax", "from_qnode", "qnode-fused", QNODE_FLOOR, FLOOR,
+    "kronecker", "fused", "fused-jax", "from_qnode", "qnode-fused", "qnode-fused-jit", QNODE_FLOOR, FLOOR,
 )  # fmt: skip
 SOME = ("qulacs", "lightning.qubit-vjp", "pyqtorch", "default.qubit-jit", "kronecker", "fused")
 GROUPS: dict[str, tuple[tuple[CircuitCase, ...], tuple[str, ...]]] = {
@@ -69,7 +69,7 @@ HEADINGS = (
     "interquartile range, ms", "calls", "over fused",
 )  # fmt: skip
 
-OURS = ("fused", "fused-jax", "from_qnode", "qnode-fused")
+OURS = ("fused", "fused-jax", "from_qnode", "qnode-fused", "qnode-fused-jit")
 QNODE = "qnode-fused"
 
 

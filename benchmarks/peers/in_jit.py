@@ -1,4 +1,4 @@
-"""In `jax.jit`, as functions of one sample under `vmap`: PennyLane's default.qubit, and `fused` through `ketscale.jax`."""
+"""In `jax.jit`, as functions of one sample under `vmap`: PennyLane's default.qubit, and `fused` as its device or by `ketscale.jax`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class InJit:
 
     def __init__(self, name: str, device: torch.device) -> None:
         self._on, self._name = Jax(name, device.type), name
-        if name == "default.qubit-jit":
-            with needed_for(f"simulator {name}"):
-                import pennylane  # noqa: F401
+        with needed_for(f"simulator {name}"):
+            import pennylane  # noqa: F401
 
     def prepare(self, loss: Loss) -> Call:
         """See `Simulator.prepare`. Precision is global: it holds when a call is first made."""
         self._on.jax.config.update("jax_enable_x64", loss.real == np.float64)
-        own = self._name == "fused-jax"
-        return self._on.call(loss, self._fused(loss) if own else sample_function(loss.circuit, loss.words))
+        on = "default.qubit" if self._name == "default.qubit-jit" else "ketscale.fused"
+        qnode = None if self._name == "fused-jax" else sample_function(loss.circuit, loss.words, on)
+        return self._on.call(loss, qnode or self._fused(loss))
 
     def _fused(self, loss: Loss) -> Any:
         from ketscale.jax import expval

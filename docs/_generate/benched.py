@@ -3,6 +3,8 @@
 `python -m docs._generate.benched gates.json dynamics.json dynamics-4096.json pulses.json` writes the part between
 `<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen. An
 excerpt of the table by rule (`costs`) is there too; others stand outside of these parts, and `tests/style/docs` says when they are old.
+
+`table-ways.json`, of the ways to `fused`, is for docs/library.md.
 """
 
 from __future__ import annotations
@@ -17,19 +19,31 @@ from pathlib import Path
 from typing import Any
 
 from docs._generate import measured
+from docs._generate.markdown import table
 
 from benchmarks.command import BENCHMARKS
 from benchmarks.output import hardware
 
 PAGE = measured.DOCS / "benchmarks.md"
+WAYS = "table-ways"
+# The ways to `fused` by their names in the benchmark: what a user calls each, and for what.
+USES = {
+    "from_qnode": ("[`from_qnode`](#a-qnode-converted-once)", "QNodes in torch"),
+    "qnode-fused": ("[the device](#a-pennylane-device)", "any QNode, shots"),
+    "qnode-fused-jit": ("the device in `jax.jit`", "QNodes in JAX"),
+    "fused": ("[`Layer`](#a-circuit-as-a-layer-of-torch)", "models in torch"),
+    "fused-jax": ("[`ketscale.jax`](#a-circuit-as-a-function-of-jax)", "models in JAX"),
+}
+SIZES = ("4 x 1", "4 x 64")
 
 
 def written(page: str, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """The page with one benchmark's part; `parts` has the stems of files and their results."""
-    blocks = [_block(stem, result, BENCHMARKS[name].excerpt(result["rows"])) for stem, result in parts]
+    blocks = [_ways(result) if stem == WAYS else "" for stem, result in parts]
+    blocks += [_block(stem, result, BENCHMARKS[name].excerpt(result["rows"])) for stem, result in parts]
     made, count = re.subn(
         rf"(?s)(<!-- measured: {name} -->\n).*?(<!-- end: {name} -->)",
-        lambda found: found[1] + "\n" + "\n\n".join(blocks) + "\n\n" + found[2],
+        lambda found: found[1] + "\n" + "\n\n".join(filter(None, blocks)) + "\n\n" + found[2],
         page,
     )
     if count != 1:
@@ -45,6 +59,18 @@ def _block(stem: str, result: dict[str, Any], table: Sequence[str]) -> str:
     return "\n".join((f"Machine: {said}.", "", *table, "", link)) if table else f"Machine: {said}. {link}"
 
 
+def _ways(result: dict[str, Any]) -> str:
+    """A table of the ways to `fused`, whose numbers name their places in the CSV file."""
+    _, _, *rows = map(measured.cells, BENCHMARKS["table"].table(result["rows"]))
+    times = {(row[0], row[4]): row[7] for row in rows}
+    lines = []
+    for name, (called, use) in USES.items():
+        marks = (f"<!-- measurements/bench-{WAYS}.csv / {size} / {name} / a call, ms -->" for size in SIZES)
+        numbers = (f"{times[size, name]}{mark}" for size, mark in zip(SIZES, marks, strict=True))
+        lines.append((called, *numbers, use))
+    return table(("way", *SIZES, "for"), lines)
+
+
 def whole(benchmark: Any, result: dict[str, Any]) -> str:
     """A benchmark's table as a CSV file."""
     heading, _, *rows = benchmark.table(result["rows"])
@@ -55,14 +81,14 @@ def whole(benchmark: Any, result: dict[str, Any]) -> str:
 
 def main(files: Sequence[str]) -> None:
     """Write what the files say."""
-    text, found = PAGE.read_text(), dict[str, list[tuple[str, dict[str, Any]]]]()
+    found = dict[str, list[tuple[str, dict[str, Any]]]]()
     for file in map(Path, files):
         found.setdefault(file.stem.partition("-")[0], []).append((file.stem, json.loads(file.read_text())))
     for name, parts in found.items():
-        text = written(text, name, parts)
+        page = measured.DOCS / "library.md" if name == "table" else PAGE
+        page.write_text(written(page.read_text(), name, parts))
         for stem, result in parts:
             (measured.DOCS / "measurements" / f"bench-{stem}.csv").write_text(whole(BENCHMARKS[name], result))
-    PAGE.write_text(text)
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def _function(function: Any) -> Iterator[Watched]:
         code, scope = function.__code__, function.__globals__
         loaded, named = _names(code)
         yield from _value(function, lambda: function, "the quantum function")
-        if scope["__name__"].partition(".")[0] not in LIBRARIES:
+        if str(scope.get("__name__")).partition(".")[0] not in LIBRARIES:
             cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
             reads: dict[str, Read] = {name: partial(scope.get, name) for name in loaded if name in scope}
             reads |= {name: partial(_contents, cell) for name, cell in cells}

@@ -92,12 +92,12 @@ class Jitted:
         return values
 
 
-def sample_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> Callable[..., Any]:
-    """A QNode on default.qubit as a function of JAX's arrays of one sample: inputs, weights, and perhaps an initial state.
+def sample_function(circuit: Circuit, paulis: tuple[str, ...] | None, on: str = "default.qubit") -> Any:
+    """A QNode on a device of PennyLane's as a function of JAX's arrays of one sample: inputs, weights, and perhaps an initial state.
 
     It gives the expectation values (words,), or the state (2**n,) if `paulis` is None.
     """
-    device = qml.device("default.qubit", wires=circuit.qubits)
+    device = qml.device(on, wires=circuit.qubits)
     qnode = qml.QNode(quantum_function(circuit, paulis), device, interface="jax", diff_method="backprop")
 
     def values(inputs: Any, weights: Any, initial: Any = None) -> Any:
