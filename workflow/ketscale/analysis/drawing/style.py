@@ -1,4 +1,4 @@
-"""What figures are drawn from, how they look and are saved: colours, legends, footnote, files without dates."""
+"""What figures are drawn from and made of (rows of points, lines with intervals), how they look, and how they are saved."""
 
 from __future__ import annotations
 
