@@ -41,6 +41,9 @@ FIXED = (
 )
 LIBRARIES = frozenset(sys.stdlib_module_names) | {"jax", "numpy", "pennylane", "scipy", "torch"}
 
+# What every torch.nn.Module has besides tensors.
+OF_MODULES = vars(torch.nn.Module()).keys() - {"_parameters", "_buffers", "training"}
+
 # Larger arrays, in bytes, are not read at each call.
 LARGEST = 2**20
 
@@ -172,7 +175,8 @@ def _value(
             if within or not hasattr(value, "__dict__"):
                 raise _refused(f"{name} ({type(value).__name__})")
             yield Watched("plain", f"the names of {name}", partial(list, vars(value)), None)
-            yield from _attributes(value, list(vars(value)), name, named)
+            unread = OF_MODULES if isinstance(value, torch.nn.Module) else ()
+            yield from _attributes(value, [each for each in vars(value) if each not in unread], name, named)
 
 
 def _items(value: Any, keys: Iterable[Any], name: str, *more: Any) -> Iterator[Watched]:
