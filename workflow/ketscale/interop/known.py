@@ -79,7 +79,7 @@ class KnownTapes:
                 *[self._measurement(measurement) for measurement in tape.measurements],
                 *[(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors],
             )
-            way = self._records.known(key, tensors)
+            way = self._records.ways.get(key)
             if way is None:
                 seen = self._seen.get(key, 0) + 1
                 keep(self._seen, key, seen)
@@ -103,7 +103,7 @@ class KnownTapes:
             self._records.check(way, tensors, (), run)
         except Exception:
             # Whatever the reason: the device then does without a record, and says itself what is wrong.
-            self._records.forget(key, tensors)
+            self._records.ways.pop(key, None)
             keep(self._seen, key, float("inf"))
             return None
         return way, tensors

@@ -1,8 +1,7 @@
 """What a quantum function reads besides its arguments, watched from call to call: one level deep, as by torch.compile.
 
 That is its closure, the globals that its code loads, its defaults, and the object that it is a method of; of an object
-among these what `vars()` has, of a module what the code names. Functions, classes and PennyLane's operators are taken
-not to change.
+among these what `vars()` has, of a module what the code names. Functions, classes and operators are taken not to change.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ FIXED = (
     CodeType,
 )
 LIBRARIES = frozenset(sys.stdlib_module_names) | {"jax", "numpy", "pennylane", "scipy", "torch"}
+OF_MODULES = vars(torch.nn.Module()).keys() - {"_parameters", "_buffers", "training"}
 
 # Larger arrays, in bytes, are not read at each call.
 LARGEST = 2**20
@@ -172,7 +172,11 @@ def _value(
             if within or not hasattr(value, "__dict__"):
                 raise _refused(f"{name} ({type(value).__name__})")
             yield Watched("plain", f"the names of {name}", partial(list, vars(value)), None)
-            yield from _attributes(value, list(vars(value)), name, named)
+            for each in getattr(value, "_modules", ()):
+                if each in named or each.isdigit():
+                    raise _refused(f"{name}.{each} (a module within a module)")
+            unread = OF_MODULES if isinstance(value, torch.nn.Module) else ()
+            yield from _attributes(value, [each for each in vars(value) if each not in unread], name, named)
 
 
 def _items(value: Any, keys: Iterable[Any], name: str, *more: Any) -> Iterator[Watched]:

@@ -7,7 +7,6 @@ parameters were bound before is prepared once, whatever their values.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -233,16 +232,11 @@ class FusedSampler(BaseSamplerV2):
         )
 
 
-# One thread at a time calls numpy's `Generator.spawn`, which counts the streams that it has made.
-_SPAWNING = threading.Lock()
-
-
 def _started(work: Any, pubs: list[tuple[Any, _Program]], seed: Seed) -> Any:
     """A job that works on pubs, whose programs no longer change with what the user gave."""
     if isinstance(seed, np.random.Generator):
         # A generator must not be shared with the threads of other runs.
-        with _SPAWNING:
-            (seed,) = seed.spawn(1)
+        (seed,) = seed.spawn(1)
     job = PrimitiveJob(lambda: PrimitiveResult([work(*pub, seed) for pub in pubs], metadata={"version": 2}))
     job._submit()
     return job

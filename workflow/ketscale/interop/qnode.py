@@ -73,13 +73,10 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
         tensor([1., 1., 1.])
     """
     if not isinstance(qnode, qml.QNode):
-        kind = type(qnode).__name__
-        instead = (
-            "give its QNode, as in layer.qnode = from_qnode(layer.qnode)"
-            if kind == "TorchLayer"
-            else "decorate the function with qml.qnode"
+        raise UserError(
+            f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate the function with qml.qnode, or give what holds a "
+            "QNode, such as layer.qnode"
         )
-        raise UserError(f"from_qnode takes a QNode, not {kind}: {instead}")
     if trace not in ("once", "always"):
         raise UserError(f"from_qnode: trace is 'once' or 'always', not {trace!r}")
     if not str(qnode.device.name).startswith(PURE):
@@ -168,7 +165,7 @@ class Converted:
             return _run(self.qnode, *pytree.tree_unflatten(filled, spec))
 
         outside, captured = self._outside.now()
-        way = self._records.known((key, outside), tensors)
+        way = self._records.ways.get((key, outside))
         if way is None:
             with tapes.LOCK:
                 self._outside.look()

@@ -35,10 +35,6 @@ class Records:
         self._dtype = dtype
         self.ways: dict[object, Replay] = {}
 
-    def known(self, key: object, tensors: Sequence[torch.Tensor]) -> Replay | None:
-        """The record for tensors of these shapes, if there is one."""
-        return self.ways.get(key)
-
     def record(
         self, key: object, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
     ) -> Replay:
@@ -51,7 +47,7 @@ class Records:
         """
         # As PennyLane, torch records for one thread at a time.
         with LOCK, torch.inference_mode(False):
-            way = self.known(key, tensors)
+            way = self.ways.get(key)
             if way is None:
                 way = self._recorded(tensors, captured, run)
                 keep(self.ways, key, way)
@@ -70,10 +66,6 @@ class Records:
             with LOCK:
                 _compare(way, tensors, captured, run)
                 way.compared(changed)
-
-    def forget(self, key: object, tensors: Sequence[torch.Tensor]) -> None:
-        """Drop a record that turned out to be wrong."""
-        self.ways.pop(key, None)
 
     def _recorded(
         self, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
