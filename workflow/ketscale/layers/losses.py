@@ -120,13 +120,8 @@ def squared_error_vjp(outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
 
 
 def _compiled(logits: torch.Tensor, classes: int) -> bool:
-    return (
-        logits.is_cpu
-        and logits.dtype in (torch.float32, torch.float64)
-        and logits.dim() in (2, 3)
-        and logits.shape[-2] > 0
-        and logits.shape[-1] >= classes
-    )
+    shape, able = logits.shape, logits.is_cpu and logits.dtype in (torch.float32, torch.float64)
+    return able and len(shape) in (2, 3) and shape[-2] > 0 and shape[-1] >= classes
 
 
 class _Summed(torch.autograd.Function):

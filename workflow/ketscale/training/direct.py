@@ -25,10 +25,9 @@ class Direct:
 
     def __init__(self, offer: Offer | None, flat: Flat) -> None:
         self._offer, self._flat = offer, flat
-        # The numbers of samples for which nothing was offered, as for none.
-        self._without = {0}
+        self._without = {0}  # the numbers of samples for which nothing was offered, as for none
+        self._unrecorded = torch.no_grad()  # as a decorator it would be made anew in each call
 
-    @torch.no_grad()
     def sums(
         self, indices: torch.Tensor, step: Step, pull: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor | None:
@@ -42,15 +41,16 @@ class Direct:
         samples, flat = indices.shape[-1], self._flat
         if self._offer is None or samples in self._without:
             return None
-        with span("classical.forward"):
-            found = self._offer(indices, step)
-        if found is None:
-            self._without.add(samples)
-            return None
-        cotangent = pull(found.value)
-        flat.written = 0
-        with span("classical.backward"):
-            found.back(cotangent, flat)
+        with self._unrecorded:
+            with span("classical.forward"):
+                found = self._offer(indices, step)
+            if found is None:
+                self._without.add(samples)
+                return None
+            cotangent = pull(found.value)
+            flat.written = 0
+            with span("classical.backward"):
+                found.back(cotangent, flat)
         if flat.written != len(flat.leaves):
             raise RuntimeError(
                 f"a problem's `vjp` wrote {flat.written} gradients of {len(flat.leaves)} parameters"
