@@ -18,7 +18,6 @@ from ketscale.errors import UserError
 from ketscale.problems.eeg.state_space import linear_scan
 
 FUNCTIONS = {
-    "engines.circuits.fused.gpu": "_SweepOnGpu",
     "engines.circuits.shifts": "Shifted",
     "engines.pulses.plain": "_Unitary",
     "engines.pulses.exponential_cpu": "_TaylorExponential",

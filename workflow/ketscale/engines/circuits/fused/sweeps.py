@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import torch
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import kernels, mixing, moves, rows
-from ketscale.engines.circuits.fused.higher import Wanted
+from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.circuits.fused.listing import TILE_BYTES, Listing
 from ketscale.engines.circuits.fused.program import Move, Program, reduce
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
@@ -44,7 +43,7 @@ class Compiled:
         self.batch, self.groups = request.batch, request.groups
         self.group_tiles = -(-self.batch // plan.samples)
         self.tiles = self.groups * self.group_tiles
-        self.work = 7 * plan.states * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
         self.real = torch.float64 if plan.double else torch.float32
         counts, self._tables = plan.listed()
         words, size = plan.program.words, 2**plan.program.qubits
@@ -121,13 +120,8 @@ class Workspace:
 
 
 @lru_cache(maxsize=32)
-def _kernel(dtype: torch.dtype, lanes: int, order: int, bends: bool, real: bool) -> Kernel:
-    """The code for one precision: without tangents, or with `order` of them. real: the amplitudes."""
-    functions: tuple[Callable[..., None], ...]
-    if order:
-        pushed = kernels.push1 if order == 1 else kernels.push2
-        functions = (kernels.bend, kernels.collect) if bends else (pushed,)
-        return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, sources=SOURCES)
+def _kernel(dtype: torch.dtype, lanes: int, real: bool) -> Kernel:
+    """The code for one precision. real: the amplitudes."""
     functions = (
         kernels.prepare, kernels.forward, kernels.prepare_and_forward, kernels.backward, kernels.collect, kernels.pull,
     )  # fmt: skip
@@ -135,7 +129,7 @@ def _kernel(dtype: torch.dtype, lanes: int, order: int, bends: bool, real: bool)
 
 
 class Request(NamedTuple):
-    """What a call is for: a circuit, the wanted result, and the wanted gradients; order: how many tangents there are."""
+    """What a call is for: a circuit, the wanted result, and the wanted gradients."""
 
     circuit: Circuit
     paulis: tuple[str, ...] | None
@@ -145,12 +139,11 @@ class Request(NamedTuple):
     wanted: tuple[Wanted, ...]
     partners: tuple[int, ...] | None = None
     groups: int = 1
-    order: int = 0
 
     def listing(self) -> Listing:
         """The circuit as a table."""
         program, qubits = self._program, self.circuit.qubits
-        real = self.from_zero and program.real and not (self.partners or self.order)
+        real = self.from_zero and program.real and not self.partners
         lanes = _lanes(self.batch << qubits, self.dtype.itemsize)
         moves = any(isinstance(step, Move) for step in program.rotations)
         most = MOVED_BYTES if moves else TILE_BYTES
@@ -161,12 +154,12 @@ class Request(NamedTuple):
         )
         return Listing(
             program, self.circuit.inputs, self.circuit.weights, self.dtype == torch.float64, lanes, bits,
-            self.from_zero, self.wanted, self.partners, self.order,
+            self.from_zero, self.wanted, self.partners,
         )  # fmt: skip
 
     def kernel(self, plan: Listing) -> Kernel:
         """The code that reads it."""
-        return _kernel(self.dtype, plan.lanes, self.order, bool(plan.wanted), plan.real)
+        return _kernel(self.dtype, plan.lanes, plan.real)
 
     @property
     def _program(self) -> Program:
@@ -175,7 +168,7 @@ class Request(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def sweep(request: Request) -> CompiledSweep:
-    """The table of a circuit, for the wanted result and gradients, with its kernels; without tangents."""
+    """The table of a circuit, for the wanted result and gradients, with its kernels."""
     return CompiledSweep(request)
 
 
