@@ -34,7 +34,6 @@ WAYS = (
     "forward mode, dual numbers",
     "hessian by weights, a direction",
     "jvp of grad, torch.func",
-    "jvp of grad, torch.func, of sines alone",
     "hessian by inputs, ketscale.jax, jitted",
     "hessian by inputs, default.qubit, jitted",
 )
@@ -62,9 +61,6 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
         with forward_ad.dual_level():
             return forward_ad.unpack_dual(layer(forward_ad.make_dual(along[0], along[0]))).tangent
 
-    def sines(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return inputs.sin().sum() + weight.sin().sum()
-
     def by_jax(function: Callable[..., Any]) -> Callable[[], Any]:
         each = jax.hessian(lambda x, weight: function(x, weight).sum())
         jitted, given = jax.jit(jax.vmap(each, (0, None))), tuple(x.numpy() for x in along)
@@ -77,7 +73,6 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
         dual,
         lambda: hessian(lambda weight: value(along[0], weight))(along[1]),
         lambda: jvp(grad(value, (0, 1)), along, along),
-        lambda: jvp(grad(sines, (0, 1)), along, along),
         by_jax(ketscale.jax.expval(circuit)),
         by_jax(sample_function(circuit, pauli_words(qubits))),
     )

@@ -132,11 +132,14 @@ JACOBIAN = functools.partial(jax.jacfwd, argnums=(0, 1))
 TRANSFORMS = (
     mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit, jax.checkpoint, JACOBIAN, linear,
 )  # fmt: skip
-# Each of them inside and outside of another one, and second derivatives.
+THIRD = (
+    lambda f: jax.jacfwd(jax.hessian(f, (0, 1)), (0, 1)),
+    lambda f: jax.jacrev(jax.jacrev(jax.grad(lambda *p: f(*p).sum(), 1), 0), 0),
+)
+# Each of them inside and outside of another one, and second and third derivatives.
 PAIRS = [
     *zip(TRANSFORMS, TRANSFORMS[1:] + TRANSFORMS[:1], strict=True),
-    (forward, forward),
-    (reverse, reverse),
+    *((forward, forward), (reverse, reverse), (jax.jit, THIRD[0]), (jax.jit, THIRD[1])),
 ]
 
 
@@ -176,19 +179,6 @@ def test_second_derivatives_of_states_and_by_initial_states() -> None:
     same(moved, differences, 1e-7)
     again = jax.grad(lambda *p: sum(map(jnp.vdot, *map(jax.tree.leaves, (gradient(*p), along)))), (0, 1, 2))
     same(jax.jit(again)(*point), moved, 1e-12)
-
-
-THIRD = (
-    lambda f: jax.jacfwd(jax.hessian(f, (0, 1)), (0, 1)),
-    lambda f: jax.jacrev(jax.jacrev(jax.grad(lambda *p: f(*p).sum(), 1), 0), 0),
-)
-
-
-@pytest.mark.parametrize("third", THIRD)
-def test_third_derivatives(third: Any) -> None:
-    x, w = drawn(INPUTS), drawn(WEIGHTS)
-    found, expected = (jax.jit(third(f))(x, w) for f in (on_jax.expval(CIRCUIT, OBSERVABLES), reference))
-    same(found, expected, 1e-11)
 
 
 @pytest.mark.parametrize(

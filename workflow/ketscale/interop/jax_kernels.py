@@ -19,9 +19,7 @@ from jax.interpreters import mlir
 from ketscale.engines.circuits.circuit import Circuit, Column
 from ketscale.engines.circuits.fused import sweeps
 from ketscale.engines.circuits.fused.hessians import Wanted
-from ketscale.engines.circuits.fused.kernels import ARGUMENTS
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
-from ketscale.engines.compiled.kernel import WORK_PER_THREAD
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.errors import UserError
 
@@ -201,18 +199,16 @@ def compiled(
 ) -> Compiled:
     """The kernel for operands of these shapes; see `_Operands`."""
     real, rows = np.dtype(dtype), shapes[0][0]
-    batch = rows // groups
-    kind = getattr(torch, dtype)
-    made = sweeps.Compiled(
-        sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), None, groups)
-    )
+    batch, kind = rows // groups, getattr(torch, dtype)
+    request = sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), None, groups)
+    made = sweeps.CompiledSweep(request)
     plan = made.plan
-    slots = {name: COUNTERS + number for number, name in enumerate(" ".join(ARGUMENTS).split())}
+    slots = {name: COUNTERS + number for number, name in enumerate(made.names)}
     functions = {"prepare": False, "pull" if wanted else "forward": True}
     several = made.group_tiles > 1
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, min(cores, made.tiles, made.work // WORK_PER_THREAD))
+    threads = min(cores, made.most_threads)
     names = ["inputs", "weights"] + ["initial"] * prepared
     results: dict[str, tuple[int, ...]] = {}
     if wanted is None:

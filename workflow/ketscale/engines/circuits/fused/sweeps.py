@@ -28,7 +28,7 @@ FEW_AMPLITUDES = 512
 SOURCES = (mixing, moves, rows)
 
 
-class Compiled:
+class CompiledSweep:
     """One circuit's table for a set of wanted gradients, a batch size and a number of groups, and the kernels that read it.
 
     plan: the table. batch: samples in each group. fixed: the arguments that all calls have. work:
@@ -38,56 +38,44 @@ class Compiled:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.plan = plan = request.listing()
-        self.kernel = request.kernel(plan)
-        self.library = self.kernel.library
+        self.library = request.kernel(plan).library
         self.batch, self.groups = request.batch, request.groups
+        self.rows = self.groups * self.batch
         self.group_tiles = -(-self.batch // plan.samples)
         self.tiles = self.groups * self.group_tiles
         self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self.most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
         self.real = torch.float64 if plan.double else torch.float32
-        counts, self._tables = plan.listed()
+        self.complex = self.real.to_complex()
         words, size = plan.program.words, 2**plan.program.qubits
+        self.shape = (self.rows, size if words is None else len(words))
+        self.dtype = self.complex if words is None else self.real
+        self.names = " ".join(kernels.ARGUMENTS).split()
+        counts, self._tables = plan.listed()
         order, powers = plan.program.order or (), plan.program.powers or ()
         if words is None and not order:
             order, powers = tuple(range(size)), (0,) * size
         sources = torch.tensor(order, dtype=torch.int64).argsort()
         self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
-        self.fixed: dict[str, Any] = plan.sizes() | counts
-        self.fixed |= {"batch": self.batch, "groups": self.groups}
-        self.fixed |= {"group_tiles": self.group_tiles, "tiles": self.tiles}
+        self.fixed: dict[str, Any] = plan.sizes() | counts | {
+            "batch": self.batch, "groups": self.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
+            "states_per_tile": plan.state_vectors if plan.wanted else 0,
+            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
+        }  # fmt: skip
         self.fixed |= {name: table.data_ptr() for name, table in self._tables.items()}
-
-
-class CompiledSweep(Compiled):
-    """The kernels of values and first derivatives."""
-
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        plan = self.plan
-        self.names = " ".join(kernels.ARGUMENTS).split()
         run = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
         if plan.wanted:
             self.backward, self.collect = run["backward"], run["collect"]
-        self.complex = self.real.to_complex()
-        words, size = plan.program.words, 2**plan.program.qubits
-        self.rows = self.groups * self.batch
-        self.shape = (self.rows, size if words is None else len(words))
-        self.dtype = self.complex if words is None else self.real
-        self.fixed |= {
-            "states_per_tile": plan.state_vectors if plan.wanted else 0,
-            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
-        }
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
         self.shared_floats = self.groups * plan.shared_stride
         self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
-        self._most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
         self._free: list[Workspace] = []
 
     def borrow(self) -> Workspace:
         """A workspace that no other call is using; give it back with `give_back`."""
-        threads = min(torch.get_num_threads(), self._most_threads)
+        threads = min(torch.get_num_threads(), self.most_threads)
         try:
             workspace = self._free.pop()
         except IndexError:
