@@ -1,6 +1,7 @@
-"""`python -m benchmarks.second`: what second derivatives and forward mode of `fused` cost beside its gradient, in torch.
+"""`python -m benchmarks.second`: what second derivatives and forward mode of `fused` cost beside its gradient.
 
-Strongly entangling circuits of three layers in single precision, on one thread. All ways take turns, and a row is the
+Strongly entangling circuits of three layers in single precision, on one thread of torch. In torch, and in JAX, where
+default.qubit has the same Hessians of each sample by its inputs. All ways take turns, and a row is the
 median of their times, as a multiple of the gradient's, with its quartiles.
 """
 
@@ -10,27 +11,32 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jvp
 
+import ketscale.jax
 from ketscale import Layer
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
+from ketscale.engines.circuits.circuit import pauli_words
+from ketscale.engines.circuits.jitted import sample_function
 
 # Qubits and batch.
 CASES = ((4, 1), (4, 64), (6, 128), (8, 128))
 TURNS = 200
-GRADIENT, SQUARED = "gradient", "gradient of a squared loss"
-# What each way is compared with.
-WAYS = {
-    "and one direction, create_graph": GRADIENT,
-    "and one direction, create_graph, squared loss": SQUARED,
-    "forward mode, dual numbers": GRADIENT,
-    "hessian by weights, a direction": GRADIENT,
-    "jvp of grad, torch.func": GRADIENT,
-    "jvp of grad, torch.func, of sines alone": GRADIENT,
-}
+GRADIENT = "gradient"
+WAYS = (
+    "by inputs, create_graph",
+    "by inputs, and their gradient by weights",
+    "and one direction, create_graph",
+    "forward mode, dual numbers",
+    "hessian by weights, a direction",
+    "jvp of grad, torch.func",
+    "hessian by inputs, ketscale.jax, jitted",
+    "hessian by inputs, default.qubit, jitted",
+)
 
 
 def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
@@ -40,10 +46,12 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
     both = (inputs, layer.weight)
     along = tuple(each.detach() for each in both)
 
-    def of(squared: bool, graph: bool = False) -> tuple[torch.Tensor, ...]:
-        values = layer(inputs)
-        loss = (values.square() if squared else values).sum()
-        return torch.autograd.grad(loss, both, create_graph=graph)
+    def slopes(graph: bool) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(layer(inputs).sum(), both, create_graph=graph)
+
+    def by_inputs(then: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (slope,) = torch.autograd.grad(layer(inputs).sum(), inputs, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), then)
 
     def value(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = functional_call(layer, {"weight": weight}, (x,)).sum()
@@ -53,18 +61,22 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
         with forward_ad.dual_level():
             return forward_ad.unpack_dual(layer(forward_ad.make_dual(along[0], along[0]))).tangent
 
-    def sines(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return inputs.sin().sum() + weight.sin().sum()
+    def by_jax(function: Callable[..., Any]) -> Callable[[], Any]:
+        each = jax.hessian(lambda x, weight: function(x, weight).sum())
+        jitted, given = jax.jit(jax.vmap(each, (0, None))), tuple(x.numpy() for x in along)
+        return lambda: jax.block_until_ready(jitted(*given))
 
     called = (
-        lambda: torch.autograd.grad(of(False, True), both, along),
-        lambda: torch.autograd.grad(of(True, True), both, along),
+        lambda: by_inputs(inputs),
+        lambda: by_inputs(layer.weight),
+        lambda: torch.autograd.grad(slopes(True), both, along),
         dual,
         lambda: hessian(lambda weight: value(along[0], weight))(along[1]),
         lambda: jvp(grad(value, (0, 1)), along, along),
-        lambda: jvp(grad(sines, (0, 1)), along, along),
+        by_jax(ketscale.jax.expval(circuit)),
+        by_jax(sample_function(circuit, pauli_words(qubits))),
     )
-    return {GRADIENT: lambda: of(False), SQUARED: lambda: of(True), **dict(zip(WAYS, called, strict=True))}
+    return {GRADIENT: lambda: slopes(False), **dict(zip(WAYS, called, strict=True))}
 
 
 def measured(qubits: int, batch: int, turns: int) -> dict[str, np.ndarray]:
@@ -91,8 +103,8 @@ def main() -> None:
     print("| qubits x batch | way | us | over the gradient | more, us |\n| --- | --- | ---: | ---: | ---: |")
     for qubits, batch in CASES:
         found = measured(qubits, batch, TURNS)
+        base = found[GRADIENT]
         for name, times in found.items():
-            base = found[WAYS.get(name, name)]
             low, middle, high = np.quantile(times / base, (0.25, 0.5, 0.75))
             median = 1e6 * float(np.median(times))
             more = median - 1e6 * float(np.median(base))

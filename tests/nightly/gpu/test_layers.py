@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -93,13 +94,15 @@ def test_torch_func() -> None:
 @pytest.mark.parametrize(
     "ask", [lambda f, x: torch.func.hessian(f)(x), lambda f, x: torch.func.jvp(f, (x,), (x,))]
 )
-def test_second_derivatives_and_forward_mode_are_refused_in_words(ask: Callable[..., Any]) -> None:
-    _, layer = both(observables=["ZIXY"])
-    inputs = INPUTS.cuda()
-    with pytest.raises(UserError, match=r"CPU, or simulator 'default\.qubit'"):
-        ask(lambda w: functional_call(layer, {"weight": w}, (inputs,)).sum(), layer.weight.detach())
-    with pytest.raises(UserError, match="CPU, or simulator"):
-        torch.autograd.grad(layer(inputs).sum(), layer.weight, create_graph=True)
+def test_second_derivatives_and_forward_mode(ask: Callable[..., Any]) -> None:
+    found = []
+    for layer in both(observables=["ZIXY"]):
+        angles = INPUTS.to(layer.weight.device).requires_grad_()
+        (slopes,) = torch.autograd.grad(layer(angles).sum(), angles, create_graph=True)
+        by = torch.autograd.grad(slopes.sin().sum(), (angles, layer.weight))
+        value = partial(functional_call, layer, args=(angles.detach(),))
+        found.append([*by, ask(lambda w, value=value: value({"weight": w}).sum(), layer.weight.detach())])
+    torch.testing.assert_close(*found, rtol=0, atol=1e-11, check_device=False)
 
 
 @pytest.mark.skipif(TORCH < (2, 13), reason="circuits are constants of compiled programs from torch 2.13 on")

@@ -18,7 +18,6 @@ from ketscale.simulators.factory import named_simulator
 from ketscale.simulators.placement import Placed
 
 FUNCTIONS = {
-    "engines.circuits.fused.gpu": "_SweepOnGpu",
     "engines.circuits.shifts": "Shifted",
     "engines.pulses.plain": "_Unitary",
     "engines.pulses.exponential_cpu": "_TaylorExponential",

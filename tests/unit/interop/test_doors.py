@@ -187,6 +187,7 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "jacfwd": lambda f: jacfwd(f, (0, 1)),
     "jacrev of jacrev": lambda f: jacrev(jacrev(cubed(f))),
     "jvp of grad": lambda f: lambda w, x: jvp(lambda w: grad(cubed(f))(w, x), (w,), (w.cos(),)),
+    "third": lambda f: jacrev(hessian(cubed(f), 1)),
     "vmap of hessian": lambda f: lambda w, x: vmap(hessian(cubed(f)), (0, None))(w + x, x),
 }
 

@@ -18,9 +18,10 @@ import pytest
 
 import ketscale.jax as on_jax
 from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.engines.compiled import foreign
 from ketscale.errors import UserError
-from ketscale.interop import jax_kernels
+from ketscale.interop import jax_kernels, jax_primitive
 from ketscale.interop.qnode import from_qnode
 from tests.unit.engines.circuits.dense import dense_word
 
@@ -131,11 +132,14 @@ JACOBIAN = functools.partial(jax.jacfwd, argnums=(0, 1))
 TRANSFORMS = (
     mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit, jax.checkpoint, JACOBIAN, linear,
 )  # fmt: skip
-# Each of them inside and outside of another one, and second derivatives.
+THIRD = (
+    lambda f: jax.jacfwd(jax.hessian(f, (0, 1)), (0, 1)),
+    lambda f: jax.jacrev(jax.jacrev(jax.grad(lambda *p: f(*p).sum(), 1), 0), 0),
+)
+# Each of them inside and outside of another one, and second and third derivatives.
 PAIRS = [
     *zip(TRANSFORMS, TRANSFORMS[1:] + TRANSFORMS[:1], strict=True),
-    (forward, forward),
-    (reverse, reverse),
+    *((forward, forward), (reverse, reverse), (jax.jit, THIRD[0]), (jax.jit, THIRD[1])),
 ]
 
 
@@ -175,8 +179,41 @@ def test_second_derivatives_of_states_and_by_initial_states() -> None:
     same(moved, differences, 1e-7)
     again = jax.grad(lambda *p: sum(map(jnp.vdot, *map(jax.tree.leaves, (gradient(*p), along)))), (0, 1, 2))
     same(jax.jit(again)(*point), moved, 1e-12)
-    with pytest.raises(UserError, match="no third ones"):
-        jax.jacfwd(jax.jacfwd(jax.jacfwd(on_jax.expval(CIRCUIT))))(x[0], w[0])
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        *THIRD,
+        lambda f: forward(forward(mapped_weights(f))),
+        lambda f: mapped_inputs(reverse(forward(reverse(f)))),
+    ],
+)
+def test_shifts_and_operators_give_the_same(transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a block that is shifted, and for one that is not."""
+    circuit = Circuit(2).ry(0, "x0").rot(1, "w0", "x1", "w1").cnot(0, 1).crx(1, 0, "w2").xx(0, 1, "x2")
+    f, x, w = transform(on_jax.expval(circuit, OBSERVABLES)), drawn(3), drawn(3)
+    assert jax_primitive.shifts_of(inputs_only(circuit), ("ZI",), "input", range(3)) is not None
+    found = jax.jit(f)(x, w)
+    monkeypatch.setattr(jax_primitive, "shifts_of", lambda *request: None)
+    jax.clear_caches()
+    same(found, jax.jit(lambda *point: f(*point))(x, w), 1e-11)
+
+
+def test_inputs_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient by weights of second derivatives by inputs is one of kernels alone."""
+    monkeypatch.setattr(jax_primitive, "plain", lambda *point, **request: pytest.fail("JAX's operators"))
+    circuit = Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1).ry(1, "w0").rx(1, "w0")
+    f, x, w = on_jax.expval(circuit), drawn(3, 2), drawn(1)
+
+    def exact(x: Any, w: Any) -> Any:
+        (c, s), (a, b) = (jnp.cos(w[0]), jnp.sin(w[0])), jnp.cos(x)
+        return jnp.stack([a, c * (c * a * b - s * jnp.sin(x[1]))])
+
+    def loss(f: Any) -> Any:
+        return jax.grad(lambda w: (jax.vmap(jax.hessian(f), (0, None))(x, w) ** 3).sum())
+
+    same(jax.jit(loss(f))(w), loss(exact)(w), 1e-11)
 
 
 @pytest.mark.parametrize("given", ["zero", "one", "each"])

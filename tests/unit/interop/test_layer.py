@@ -329,9 +329,8 @@ def test_third_derivatives_and_duals() -> None:
     inputs, third = some(2, 2), lambda f: jacrev(hessian(f))
     layer = a_layer("default.qubit")
     wanted = third(lambda w: closed_form(inputs, w).pow(3).sum())(layer.weight.detach())
-    close(of_function(third)(layer, inputs), wanted)
-    with pytest.raises(UserError, match=r"no third ones: use simulator 'default\.qubit'"):
-        of_function(third)(a_layer("fused"), inputs)
+    for each in (layer, a_layer("fused")):
+        close(of_function(third)(each, inputs), wanted)
     along = jvp(lambda x: closed_form(x, layer.weight.detach()), (inputs,), (torch.ones_like(inputs),))[1]
     for each in (layer, a_layer("fused")):
         close(dual(each, inputs).detach(), along)

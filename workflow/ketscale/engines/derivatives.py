@@ -129,11 +129,11 @@ class Rows(Differentiable):
             (x if each else x.expand(members, *x.shape)).flatten(0, 1)
             for x, each in zip(tensors, mapped, strict=True)
         ]
-        rows = len(flat[0]) // members
-        # If nothing but autograd is left, it records the function itself, which then runs only once.
-        again = not self.recorded or transformed(*flat)
-        results = applied(self, *flat) if again else self(*flat)
-        return tuple(result.unflatten(0, (members, rows)) for result in results)
+        return tuple(result.unflatten(0, (members, -1)) for result in self.called(*flat))
+
+    def called(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The results; if nothing but autograd differentiates, it records the function itself, which then runs once."""
+        return applied(self, *tensors) if not self.recorded or transformed(*tensors) else self(*tensors)
 
 
 def transformed(*tensors: torch.Tensor) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,8 @@ from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
 from ketscale.engines.circuits.fused import sweeps
-from ketscale.engines.circuits.fused.higher import MOST, Wanted
-from ketscale.engines.circuits.fused.kernels import ARGUMENTS
+from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
-from ketscale.engines.compiled.kernel import WORK_PER_THREAD
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.errors import UserError
 
@@ -32,8 +30,9 @@ kernel_p.multiple_results = True
 class Layout:
     """How the samples of operands with leading dimensions that broadcast become groups of samples.
 
-    blocks: the shapes of the blocks of angles. Some that vary with a part of the dimensions are the weights of groups,
-    those of the widest such part; all others are inputs. Without any samples that differ, all are weights.
+    blocks: the shapes of the blocks of angles. Some that vary with a part of the dimensions are shared by the samples of a
+    group, those of the widest such part. Without any samples that differ, all are.
+    shared: whether each block is.
     """
 
     def __init__(self, leading: tuple[int, ...], blocks: Sequence[tuple[int, ...]]) -> None:
@@ -44,7 +43,7 @@ class Layout:
             (len(axes), shape[-1], axes) for axes, shape in zip(varying, blocks, strict=True) if axes != long
         ]
         groups: set[int] = max(parts, key=lambda part: part[:2])[2] if parts else set()
-        self.weights = tuple(not long or (axes <= groups and axes != long) for axes in varying)
+        self.shared = tuple(not long or (axes <= groups and axes != long) for axes in varying)
         outer = [axis for axis in range(len(leading)) if axis in groups]
         self._order = [*outer, *(axis for axis in range(len(leading)) if axis not in groups)]
         self._outer = len(outer)
@@ -78,13 +77,13 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def divided(circuit: Circuit, sizes: tuple[int, ...], weights: tuple[bool, ...]) -> Circuit:
-    """A circuit of inputs alone, blocks of so many, with some blocks as weights."""
+def divided(circuit: Circuit, sizes: tuple[int, ...], shared: tuple[bool, ...]) -> Circuit:
+    """A circuit of inputs alone, blocks of so many, with the shared blocks as weights."""
     columns: list[Column] = []
     counts = {"input": 0, "weight": 0}
-    for size, weight in zip(sizes, weights, strict=True):
-        kind = "weight" if weight else "input"
-        columns += [Column("weight" if weight else "input", counts[kind] + number) for number in range(size)]
+    for size, is_shared in zip(sizes, shared, strict=True):
+        kind: Literal["input", "weight"] = "weight" if is_shared else "input"
+        columns += [Column(kind, counts[kind] + number) for number in range(size)]
         counts[kind] += size
     gates = (
         replace(gate, columns=tuple(columns[c.index] if c.kind == "input" else c for c in gate.columns))
@@ -93,97 +92,88 @@ def divided(circuit: Circuit, sizes: tuple[int, ...], weights: tuple[bool, ...])
     return Circuit(circuit.qubits, tuple(gates))
 
 
-def arranged(
-    circuit: Circuit, words: tuple[str, ...] | None, terms: Any, wanted: Sequence[bool] | None
-) -> list[Any]:
-    """The results of the primitive in JAX's functions, around one call of a kernel; see `jax_primitive`."""
-    primals, tangents, cotangent = terms
-    if len(tangents) > MOST - (wanted is not None):
-        raise UserError(
-            "ketscale.jax has first and second derivatives, and no third ones: use default.qubit for these"
+class _Operands:
+    """The operands of a primitive as those of a kernel. kinds: what each is for the kernel."""
+
+    def __init__(self, circuit: Circuit, given: Sequence[Any], leading: tuple[int, ...]) -> None:
+        self.given = given
+        self.prepared = jnp.iscomplexobj(given[-1])
+        blocks = given[: len(given) - self.prepared]
+        self.layout = Layout(leading, [block.shape for block in blocks])
+        self.circuit = divided(circuit, tuple(block.shape[-1] for block in blocks), self.layout.shared)
+        self.kinds: list[Wanted] = ["weight" if shared else "input" for shared in self.layout.shared]
+        self.kinds += ["initial"] * self.prepared
+        # Columns that no gate has are none of the kernel's.
+        self.sizes = {
+            "input": self.circuit.inputs,
+            "weight": self.circuit.weights,
+            "initial": 2**circuit.qubits,
+        }
+
+    def bind(self, words: tuple[str, ...] | None, wanted: tuple[Wanted, ...] | None, *cotangent: Any) -> Any:
+        """The kernel's results."""
+        point = [self._columns("input", self.layout.rows), self._columns("weight", self.layout.by_group)]
+        if self.prepared:
+            initial = self.given[-1]
+            # One state for all samples, or one for each.
+            one = all(length == 1 for length in initial.shape[:-1])
+            point.append(initial.reshape(1, -1) if one else self.layout.rows(initial))
+        return kernel_p.bind(
+            *point,
+            *map(self.layout.rows, cotangent),
+            circuit=self.circuit,
+            words=words,
+            groups=self.layout.groups,
+            prepared=self.prepared,
+            wanted=wanted,
         )
-    every = (*primals, *(t for tangent in tangents for t in tangent), cotangent)
-    arrays = [each for each in every if each is not None]
-    leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in arrays))
+
+    def _columns(self, kind: Wanted, arranged: Callable[[Any], Any]) -> Any:
+        """The blocks of a kind, side by side."""
+        rows = self.layout.groups * (self.layout.batch if kind == "input" else 1)
+        parts = [arranged(each) for each, own in zip(self.given, self.kinds, strict=True) if own == kind]
+        none = jnp.zeros((rows, 0), self.given[0].dtype)
+        return jnp.concatenate([none, *parts], axis=1)[:, : self.sizes[kind]]
+
+    def gradient(self, number: int, found: Mapping[Wanted, Any]) -> Any:
+        """The gradient by an operand, from the kernel's results."""
+        kind, own = self.kinds[number], self.given[number]
+        if kind not in found:
+            return jnp.zeros_like(own)
+        pairs = zip(self.given[:number], self.kinds, strict=False)
+        first = sum(each.shape[-1] for each, other in pairs if other == kind)
+        part = found[kind][:, first : first + own.shape[-1]]
+        part = jnp.pad(part, ((0, 0), (0, own.shape[-1] - part.shape[1])))
+        # JAX's gradients by complex numbers are the conjugates of torch's, which the kernels give.
+        return jnp.conj(self.layout.back(part, own.shape[:-1]))
+
+
+def values(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> Any:
+    """Values around one call of a kernel; see `jax_primitive`."""
+    leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in operands))
     if math.prod(leading) == 0:
-        if wanted is not None:
-            return [jnp.zeros_like(primal) for primal, there in zip(primals, wanted, strict=True) if there]
-        real = primals[0].dtype
-        if words is None:
-            return [jnp.zeros((*leading, 2**circuit.qubits), jnp.result_type(real, jnp.complex64))]
-        return [jnp.zeros((*leading, len(words)), real)]
-    prepared = jnp.iscomplexobj(primals[-1])
-    if tangents and not prepared:
-        # Kernels along tangents start from a given state.
-        zero = jnp.zeros(2**circuit.qubits, jnp.result_type(primals[0].dtype, jnp.complex64)).at[0].set(1)
-        primals = [*primals, zero.reshape((1,) * len(leading) + zero.shape)]
-        tangents = [[*tangent, None] for tangent in tangents]
-        wanted = None if wanted is None else (*wanted, False)
-        prepared = True
-    operands = [primals, *tangents]
-    count = len(primals) - prepared
-    shapes = [
-        (*jnp.broadcast_shapes(*(o[number].shape[:-1] for o in operands if o[number] is not None)), size)
-        for number, size in enumerate(primal.shape[-1] for primal in primals)
-    ]
-    layout = Layout(leading, shapes[:count])
-    sizes = tuple(shape[-1] for shape in shapes[:count])
-    swept = divided(circuit, sizes, layout.weights)
-    rows, real = layout.groups * layout.batch, primals[0].dtype
-    size = 2**circuit.qubits
-    # One state for all samples, or one for each.
-    one = not prepared or all(length == 1 for length in shapes[-1][:-1])
+        real = operands[0].dtype
+        columns = 2**circuit.qubits if words is None else len(words)
+        return jnp.zeros((*leading, columns), jnp.result_type(real, jnp.complex64) if words is None else real)
+    given = _Operands(circuit, operands, leading)
+    value, *_ = given.bind(words, None)
+    return given.layout.back(value, leading)
 
-    def columns(operand: Sequence[Any]) -> list[Any]:
-        """The kernel's inputs, weights and initial state, of the point or a tangent."""
-        found = []
-        for weight, most in ((False, swept.inputs), (True, swept.weights)):
-            parts = [jnp.zeros((layout.groups if weight else rows, 0), real)]
-            for number in range(count):
-                if layout.weights[number] == weight:
-                    part = (
-                        jnp.zeros(primals[number].shape, real) if operand[number] is None else operand[number]
-                    )
-                    parts.append(layout.by_group(part) if weight else layout.rows(part))
-            found.append(jnp.concatenate(parts, axis=1)[:, :most])
-        if prepared:
-            state = jnp.zeros_like(primals[-1]) if operand[-1] is None else operand[-1]
-            found.append(state.reshape(1, size) if one else layout.rows(state))
-        return found
 
-    given = [each for operand in operands for each in columns(operand)]
-    settings = {"circuit": swept, "words": words, "groups": layout.groups, "order": len(tangents)}
-    if wanted is None:
-        value, *_ = kernel_p.bind(*given, **settings, prepared=prepared, wanted=None)
-        return [layout.back(value, leading)]
-    kinds = [
-        "weight" if number < count and layout.weights[number] else "input" if number < count else "initial"
-        for number in range(len(primals))
-    ]
-    asked = tuple(
-        kind
-        for kind, most in (("input", swept.inputs), ("weight", swept.weights), ("initial", size))
-        if most and any(w and k == kind for w, k in zip(wanted, kinds, strict=True))
-    )
-    if not asked:
-        return [jnp.zeros_like(primal) for primal, there in zip(primals, wanted, strict=True) if there]
-    # JAX's cotangents of complex numbers are the conjugates of torch's, which the kernels take.
-    given.append(layout.rows(jnp.conj(cotangent)))
-    found = dict(zip(asked, kernel_p.bind(*given, **settings, prepared=prepared, wanted=asked), strict=False))
-    results, ends = [], {"input": 0, "weight": 0, "initial": 0}
-    for primal, kind, there in zip(primals, kinds, wanted, strict=True):
-        first = ends[kind]
-        ends[kind] = last = first + primal.shape[-1]
-        if not there:
-            continue
-        gradient = found.get(kind)
-        if gradient is None:
-            results.append(jnp.zeros_like(primal))
-            continue
-        part = gradient[:, first:last]
-        part = jnp.pad(part, ((0, 0), (0, primal.shape[-1] - part.shape[1])))
-        results.append(jnp.conj(layout.back(part, primal.shape[:-1])))
-    return results
+def gradients(
+    *operands: Any, circuit: Circuit, words: tuple[str, ...] | None, which: tuple[int, ...]
+) -> list[Any]:
+    """Gradients around one call of a kernel; see `jax_primitive`."""
+    *point, cotangent = operands
+    leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in operands))
+    if math.prod(leading) == 0:
+        return [jnp.zeros_like(point[number]) for number in which]
+    given = _Operands(circuit, point, leading)
+    asked = {given.kinds[number] for number in which}
+    wanted = tuple(kind for kind, size in given.sizes.items() if size and kind in asked)
+    found = given.bind(words, wanted, jnp.conj(cotangent)) if wanted else ()
+    by_kind = dict(zip(wanted, found, strict=False))
+    return [given.gradient(number, by_kind) for number in which]
 
 
 # --- the kernel ---
@@ -204,29 +194,22 @@ def compiled(
     circuit: Circuit,
     words: tuple[str, ...] | None,
     groups: int,
-    order: int,
     prepared: bool,
     wanted: tuple[Wanted, ...] | None,
 ) -> Compiled:
-    """The kernel for operands of these shapes; see `arranged`."""
+    """The kernel for operands of these shapes; see `_Operands`."""
     real, rows = np.dtype(dtype), shapes[0][0]
-    batch = rows // groups
-    kind = getattr(torch, dtype)
-    made = sweeps.Compiled(
-        sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), None, groups, order)
-    )
+    batch, kind = rows // groups, getattr(torch, dtype)
+    request = sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), None, groups)
+    made = sweeps.CompiledSweep(request)
     plan = made.plan
-    slots = {name: COUNTERS + number for number, name in enumerate(" ".join(ARGUMENTS).split())}
-    if order:
-        functions = {"bend" if wanted else f"push{order}": True}
-    else:
-        functions = {"prepare": False, "pull" if wanted else "forward": True}
+    slots = {name: COUNTERS + number for number, name in enumerate(made.names)}
+    functions = {"prepare": False, "pull" if wanted else "forward": True}
     several = made.group_tiles > 1
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, min(cores, made.tiles, made.work // WORK_PER_THREAD))
-    point = ["inputs", "weights"] + ["initial"] * prepared
-    names = point + [f"{name}{number}" for number in range(order) for name in point]
+    threads = min(cores, made.most_threads)
+    names = ["inputs", "weights"] + ["initial"] * prepared
     results: dict[str, tuple[int, ...]] = {}
     if wanted is None:
         results["out"] = (rows, plan.columns)

@@ -1,8 +1,8 @@
-"""Circuits as a primitive of JAX: their derivatives along tangents, and the gradients of these, in any transformation.
+"""Circuits as primitives of JAX: their values, derivatives along tangents, and gradients, in any transformation.
 
-With F the result of a circuit, D_k(t_1, ..., t_k) is F's derivative along k tangents, and P_k(c; t_1, ..., t_k) the gradient
-of c . D_k. Each is linear in everything but the point, and symmetric in the tangents, so the two are closed under JAX's
-rules: differentiating D_k or P_k adds a tangent, transposing makes P_(k-1) of D_k and D_(k+1) of P_k.
+Values F and gradients are calls of kernels. Derivatives along tangents are linear in these, and their transposes are
+gradients. Where JAX differentiates those two, blocks of a few angles that turn one rotation each are shifted, as in
+`fused.hessians`, which has the rule; others go through F in JAX's own operators (`jax_hessians`). So there is every order.
 
 Operands are blocks of angles (..., columns), whose columns, one block after the other, are the circuit's inputs, and
 perhaps an initial state (..., 2**n). Their leading dimensions are equally many, and broadcast. So vmap adds one in front,
@@ -11,7 +11,7 @@ and which samples share angles is read from the shapes, when the call is compile
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,18 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.higher import Terms, changes
+from ketscale.engines.circuits.fused.hessians import Shifts, shifts_of
+from ketscale.engines.circuits.fused.jax_hessians import Shifted, plain
 from ketscale.interop import jax_kernels
 
-# D_k, a list of one; or where gradients are wanted P_k, those by each wanted operand.
-circuit_p = Primitive("ketscale_circuit")
-circuit_p.multiple_results = True
+# Of the operands.
+values_p = Primitive("ketscale_values")
+# Of the operands, then a tangent for each of `which`.
+tangent_p = Primitive("ketscale_tangent")
+# Of the operands and a cotangent of the values: a gradient for each of `which`.
+gradients_p = Primitive("ketscale_gradients")
+
+Moves = dict[int, Any]  # tangents by the numbers of their operands
 
 
 def evaluate(circuit: Circuit, words: tuple[str, ...] | None, *operands: Any) -> Any:
@@ -34,134 +40,228 @@ def evaluate(circuit: Circuit, words: tuple[str, ...] | None, *operands: Any) ->
 
     circuit: without weights. operands: as the module says, all of one precision.
     """
-    return _bound(Terms(list(operands), []), circuit, words)[0]
+    return values_p.bind(*operands, circuit=circuit, words=words)
 
 
-def _bound(terms: Terms, circuit: Circuit, words: Any, wanted: tuple[bool, ...] | None = None) -> Any:
-    """The primitive's results: D_k, or with a cotangent P_k, the gradients by the `wanted` operands."""
-    flags = tuple(tuple(each is not None for each in tangent) for tangent in terms.tangents)
-    given = [each for tangent in terms.tangents for each in tangent if each is not None]
-    given += [] if terms.cotangent is None else [terms.cotangent]
-    return circuit_p.bind(
-        *terms.point,
-        *given,
-        circuit=circuit,
-        words=words,
-        count=len(terms.point),
-        tangents=flags,
-        wanted=wanted,
-    )
-
-
-def _terms(operands: Sequence[Any], count: int, tangents: Any) -> Terms:
-    """The operands of the primitive in their places."""
-    rest = iter(operands[count:])
-    found = [[next(rest) if there else None for there in flags] for flags in tangents]
-    return Terms(list(operands[:count]), found, next(rest, None))
-
-
-@circuit_p.def_abstract_eval
-def _results(
-    *avals: Any, circuit: Circuit, words: tuple[str, ...] | None, wanted: tuple[bool, ...] | None, **_: Any
-) -> Any:
-    if wanted is not None:
-        pairs = zip(avals, wanted, strict=False)
-        return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval, there in pairs if there]
+def _results(*avals: Any, circuit: Circuit, words: tuple[str, ...] | None, **_: Any) -> Any:
     leading = jnp.broadcast_shapes(*(aval.shape[:-1] for aval in avals))
     real = avals[0].dtype
     if words is None:
-        return [jax.core.ShapedArray((*leading, 2**circuit.qubits), jnp.result_type(real, jnp.complex64))]
-    return [jax.core.ShapedArray((*leading, len(words)), real)]
+        return jax.core.ShapedArray((*leading, 2**circuit.qubits), jnp.result_type(real, jnp.complex64))
+    return jax.core.ShapedArray((*leading, len(words)), real)
+
+
+def _gradient_results(*avals: Any, which: tuple[int, ...], **_: Any) -> Any:
+    return [jax.core.ShapedArray(avals[number].shape, avals[number].dtype) for number in which]
+
+
+def _along(point: Sequence[Any], moves: Moves, **request: Any) -> Any:
+    """F's derivative along tangents, linear in these."""
+    return tangent_p.bind(*point, *moves.values(), which=tuple(moves), **request)
+
+
+def _gradients(point: Sequence[Any], cotangent: Any, which: Sequence[int], **request: Any) -> list[Any]:
+    found: list[Any] = gradients_p.bind(*point, cotangent, which=tuple(which), **request)
+    return found
 
 
 # --- vmap ---
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> Any:
+def _batch(primitive: Primitive, operands: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> Any:
     # The new dimension is in front, of size 1 for operands that all copies share.
     moved = [
         jnp.expand_dims(op, 0) if dim is None else jnp.moveaxis(op, dim, 0)
         for op, dim in zip(operands, dims, strict=True)
     ]
+    if not primitive.multiple_results:
+        return primitive.bind(*moved, **parameters), 0
     size = next(op.shape[dim] for op, dim in zip(operands, dims, strict=True) if dim is not None)
     # Each copy has a gradient of its own.
-    for number, there in enumerate(parameters["wanted"] or ()):
-        if there:
-            moved[number] = jnp.broadcast_to(moved[number], (size, *moved[number].shape[1:]))
-    found = circuit_p.bind(*moved, **parameters)
+    for number in parameters["which"]:
+        moved[number] = jnp.broadcast_to(moved[number], (size, *moved[number].shape[1:]))
+    found = primitive.bind(*moved, **parameters)
     return found, [0] * len(found)
+
+
+# --- F's derivatives, by shifts and by JAX's operators ---
+
+
+def _shifts(point: Sequence[Any], circuit: Circuit, words: Any) -> dict[int, Shifts]:
+    """The blocks that are shifted, by number."""
+    first, found = 0, {}
+    for number, block in enumerate(point):
+        if not jnp.iscomplexobj(block):
+            shifts = shifts_of(circuit, words, "input", range(first, first + block.shape[-1]))
+            if shifts is not None:
+                found[number] = shifts
+        first += block.shape[-1]
+    return found
+
+
+def _derivative(point: Sequence[Any], moves: Moves, **request: Any) -> Any:
+    """As `_along`, in functions of JAX's."""
+    shifts, terms = _shifts(point, **request), []
+    for number in [number for number in moves if number in shifts]:
+        shifted = Shifted(point, number, shifts[number])
+        terms.append((values_p.bind(*shifted.point, **request) * shifted.weights(moves[number])).sum(0))
+    rest = {number: move for number, move in moves.items() if number not in shifts}
+    if rest:
+        # A tangent may have dimensions that its operand lacks, and the other way round.
+        every = [
+            jnp.broadcast_arrays(each, moves[number])[0] if number in rest else each
+            for number, each in enumerate(point)
+        ]
+        along = [jnp.broadcast_to(move, every[number].shape) for number, move in rest.items()]
+        at = [every[number] for number in rest]
+        terms.append(jax.jvp(_of(rest, every, partial(plain, **request)), at, along)[1])
+    return sum(terms[1:], terms[0])
+
+
+def _gradients_by_operators(
+    point: Sequence[Any], cotangent: Any, which: Sequence[int], **request: Any
+) -> list[Any]:
+    """As `_gradients`, in functions of JAX's."""
+    shifts = _shifts(point, **request)
+    others = [number for number in which if number not in shifts]
+    function = _of(others, point, partial(plain, **request))
+    pulled = jax.vjp(function, *(point[number] for number in others))[1](cotangent) if others else ()
+    found = dict(zip(others, pulled, strict=True))
+    for number in [number for number in which if number in shifts]:
+        shifted = Shifted(point, number, shifts[number])
+        slopes = shifted.slopes((values_p.bind(*shifted.point, **request) * cotangent).sum(-1))
+        found[number] = _summed(slopes, point[number].shape)
+    return [found[number] for number in which]
+
+
+def _second(
+    point: Sequence[Any], cotangent: Any, which: Sequence[int], moves: Moves, **request: Any
+) -> list[Any]:
+    """How the gradients by the operands `which` change along tangents."""
+    shifts, terms = _shifts(point, **request), []
+    for number, move in [pair for pair in moves.items() if pair[0] in shifts]:
+        if tuple(which) == (number,):
+            # Not along: vmap maps the tangent and not the point, which then needs no further call.
+            shifted = Shifted(point, number, shifts[number])
+            (slopes,) = _gradients(shifted.point, cotangent[None], which, **request)
+            terms.append([(slopes * shifted.weights(move)).sum(0)])
+        else:
+            along = _of(which, point, partial(_moved, moves={number: move}, **request))
+            terms.append(jax.vjp(along, *(point[each] for each in which))[1](cotangent))
+    rest = {number: move for number, move in moves.items() if number not in shifts}
+    if rest:
+        function = _of(rest, point, lambda *at: _gradients_by_operators(at, cotangent, which, **request))
+        terms.append(jax.jvp(function, [point[number] for number in rest], [*rest.values()])[1])
+    return [sum(each[1:], each[0]) for each in zip(*terms, strict=True)]
+
+
+def _moved(*point: Any, moves: Moves, **request: Any) -> Any:
+    return _derivative(point, moves, **request)
+
+
+def _of(numbers: Any, point: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of some operands alone."""
+
+    def of_some(*some: Any) -> Any:
+        given = dict(zip(numbers, some, strict=True))
+        return function(*(given.get(number, each) for number, each in enumerate(point)))
+
+    return of_some
+
+
+def _summed(array: Any, shape: tuple[int, ...]) -> Any:
+    """The sum over the dimensions that a shape has not, or are 1 there."""
+    over = tuple(axis for axis, size in enumerate(shape) if size < array.shape[axis])
+    return array.sum(over, keepdims=True)
 
 
 # --- jvp ---
 
 
-def _derive(operands: Sequence[Any], moves: Sequence[Any], **parameters: Any) -> Any:
-    circuit, words, wanted = parameters["circuit"], parameters["words"], parameters["wanted"]
-    places = parameters["count"], parameters["tangents"]
-    moved = [None if type(move) is ad.Zero else move for move in moves]
-    values = circuit_p.bind(*operands, **parameters)
-    terms = [
-        _bound(change, circuit, words, wanted)
-        for change in changes(_terms(operands, *places), _terms(moved, *places))
-    ]
-    return values, [sum(each[1:], each[0]) for each in zip(*terms, strict=True)]
+def _moves(operands: Sequence[Any], numbers: Sequence[int] | None = None) -> Moves:
+    every = range(len(operands)) if numbers is None else numbers
+    return {n: x for n, x in zip(every, operands, strict=True) if type(x) is not ad.Zero}
+
+
+def _derive_values(point: Sequence[Any], tangents: Sequence[Any], **request: Any) -> Any:
+    values = values_p.bind(*point, **request)
+    return values, _along(point, _moves(tangents), **request)
+
+
+def _derive_tangent(
+    operands: Sequence[Any], changes: Sequence[Any], *, which: tuple[int, ...], **request: Any
+) -> Any:
+    count = len(operands) - len(which)
+    point, moves = operands[:count], dict(zip(which, operands[count:], strict=True))
+    terms, turned, changed = [], _moves(changes[count:], which), _moves(changes[:count])
+    if turned:
+        terms.append(_along(point, turned, **request))
+    if changed:
+        function = _of(changed, point, partial(_moved, moves=moves, **request))
+        terms.append(jax.jvp(function, [point[number] for number in changed], [*changed.values()])[1])
+    return _along(point, moves, **request), sum(terms[1:], terms[0])
+
+
+def _derive_gradients(
+    operands: Sequence[Any], changes: Sequence[Any], *, which: tuple[int, ...], **request: Any
+) -> Any:
+    *point, cotangent = operands
+    moves, terms = _moves(changes[:-1]), []
+    if type(changes[-1]) is not ad.Zero:
+        terms.append(_gradients(point, changes[-1], which, **request))
+    if moves:
+        terms.append(_second(point, cotangent, which, moves, **request))
+    found = _gradients(point, cotangent, which, **request)
+    return found, [sum(each[1:], each[0]) for each in zip(*terms, strict=True)]
 
 
 # --- transposes ---
 
 
-def _transpose(cotangents: Sequence[Any], *operands: Any, **parameters: Any) -> Any:
-    terms = _terms(operands, parameters["count"], parameters["tangents"])
-    # The tangent in which the primitive is transposed; None for the cotangent.
-    number = next(
-        (n for n, tangent in enumerate(terms.tangents) if any(map(ad.is_undefined_primal, tangent))), None
-    )
-    if parameters["wanted"] is None:
-        assert number is not None
-        others = [tangent for n, tangent in enumerate(terms.tangents) if n != number]
-        pulled = terms._replace(tangents=others, cotangent=cotangents[0])
-        return _placed(terms, number, _pulled(pulled, terms.tangents[number], parameters))
-    given = iter(cotangents)
-    along = [next(given) if there else None for there in parameters["wanted"]]
-    along = [None if type(each) is ad.Zero else each for each in along]
-    if number is not None:
-        tangents = [along if n == number else tangent for n, tangent in enumerate(terms.tangents)]
-        found = _pulled(terms._replace(tangents=tangents), terms.tangents[number], parameters)
-        return [*_placed(terms, number, found), None]
-    moved = Terms(terms.point, [*terms.tangents, along])
-    (value,) = _bound(moved, parameters["circuit"], parameters["words"])
-    return [*[None] * (len(operands) - 1), jnp.broadcast_to(value, terms.cotangent.aval.shape)]
-
-
-def _pulled(terms: Terms, unknown: Sequence[Any], parameters: Any) -> list[Any]:
-    """The gradients by the operands whose tangents are unknown, of the shapes of these tangents; None for the others."""
-    wanted = tuple(map(ad.is_undefined_primal, unknown))
-    primals = [
-        jnp.broadcast_to(primal, each.aval.shape) if there else primal
-        for primal, each, there in zip(terms.point, unknown, wanted, strict=True)
+def _transpose_tangent(cotangent: Any, *operands: Any, which: tuple[int, ...], **request: Any) -> Any:
+    count = len(operands) - len(which)
+    unknown = {n: x for n, x in zip(which, operands[count:], strict=True) if ad.is_undefined_primal(x)}
+    point = [
+        jnp.broadcast_to(each, jnp.broadcast_shapes(each.shape, unknown[number].aval.shape))
+        if number in unknown
+        else each
+        for number, each in enumerate(operands[:count])
     ]
-    found = iter(_bound(terms._replace(point=primals), parameters["circuit"], parameters["words"], wanted))
-    return [next(found) if there else None for there in wanted]
+    found = dict(zip(unknown, _gradients(point, cotangent, [*unknown], **request), strict=True))
+    results = (
+        _summed(found[number], unknown[number].aval.shape) if number in found else None for number in which
+    )
+    return [*[None] * count, *results]
 
 
-def _placed(terms: Terms, number: int | None, found: list[Any]) -> list[Any]:
-    """A transposition's results, one for each operand but the cotangent."""
-    results: list[Any] = [None] * len(terms.point)
-    for n, tangent in enumerate(terms.tangents):
-        own = found if n == number else [None] * len(tangent)
-        results += [value for value, each in zip(own, tangent, strict=True) if each is not None]
-    return results
+def _transpose_gradients(
+    cotangents: Sequence[Any], *operands: Any, which: tuple[int, ...], **request: Any
+) -> Any:
+    *point, unknown = operands
+    value = _along(point, _moves(cotangents, which), **request)
+    return [*[None] * len(point), _summed(value, unknown.aval.shape)]
 
 
-def _lowered(
-    *operands: Any, circuit: Circuit, words: Any, count: int, tangents: Any, wanted: Any
-) -> Sequence[Any]:
-    return jax_kernels.arranged(circuit, words, _terms(operands, count, tangents), wanted)
+# --- the rules ---
 
 
-circuit_p.def_impl(partial(xla.apply_primitive, circuit_p))
-ad.primitive_jvps[circuit_p] = _derive
-ad.primitive_transposes[circuit_p] = _transpose
-batching.primitive_batchers[circuit_p] = _batch
-mlir.register_lowering(circuit_p, mlir.lower_fun(_lowered, multiple_results=True), platform="cpu")
-mlir.register_lowering(circuit_p, jax_kernels.refuse)
+def _lowered_tangent(*operands: Any, which: tuple[int, ...], **request: Any) -> Any:
+    count = len(operands) - len(which)
+    return _derivative(operands[:count], dict(zip(which, operands[count:], strict=True)), **request)
+
+
+for _primitive, _abstract, _jvp, _lower in (
+    (values_p, _results, _derive_values, jax_kernels.values),
+    (tangent_p, _results, _derive_tangent, _lowered_tangent),
+    (gradients_p, _gradient_results, _derive_gradients, jax_kernels.gradients),
+):
+    _primitive.multiple_results = _primitive is gradients_p
+    _primitive.def_abstract_eval(_abstract)
+    _primitive.def_impl(partial(xla.apply_primitive, _primitive))
+    ad.primitive_jvps[_primitive] = _jvp
+    batching.primitive_batchers[_primitive] = partial(_batch, _primitive)
+    _lowering = mlir.lower_fun(_lower, multiple_results=_primitive.multiple_results)
+    mlir.register_lowering(_primitive, _lowering, platform="cpu")
+    mlir.register_lowering(_primitive, jax_kernels.refuse)
+ad.primitive_transposes[tangent_p] = _transpose_tangent
+ad.primitive_transposes[gradients_p] = _transpose_gradients

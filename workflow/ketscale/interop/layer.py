@@ -35,8 +35,8 @@ class Layer(nn.Module):
     """Angles (..., circuit.inputs) in radians -> expectation values (..., outputs), or what else `measure` says.
 
     Its one parameter is `weight` (circuit.weights,), drawn from [0, 2 pi) with torch's generator. Everything in torch
-    that asks for first or second derivatives works, forward mode and torch.func too. 'default.qubit' and
-    'default.qubit-jit' have higher ones as well; simulators other than these and fused have first derivatives only.
+    that asks for derivatives of any order works, forward mode and torch.func too. Simulators other than fused,
+    'default.qubit' and 'default.qubit-jit' have first derivatives only.
 
     circuit: what is evaluated, such as `from_qiskit` gives; one without inputs is called without an argument.
     observables: one for each output: a Pauli word with a letter for every wire, such as 'ZI', or a weighted sum of

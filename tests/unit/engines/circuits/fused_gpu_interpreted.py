@@ -59,12 +59,7 @@ def expected(
     initial: torch.Tensor | None = None,
     wanted: str = "all",
 ) -> Tensors:
-    reference = simulator("default.qubit")
-    if words is None:
-        values = reference.state(circuit, angles, initial)
-    else:
-        values = reference.expval(circuit, angles, words, initial)
-    return values_and_gradients(values, angles, initial, wanted)
+    return values_and_gradients(whole(circuit, *angles, words, initial), angles, initial, wanted)
 
 
 def assert_as_expected(
@@ -74,6 +69,33 @@ def assert_as_expected(
     torch.testing.assert_close(
         found(circuit, angles, words, initial), expected(circuit, angles, words, initial), atol=1e-10, rtol=0
     )
+
+
+def assert_higher_as_expected(circuit: Circuit, words: Words | None, initial: torch.Tensor) -> None:
+    """First, second and third derivatives of a scalar by all tensors."""
+    angles, results = random_angles(circuit, 2), []
+    for evaluate in (gpu.evaluate, whole):
+        values, orders = evaluate(circuit, *angles, words, initial), []
+        total = (values * torch.arange(1, values.shape[1] + 1)).real.exp().sum()
+        for _ in range(3):
+            slopes = torch.autograd.grad(total, (*angles, initial), create_graph=True)
+            total = sum((x.real.sin().sum() for x in slopes), start=torch.zeros(()))
+            orders += slopes
+        results.append(orders)
+    torch.testing.assert_close(*results, atol=1e-9, rtol=0)
+
+
+def whole(
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    words: Words | None,
+    initial: torch.Tensor | None,
+) -> torch.Tensor:
+    reference, angles = simulator("default.qubit"), Angles(inputs, weights)
+    if words is None:
+        return reference.state(circuit, angles, initial)
+    return reference.expval(circuit, angles, words, initial)
 
 
 def start(kind: str, qubits: int, batch: int) -> torch.Tensor | None:
@@ -118,6 +140,19 @@ def test_gradients_at_angles_of_zero(qubits: int) -> None:
 def test_circuits_of_real_amplitudes(qubits: int, batch: int) -> None:
     words = ("Z" * qubits, "X" * qubits, "Y" + "I" * (qubits - 1), *random_words(qubits, qubits))
     assert_as_expected(vqc_ansatz(qubits, 2), batch, words)
+
+
+HIGHER = {
+    "by operators": random_circuit(2, 3),
+    "by shifts": Circuit(2).ry(0, "x0").crx(0, 1, "w0").rx(1, "x1").xx(0, 1, "w1").ry(0, "w0"),
+    "with a move": Circuit(2).ry(0, "x0").rx(1, "w0").permuted((2, 0, 3, 1), 0, 1).ry(0, "w1"),
+}
+
+
+@pytest.mark.parametrize("words", [("ZX", "YI"), None])
+@pytest.mark.parametrize("name", HIGHER)
+def test_second_and_third_derivatives(name: str, words: Words | None) -> None:
+    assert_higher_as_expected(HIGHER[name], words, random_states(4).requires_grad_())
 
 
 # The largest states within one warp, and the smallest that several share.

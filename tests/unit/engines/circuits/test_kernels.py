@@ -12,7 +12,7 @@ from scipy.stats import unitary_group
 
 import ketscale
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
-from ketscale.engines.circuits.fused import Fused, listing, sweeps, tangent_sweeps
+from ketscale.engines.circuits.fused import Fused, listing, sweeps
 from ketscale.engines.compiled import library
 from tests.unit.engines.circuits.dense import final_states, means
 
@@ -33,11 +33,9 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """No table of another layout is used again."""
-    for table in (sweeps.sweep, tangent_sweeps.compiled):
-        table.cache_clear()
+    sweeps.sweep.cache_clear()
     yield
-    for table in (sweeps.sweep, tangent_sweeps.compiled):
-        table.cache_clear()
+    sweeps.sweep.cache_clear()
 
 
 def laid_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,22 +194,6 @@ def test_random_circuits_agree_with_dense_matrices(
                 cotangent = torch.randn(*values.shape, dtype=values.dtype, generator=generator)
             results.append([values.detach(), *gradients(values, needed, cotangent.to(values.dtype))])
         check(*results, tolerance, (seed, qubits, batch, circuit, words, initial, wanted))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_second_derivatives_agree_with_dense_matrices(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    laid_out(layout, monkeypatch)
-    rng = random.Random(layout)
-    for qubits, batch in ((1, 2), (3, 1), (4, 17), (6, 2)):
-        circuit, words = drawn(rng, "all gates", qubits, 3 * qubits), words_of(rng, qubits)
-        leaves, results = leaves_of(circuit, batch, torch.float64, rng.choice([0, 1, 2]), batch), []
-        for dense in (False, True):
-            values, point = answers(circuit, words, leaves, [True] * len(leaves), dense)
-            first = gradients(values.exp(), point, torch.ones_like(values), create_graph=True)
-            total = sum((x.real * torch.linspace(0.1, 1, x.numel()).view_as(x)).sum() for x in first)
-            second = gradients(total, point, torch.ones_like(total))
-            results.append([*first, *second])
-        check(*results, 1e-11, (qubits, batch, circuit, words))
 
 
 def test_specialise_warns_and_changes_nothing() -> None:

@@ -8,9 +8,18 @@ import torch
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
 from ketscale.engines.circuits.fused import gpu
-from ketscale.errors import UserError
-from tests.unit.engines.circuits.fused_gpu_interpreted import assert_as_expected, found, start
-from tests.unit.engines.circuits.test_simulators import random_angles, random_circuit, random_words
+from tests.unit.engines.circuits.fused_gpu_interpreted import (
+    assert_as_expected,
+    assert_higher_as_expected,
+    found,
+    start,
+)
+from tests.unit.engines.circuits.test_simulators import (
+    random_angles,
+    random_circuit,
+    random_states,
+    random_words,
+)
 
 
 @pytest.fixture
@@ -62,11 +71,11 @@ def test_single_precision_is_kept() -> None:
 
 
 @pytest.mark.usefixtures("stepwise")
-def test_second_derivatives_are_refused() -> None:
-    inputs, weights = random_angles(vqc_ansatz(2, 1), 1)
-    values = gpu.evaluate(vqc_ansatz(2, 1), inputs, weights, ("ZZ",), None)
-    with pytest.raises(UserError, match=r"on a GPU has first derivatives only: .*use the CPU, or simulator"):
-        torch.autograd.grad(values.sum(), weights, create_graph=True)
+@pytest.mark.parametrize("states", [False, True])
+def test_second_and_third_derivatives(states: bool) -> None:
+    assert_higher_as_expected(
+        random_circuit(2, 3), None if states else ("ZX", "YI"), random_states(4).requires_grad_()
+    )
 
 
 def test_thirteen_qubits_run_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,17 @@ def weights_as_inputs(
     return inputs_only(circuit), torch.cat([inputs[..., : circuit.inputs], shared], dim=-1)
 
 
+def as_rows(
+    circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None
+) -> tuple[Circuit, torch.Tensor, torch.Tensor | None]:
+    """Groups, (groups, batch, ...), as one batch in which weights are inputs: the circuit, inputs and initial states."""
+    alone, rows = weights_as_inputs(circuit, inputs, weights)
+    if initial is not None:
+        each = initial if initial.ndim == 3 else initial[:, None].expand(*inputs.shape[:2], -1)
+        initial = each.flatten(0, 1)
+    return alone, rows.flatten(0, 1), initial
+
+
 @lru_cache(maxsize=256)
 def inputs_only(circuit: Circuit) -> Circuit:
     """The same circuit with weight k as input `circuit.inputs + k`; constants stay what they are."""

@@ -2,10 +2,9 @@
 
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a state, and
 `listing` writes them into a table, which the machine code of `kernels`, `rows`, `moves` and `mixing` reads: it is compiled
-once for a processor. `sweeps` has their memory, and `cpu` calls them from torch. `higher` has the rules of second
-derivatives and forward mode, and `tangent_sweeps` calls their kernels. On a GPU `tables` puts the
+once for a processor. `sweeps` has their memory, and `cpu` calls them from torch. On a GPU `tables` puts the
 program into device memory, and `gpu` launches the two kernels of `triton_kernels`, or beyond 12 qubits lets `stepwise`
-take one rotation after the other. `route` compares the costs of one matrix product and of a sweep.
+take one rotation after the other. `hessians` has all derivatives but the first ones. `route` compares the costs of one matrix product and of a sweep.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
-from ketscale.engines.circuits.fused.higher import Derivative, Terms
+from ketscale.engines.circuits.fused.hessians import Result, Values, shifts
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.simulator import CircuitPullBack
@@ -37,7 +36,6 @@ from ketscale.engines.circuits.superposition import (
 )
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.engines.derivatives import transformed
-from ketscale.errors import UserError
 from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.shapes import Complex, Float
 
@@ -149,7 +147,8 @@ class Fused:
             return found
 
         if transformed(*angles, *superposition):
-            summed = transforms.grouped(sums, inputs, weights, mix)
+            plain = partial(self._cpu.plain_sums, circuit, words)
+            summed = transforms.grouped(sums, inputs, weights, mix, rows=Values(Result(sums, plain, {})))
         else:
             summed = sums(inputs, weights, mix)
         values, squares = summed.split([len(paulis), 1], dim=1)
@@ -170,8 +169,8 @@ class Fused:
             if transformed(*given):
                 check_request(circuit, Angles(inputs, weights), initial, paulis)
                 values = partial(self._run, circuit, paulis)
-                derivative = Derivative(values, partial(self._along, circuit, paulis), len(given))
-                return transforms.grouped(values, *given, rows=derivative)
+                rows = Values(Result(values, gpu.plain(circuit, paulis), shifts(circuit, paulis)))
+                return transforms.grouped(values, *given, rows=rows)
         # A torch.device takes longer to make, and only GPUs may be several.
         key = (
             circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype,
@@ -188,20 +187,6 @@ class Fused:
                 self._ways.clear()
             self._ways[key] = way
         return way(inputs, weights, initial)
-
-    def _along(
-        self,
-        circuit: Circuit,
-        paulis: tuple[str, ...] | None,
-        terms: Terms,
-        wanted: tuple[bool, ...] | None,
-        valued: bool,
-    ) -> tuple[torch.Tensor, ...]:
-        """See `Derivative.along`."""
-        if not terms.point[0].is_cpu:
-            raise UserError(f"simulator 'fused' on a GPU has first derivatives only: {gpu.BEYOND}")
-        found: tuple[torch.Tensor, ...] = self._cpu.along(circuit, paulis, terms, wanted, valued)
-        return found
 
     def _way(
         self,
@@ -220,8 +205,8 @@ class Fused:
         # All samples are equal, so only one is computed.
         alike = circuit.inputs == 0 and (initial is None or initial.ndim == len(groups) + 1)
         evaluate = self._cpu.evaluate if inputs.is_cpu else gpu.evaluate
-        if groups and (alike or batch == 1 or not inputs.is_cpu):
-            # A tile of a single sample would be mostly empty. The kernels of a GPU know no groups.
+        if groups and (alike or batch == 1):
+            # A tile of a single sample would be mostly empty.
             evaluate = partial(_as_rows, evaluate)
         if alike:
             return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s).expand(*groups, batch, -1)
@@ -290,13 +275,8 @@ def _as_rows(
     initial: torch.Tensor | None,
 ) -> torch.Tensor:
     """Evaluate groups, (groups, batch, ...), as one batch in which weights are inputs."""
-    groups, batch, _ = inputs.shape
-    alone, rows = transforms.weights_as_inputs(circuit, inputs, weights)
-    if initial is not None:
-        each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
-        initial = each.flatten(0, 1)
-    values = evaluate(alone, rows.flatten(0, 1), weights.new_empty(0), paulis, initial)
-    return values.unflatten(0, (groups, batch))
+    alone, rows, initial = transforms.as_rows(circuit, inputs, weights, initial)
+    return evaluate(alone, rows, weights.new_empty(0), paulis, initial).unflatten(0, inputs.shape[:2])
 
 
 def _through_matrix(

@@ -14,14 +14,15 @@ import torch
 
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.higher import Derivative, wanted_of
+from ketscale.engines.circuits.fused import gpu
+from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, shifts, wanted_of
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
+from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, sweep
-from ketscale.engines.circuits.fused.tangent_sweeps import along
 from ketscale.engines.circuits.simulator import CircuitPullBack
+from ketscale.engines.circuits.superposition import reversal
 from ketscale.engines.compiled.language import COUNTERS
-from ketscale.errors import UserError
-from ketscale.private_torch import applied, transforms_active
+from ketscale.private_torch import transforms_active
 
 # Pack the counters, which begin at 0, and the arguments that each call sets, as 64-bit integers.
 pack_forward = struct.Struct(f"{COUNTERS + list(CALL_ARGUMENTS).index('cotangent')}q").pack_into
@@ -117,12 +118,7 @@ class _Sweep(torch.autograd.Function):
         one_gradient("simulator 'fused'", cotangent)
         inputs, weights, initial, mix, saved = ctx.saved_tensors
         if torch.is_grad_enabled() or transforms_active():
-            if mix is not None:
-                raise UserError(
-                    "simulator 'fused' has first derivatives only of superpositions: for create_graph=True, Hessians "
-                    "and forward mode use simulator 'default.qubit'"
-                )
-            return *_differentiable(ctx, inputs, weights, initial, saved, cotangent), None, None
+            return *_differentiable(ctx, cotangent), None
         to_inputs, to_weights, to_initial, to_mix = _gradients(
             ctx.compiled, inputs, weights, mix, saved, cotangent
         )
@@ -131,20 +127,11 @@ class _Sweep(torch.autograd.Function):
         return to_inputs, to_weights, to_initial, to_mix, None
 
 
-def _differentiable(
-    ctx: Any,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    initial: torch.Tensor | None,
-    saved: torch.Tensor,
-    cotangent: torch.Tensor,
-) -> list[torch.Tensor | None]:
-    """The gradients by inputs, weights and initial state, in a graph of their own."""
-    request, given = (
-        ctx.compiled.request,
-        [inputs, weights] if initial is None else [inputs, weights, initial],
-    )
-    wanted = tuple(ctx.needs_input_grad[: len(given)])
+def _differentiable(ctx: Any, cotangent: torch.Tensor) -> list[torch.Tensor | None]:
+    """The gradients by inputs, weights, initial state and superposition, in a graph of their own."""
+    *tensors, saved = ctx.saved_tensors
+    request, places = ctx.compiled.request, [n for n, each in enumerate(tensors) if each is not None]
+    given = [tensors[place] for place in places]
     alone = request.groups == 1
 
     def grouped(tensor: torch.Tensor) -> torch.Tensor:
@@ -154,28 +141,56 @@ def _differentiable(
             tensor.unflatten(0, (request.groups, -1)) if tensor.ndim == 2 else tensor.view(request.groups, -1)
         )
 
-    def known(cotangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        rows = cotangent if alone else cotangent.flatten(0, 1)
-        found = _gradients(ctx.compiled, inputs, weights, None, saved, rows)
-        # One initial state is that of all samples.
-        summed = (
-            x if x is None or x.ndim == t.ndim else x.sum(0) for x, t in zip(found, given, strict=False)
-        )
-        return tuple(grouped(x) for x in summed if x is not None)
+    known = None
+    if not transforms_active():
+        inputs, weights, initial, mix = tensors
+        found = list(_gradients(ctx.compiled, inputs, weights, mix, saved, cotangent))
+        if found[2] is not None and initial.ndim == 1:
+            found[2] = found[2].sum(0)
+        known = [None if each is None else grouped(each) for each in map(found.__getitem__, places)]
+    wanted = [ctx.needs_input_grad[place] for place in places]
+    point = list(map(grouped, given))
+    gradients = recorded_gradients(_result(request), wanted, point, grouped(cotangent), known)
+    every: list[torch.Tensor | None] = [None] * len(tensors)
+    for place, gradient, tensor in zip(places, gradients, given, strict=True):
+        every[place] = gradient if gradient is None or alone else gradient.view_as(tensor)
+    return every
 
-    function = Derivative(
-        lambda i, w, s=None: evaluate(request.circuit, i, w, request.paulis, s),
-        partial(along, request.circuit, request.paulis),
-        count=len(given),
-        wanted=wanted,
-        saved=None if transforms_active() else known,
-        alone=alone,
+
+def _result(request: Request) -> Result:
+    """What a call gives, as a function of its tensors; of groups too."""
+    circuit, paulis, partners = request.circuit, request.paulis, request.partners
+    if partners is not None:
+        assert paulis is not None
+        return Result(
+            lambda i, w, m: evaluate(circuit, i, w, paulis, None, m, partners),
+            partial(plain_sums, circuit, paulis),
+            {},
+        )
+    return Result(
+        lambda i, w, s=None: evaluate(circuit, i, w, paulis, s),
+        gpu.plain(circuit, paulis),
+        shifts(circuit, paulis),
     )
-    found = iter(applied(function, *map(grouped, given), grouped(cotangent)))
-    gradients = [next(found) if there else None for there in wanted]
-    if not alone:
-        gradients = [x if x is None else x.view_as(t) for x, t in zip(gradients, given, strict=True)]
-    return [*gradients, None][:3]
+
+
+def plain_sums(
+    circuit: Circuit,
+    words: tuple[str, ...],
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    mix: torch.Tensor,
+) -> torch.Tensor:
+    """A superposition's words by torch's operators, not normalised; mix: as for `evaluate`; also of groups in front."""
+    qubits, order = circuit.qubits, reduce(circuit, None).order or range(2**circuit.qubits)
+    states = gpu.plain(circuit, None)(inputs, weights)
+    factors = torch.view_as_complex(mix.unflatten(-1, (-1, 2))).unsqueeze(-2)
+    alpha, beta, constant = factors.split([1, 1, 2**qubits], dim=-1)
+    constant = constant.index_select(-1, torch.tensor(order).argsort())
+    mirrored = states.index_select(-1, torch.tensor(reversal(qubits)))
+    states = alpha * states + beta * mirrored + constant
+    nothing = weights.new_empty(*weights.shape[:-1], 0)
+    return gpu.plain(Circuit(qubits, ()), words)(inputs[..., :0], nothing, states)
 
 
 def vjp(

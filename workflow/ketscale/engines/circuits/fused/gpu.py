@@ -9,30 +9,35 @@ warm-up step. There are no atomic additions, so results do not depend on the ord
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
-from ketscale.engines.circuits.fused.higher import Wanted, wanted_of
+from ketscale.engines.circuits.fused.hessians import (
+    Result,
+    Wanted,
+    recorded_gradients,
+    shifts,
+    wanted_of,
+)
 from ketscale.engines.circuits.fused.program import Move, Program, reduce
 from ketscale.engines.circuits.fused.schedule import between_moves
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
-from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.optional import needed_for
+from ketscale.private_torch import transforms_active
 
 # What the kernels take. At this size a state and its adjoint in fp64 fill half of a processor's registers; the other
 # half is for working.
 MOST_QUBITS = 12
-
-# What to do instead, where second derivatives are asked for.
-BEYOND = "for create_graph=True, Hessians and forward mode use the CPU, or simulator 'default.qubit'"
 
 
 def evaluate(
@@ -41,40 +46,53 @@ def evaluate(
     weights: torch.Tensor,
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
+    plain: bool = False,
 ) -> torch.Tensor:
-    """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
+    """Expectation values of `paulis`, or the state without any, differentiable in all tensors; also of groups in front.
 
     The tensors are on one GPU, or on the CPU if Triton interprets its kernels (TRITON_INTERPRET=1) or has none to
-    run, beyond MOST_QUBITS.
+    run, beyond MOST_QUBITS. plain: by torch's operators, on any device, and differentiable to any order.
 
     Raises:
         UserError: Triton is needed and not installed.
     """
-    result = initial
     for number in range(len(_programs(circuit, paulis))):
-        result = _evaluate(circuit, paulis, number, inputs, weights, result)
-    assert result is not None
-    return result
+        if number and initial is not None:
+            places, factors = _move(circuit, paulis, number, initial.dtype, inputs.device)
+            initial = initial.index_select(-1, places) * factors
+        initial = _Part(circuit, paulis, number).evaluate(plain, inputs, weights, initial)
+    assert initial is not None
+    return initial
 
 
-def _evaluate(
-    circuit: Circuit,
-    paulis: tuple[str, ...] | None,
-    number: int,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    initial: torch.Tensor | None,
-) -> torch.Tensor:
-    """What one of a circuit's programs gives."""
-    if number and initial is not None:
-        places, factors = _move(circuit, paulis, number, initial.dtype, inputs.device)
-        initial = initial.index_select(-1, places) * factors
-    wanted = wanted_of(initial=initial, input=inputs, weight=weights)
-    tables = _tables(circuit, paulis, number, initial is None, wanted, inputs.dtype, inputs.device)
-    if not wanted:
-        return _forward(tables, inputs, weights, initial)[0]
-    result: torch.Tensor = _SweepOnGpu.apply(inputs, weights, initial, tables)
-    return result
+def plain(circuit: Circuit, paulis: tuple[str, ...] | None) -> Callable[..., torch.Tensor]:
+    """`evaluate` by torch's operators, as a function of inputs, weights and perhaps initial states."""
+    return lambda i, w, s=None: evaluate(circuit, i, w, paulis, s, plain=True)
+
+
+class _Part(NamedTuple):
+    """One of a circuit's programs."""
+
+    circuit: Circuit
+    paulis: tuple[str, ...] | None
+    number: int
+
+    def evaluate(
+        self, plain: bool, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """What it gives, also of groups in front."""
+        if inputs.ndim == 3:
+            circuit, rows, initial = transforms.as_rows(self.circuit, inputs, weights, initial)
+            values = self._replace(circuit=circuit).evaluate(plain, rows, rows.new_empty(0), initial)
+            return values.unflatten(0, inputs.shape[:2])
+        wanted = () if plain else wanted_of(initial=initial, input=inputs, weight=weights)
+        tables = _tables(*self, initial is None, wanted, inputs.dtype, inputs.device)
+        if plain:
+            return stepwise.evaluate(tables, inputs, weights, initial)
+        if not wanted:
+            return _forward(tables, inputs, weights, initial)[0]
+        result: torch.Tensor = _SweepOnGpu.apply(inputs, weights, initial, tables, self)
+        return result
 
 
 @cache
@@ -199,41 +217,56 @@ class _SweepOnGpu(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None, tables: Tables
+        ctx: Any,
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        initial: torch.Tensor | None,
+        tables: Tables,
+        part: _Part,
     ) -> torch.Tensor:
         out, turns, final = _forward(tables, inputs, weights, initial)
-        ctx.save_for_backward(turns, final)
-        ctx.tables = tables
-        ctx.columns = inputs.shape[1], len(weights)
-        ctx.one_initial = initial is not None and initial.ndim == 1
+        ctx.save_for_backward(inputs, weights, initial, turns, final)
+        ctx.tables, ctx.part = tables, part
         return out
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
-        first_derivatives_only("simulator 'fused' on a GPU", BEYOND)
-        tables: Tables = ctx.tables
-        turns, final = ctx.saved_tensors
-        derivatives = final.new_empty(len(final), tables.slots)
-        to_inputs = to_weights = to_initial = None
-        if "initial" in tables.wanted:
-            to_initial = torch.empty_like(final)
-        arguments = {
-            "cotangent": _reals(cotangent),
-            "turns": turns,
-            "final": final,
-            "gradients": derivatives,
-            "initial_gradient": to_initial,
-        }
-        _run("backward", tables, len(final), arguments)
-        if "input" in tables.wanted:
-            to_inputs = tables.inputs.sums(derivatives, ctx.columns[0])
-        if "weight" in tables.wanted:
-            to_weights = tables.weights.sums(derivatives.sum(0, keepdim=True), ctx.columns[1])[0]
-        if to_initial is not None:
-            to_initial = torch.view_as_complex(to_initial.unflatten(1, (-1, 2)))
-            to_initial = to_initial.sum(0) if ctx.one_initial else to_initial
-        return to_inputs, to_weights, to_initial, None
+        inputs, weights, initial, *_ = ctx.saved_tensors
+        if not (torch.is_grad_enabled() or transforms_active()):
+            return *_gradients(ctx, cotangent), None, None
+        point = [each for each in (inputs, weights, initial) if each is not None]
+        saved = None if transforms_active() else _gradients(ctx, cotangent)
+        own = shifts(*ctx.part[:2]) if ctx.tables.places is None else {}
+        result = Result(partial(ctx.part.evaluate, False), partial(ctx.part.evaluate, True), own)
+        found = recorded_gradients(result, ctx.needs_input_grad[: len(point)], point, cotangent, saved)
+        return *[*found, None][:3], None, None
+
+
+def _gradients(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    """The gradients by inputs, weights and initial state by the backward kernel; None where none is wanted."""
+    tables: Tables = ctx.tables
+    inputs, weights, initial, turns, final = ctx.saved_tensors
+    derivatives = final.new_empty(len(final), tables.slots)
+    to_inputs = to_weights = to_initial = None
+    if "initial" in tables.wanted:
+        to_initial = torch.empty_like(final)
+    arguments = {
+        "cotangent": _reals(cotangent),
+        "turns": turns,
+        "final": final,
+        "gradients": derivatives,
+        "initial_gradient": to_initial,
+    }
+    _run("backward", tables, len(final), arguments)
+    if "input" in tables.wanted:
+        to_inputs = tables.inputs.sums(derivatives, inputs.shape[1])
+    if "weight" in tables.wanted:
+        to_weights = tables.weights.sums(derivatives.sum(0, keepdim=True), len(weights))[0]
+    if to_initial is not None:
+        to_initial = torch.view_as_complex(to_initial.unflatten(1, (-1, 2)))
+        to_initial = to_initial.sum(0) if initial.ndim == 1 else to_initial
+    return to_inputs, to_weights, to_initial
 
 
 def _forward(

@@ -12,10 +12,6 @@ With p = q ^ x, a step about the word P of X on mask `x` and Z on mask `z` takes
 
 Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and adjoint = sum of cotangent times
 word on psi, each rotation is undone on both, and the derivative by its angle is Im <adjoint|P|psi>.
-
-A state moves along a tangent as its angles do. With X the tangent's multiple of a step's generator (of exp(-i a/2 P), it is
--i t/2 P), psi' = U psi moves by U psi_t + X psi'. Two tangents t and u add U psi_tu + X_u psi'_t + X_t U psi_u. Undoing a
-step reverses the sign of X. The gradient's change is the sum of the overlaps in which either state is the moved one.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from ketscale.engines.circuits.fused.higher import MOST
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
 from ketscale.engines.circuits.fused.moves import MoveTable, move
 from ketscale.engines.circuits.fused.rows import Places, Rows
@@ -89,16 +84,6 @@ CALL_ARGUMENTS = {
     "mix_rows": reals("tiles", "mix_size"),
     "mix_gradient": reals("groups", "mix_size"),
 }
-# A point's tangents.
-OPERANDS = {
-    name: kind
-    for number in range(MOST)
-    for name, kind in {
-        f"inputs{number}": reals("rows", "input_stride"),
-        f"weights{number}": reals("groups", "weight_columns"),
-        f"initial{number}": reals("rows", "initial_stride"),
-    }.items()
-}
 ARGUMENTS = CALL_ARGUMENTS | {
     "batch groups group_tiles tiles": INTEGER,  # samples of a group; groups, tiles of each, all tiles
     "scratch": aligned("workers", "scratch_vectors"),
@@ -130,8 +115,6 @@ ARGUMENTS = CALL_ARGUMENTS | {
     "phases": integers("phases", 2),
     "phase_factors": reals("phases"),
     "factors": reals("steps"),  # of the gradients
-    **OPERANDS,
-    "valued": INTEGER,
 }
 
 
@@ -140,10 +123,8 @@ class Tile:
     """A tile that a thread has taken: samples of one group, which are rows of the batch from `first` on.
 
     number: among all tiles. present: how many samples it has. saved: its state after the forward pass, or the thread's.
-    real: whether amplitudes are. states: psi, its tangents if there are any, and where gradients are wanted the adjoint and
-    its tangents; blocks: their places for a block. turns: cosine, sine, and half of each tangent, of every angle. signs, sines,
-    halves: two vectors each, of a step, with both signs; halves: for each tangent. overlaps: of pending diagonals, by basis
-    state.
+    real: whether amplitudes are. states: psi and the adjoint; blocks: their places for a block. turns: cosine and sine of
+    every angle. signs, sines: two vectors each, of a step, with both signs. overlaps: of pending diagonals, by basis state.
     """
 
     k: FunctionCode
@@ -166,7 +147,6 @@ class Tile:
     two_signs: list[Buffer]
     two_sines: list[Buffer]
     field: Buffer
-    halves: list[Buffer]
 
     @property
     def lane_signs(self) -> Buffer:
@@ -238,16 +218,14 @@ def _parity(bits: Number) -> Number:
 
 
 @contextmanager
-def tiles(
-    k: FunctionCode, args: Arguments, order: int = 0, states: int = 2, real: bool = False
-) -> Iterator[Tile]:
-    """Write the body for each tile that this thread takes, whose angles are read, and `order` tangents of these."""
+def tiles(k: FunctionCode, args: Arguments, real: bool) -> Iterator[Tile]:
+    """Write the body for each tile that this thread takes, whose angles are read."""
     worker = k.worker()
-    signs, sines, *halves = (k.local(2) for _ in range(2 + order))
+    signs, sines = k.local(2), k.local(2)
     angles = args.own_angles + args.shared_angles
     columns, turns, words, gradients, overlaps, field, *places = args.scratch[worker].split(
-        (args.all_columns,), (angles, 2 + order), (args.words,), (args.all_columns,), (args.pending,), (args.field_vectors,),
-        *[(args.kept_vectors,)] * states, *[(args.block_vectors,)] * states,
+        (args.all_columns,), (angles, 2), (args.words,), (args.all_columns,), (args.pending,), (args.field_vectors,),
+        *[(args.kept_vectors,)] * 2, *[(args.block_vectors,)] * 2,
     )  # fmt: skip
     with k.tasks(args.tiles) as number:
         group = number // args.group_tiles
@@ -257,16 +235,15 @@ def tiles(
             k=k, args=args, real=real, number=number, group=group,
             first=group * args.batch + before, present=minimum(args.samples, args.batch - before),
             saved=_state(args.states.part((at,), 1), real), columns=columns, turns=turns, words=words,
-            gradients=gradients, overlaps=overlaps, states=[_state(each, real) for each in places[:states]],
-            blocks=[_state(each, real) for each in places[states:]], signs=signs, sines=sines,
+            gradients=gradients, overlaps=overlaps, states=[_state(each, real) for each in places[:2]],
+            blocks=[_state(each, real) for each in places[2:]], signs=signs, sines=sines,
             two_signs=[k.local(2), k.local(2)], two_sines=[k.local(2), k.local(2)], field=field,
-            halves=halves,
         )  # fmt: skip
         _read_angles(tile)
         yield tile
 
 
-def _state(vectors: Buffer, real: bool = False) -> Buffer:
+def _state(vectors: Buffer, real: bool) -> Buffer:
     return vectors.part((), 1, element="aligned" if real else "complex vector")
 
 
@@ -378,14 +355,14 @@ def prepare_and_forward(k: FunctionCode, args: Arguments, real: bool) -> None:
 
 def forward(k: FunctionCode, args: Arguments, real: bool) -> None:
     """States from angles, then expectation values or amplitudes."""
-    with tiles(k, args, real=real) as tile:
+    with tiles(k, args, real) as tile:
         _begin(tile, tile.saved)
-        evolve(tile, [tile.saved])
+        evolve(tile, tile.saved)
         if not real:
             with k.when(args.mixed != 0):
                 _copy(tile, tile.saved, tile.states[0])
                 mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.states[0], tile.saved)
-        measure(tile, [tile.saved])
+        measure(tile, tile.saved)
         if not real:
             with k.when(args.mixed != 0):
                 _copy(tile, tile.states[0], tile.saved)
@@ -394,7 +371,7 @@ def forward(k: FunctionCode, args: Arguments, real: bool) -> None:
 
 def backward(k: FunctionCode, args: Arguments, real: bool) -> None:
     """Gradients from cotangents: the sweep backwards."""
-    with tiles(k, args, real=real) as tile:
+    with tiles(k, args, real) as tile:
         psi = tile.states[0]
         _copy(tile, tile.saved, psi)
         if not real:
@@ -410,9 +387,9 @@ def backward(k: FunctionCode, args: Arguments, real: bool) -> None:
 
 def pull(k: FunctionCode, args: Arguments, real: bool) -> None:
     """Gradients from cotangents, forward and backward while a tile is in the cache: nothing was saved."""
-    with tiles(k, args, real=real) as tile:
+    with tiles(k, args, real) as tile:
         _begin(tile, tile.states[0])
-        evolve(tile, tile.states[:1])
+        evolve(tile, tile.states[0])
         begin_adjoint(tile)
         undo(tile)
 
@@ -426,16 +403,16 @@ def _begin(tile: Tile, state: Buffer) -> None:
     )
 
 
-def evolve(tile: Tile, states: list[Buffer]) -> None:
-    """A state, and its tangents, after all rotations."""
-    _run(tile, tile.k.integer(0), tile.args.forward_passes, _rotate, states)
+def evolve(tile: Tile, state: Buffer) -> None:
+    """A state after all rotations."""
+    _run(tile, tile.k.integer(0), tile.args.forward_passes, _rotate, [state])
 
 
-def measure(tile: Tile, states: list[Buffer]) -> None:
-    """Each sample's words, of a state; or their derivative along the tangents that come after it."""
+def measure(tile: Tile, state: Buffer) -> None:
+    """Each sample's words."""
     with tile.k.when(tile.args.words > 0):
         tile.words.zero(tile.args.words)
-    _run(tile, tile.args.forward_passes, tile.args.word_passes, _measure, states, kept=True)
+    _run(tile, tile.args.forward_passes, tile.args.word_passes, _measure, [state], kept=True)
 
 
 def write_results(tile: Tile, last: Buffer) -> None:
@@ -448,19 +425,16 @@ def write_results(tile: Tile, last: Buffer) -> None:
 
 
 def begin_adjoint(tile: Tile) -> None:
-    """The adjoint of the cotangents and its tangent if there is one, and gradients of 0."""
-    k, args = tile.k, tile.args
-    first, *moved = tile.states[len(tile.states) // 2 :]
+    """The adjoint of the cotangents, and gradients of 0."""
+    k, args, adjoint = tile.k, tile.args, tile.states[1]
     tile.gradients.zero(args.all_columns)
-    if not tile.halves and not tile.real:
+    if not tile.real:
         with k.when(args.size < k.lanes), k.when(args.pending > 0):
             tile.overlaps.zero(args.pending)
-    for tangent in moved:
-        tangent.zero(args.vectors)
     k.either(
         args.words > 0,
-        lambda: _read_words(tile, first),
-        lambda: rows(tile, args.cotangent, False, lambda rows: rows.read(first, 0.5)),
+        lambda: _read_words(tile, adjoint),
+        lambda: rows(tile, args.cotangent, False, lambda rows: rows.read(adjoint, 0.5)),
     )
     _run(tile, args.forward_passes, args.word_passes, _add, tile.states)
 
@@ -474,7 +448,7 @@ def undo(tile: Tile) -> None:
     _write_gradients(tile)
 
 
-def collect(k: FunctionCode, args: Arguments, real: bool = False) -> None:
+def collect(k: FunctionCode, args: Arguments, real: bool) -> None:
     """The gradients by what each group's samples share: its tiles' rows, added one after the other."""
     for wanted, size, rows, sums in (
         (args.weight_wanted, args.weight_columns, args.weight_rows, args.weight_gradient),
@@ -486,49 +460,6 @@ def collect(k: FunctionCode, args: Arguments, real: bool = False) -> None:
             with k.loop(args.group_tiles) as tile:
                 total.value = total.value + rows[group * args.group_tiles + tile, i]
             sums[group, i] = total.value
-
-
-# --- tangents ---
-
-
-def _push(k: FunctionCode, args: Arguments, order: int) -> None:
-    with tiles(k, args, order, 2**order) as tile:
-        _moved(tile, tile.states)
-        measure(tile, tile.states)
-        write_results(tile, tile.states[-1])
-
-
-def push1(k: FunctionCode, args: Arguments) -> None:
-    """The result's derivative along a tangent."""
-    _push(k, args, 1)
-
-
-def push2(k: FunctionCode, args: Arguments) -> None:
-    """The result's derivative along two tangents."""
-    _push(k, args, MOST)
-
-
-def bend(k: FunctionCode, args: Arguments) -> None:
-    """The derivative of the gradients along a tangent, for cotangents that stay; and of the result if `valued`."""
-    with tiles(k, args, 1, 4) as tile:
-        psi = tile.states[:2]
-        _moved(tile, psi)
-        with k.when(args.valued != 0):
-            measure(tile, psi)
-            write_results(tile, psi[1])
-        begin_adjoint(tile)
-        undo(tile)
-
-
-def _moved(tile: Tile, states: list[Buffer]) -> None:
-    """A state and its tangents after all rotations."""
-    args = tile.args
-    starts = [args.initial, *(getattr(args, f"initial{number}") for number in range(len(tile.halves)))]
-    for start, state in zip(starts, states, strict=False):
-        rows(tile, start, True, lambda rows, state=state: rows.read(state, 1.0))  # type: ignore[misc]
-    for state in states[len(starts) :]:
-        state.zero(args.vectors)
-    evolve(tile, states)
 
 
 # --- superpositions ---
@@ -548,7 +479,7 @@ def _complexes(args: Arguments, reals: Buffer) -> Buffer:
 
 
 def _undo_mix(tile: Tile) -> None:
-    k, args, sums = tile.k, tile.args, _state(tile.k.local(4))
+    k, args, sums = tile.k, tile.args, _state(tile.k.local(4), False)
     undo = partial(
         undo_mix, k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, tile.states[1]
     )
@@ -605,7 +536,7 @@ def _pass(tile: Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]
             with k.when(~alone), k.loop(size) as j:
                 for (state, _), block in zip(pairs, blocks, strict=True):
                     state[offsets[j] ^ base] = block[j]
-    if body is _undo and not tile.real and not tile.halves:
+    if body is _undo and not tile.real:
         with k.loop(count) as step:
             fields = args.steps[first_step + step]
             with k.when(fields[KIND] == DIAGONAL):
@@ -634,11 +565,11 @@ def _steps(
         # Odd steps would take real amplitudes to imaginary ones.
         if not (kind & ODD and tile.real):
             cases[kind] = partial(_alone, tile, row, number, kind, base, size, body, blocks)
-    if not tile.halves and not turns:
+    if not turns:
         for odd in range(1 if tile.real else 2):
             cases[WORDS + odd] = partial(_words, tile, row, base, size, body, blocks, bool(odd))
             cases[SEVERAL + odd] = partial(_several, tile, row, base, size, body, blocks, bool(odd))
-    if not tile.halves and turns:
+    if turns:
         if not tile.real:
             cases[DIAGONAL] = partial(_multiply, tile, row, base, size, offsets, body, blocks)
         for first, second in [(0, 0)] if tile.real else product((0, 1), repeat=2):
@@ -922,144 +853,101 @@ def _product(left: Amplitude, right: Amplitude) -> Number:
 
 
 def _signed(tile: Tile, step: _Step, inverse: bool) -> Number:
-    """Keep the sine and the tangents' halves with both signs, first their own, or if negative the other; the cosine."""
-    turn, negative = tile.turns[step.index], step.negative ^ int(inverse)
-    for place, kept in enumerate([tile.sines, *tile.halves]):
-        _keep_signed(tile, kept, turn[1 + place], negative)
+    """Keep the sine with both signs, first its own, or if negative the other; the cosine."""
+    turn = tile.turns[step.index]
+    _keep_signed(tile, turn[1], step.negative ^ int(inverse))
     return turn[0]
 
 
-def _keep_signed(tile: Tile, kept: Buffer, vector: Number, negative: Number) -> None:
+def _keep_signed(tile: Tile, vector: Number, negative: Number) -> None:
     signed = vector * tile.signs[0]
-    kept[negative], kept[negative ^ 1] = signed, -signed
+    tile.sines[negative], tile.sines[negative ^ 1] = signed, -signed
 
 
-def _loaded(
-    tile: Tile, step: _Step, places: _Places, blocks: Sequence[Buffer]
-) -> list[list[tuple[Amplitude, Amplitude]]]:
-    """For each place and block, the amplitude there and the image of the other place's."""
-    before = [[block[q] for block in blocks] for q, _, _ in places]
-    images = [[_image(amplitude, step.odd, step.flip) for amplitude in each] for each in before]
-    return [list(zip(each, images[at - 1], strict=True)) for at, each in enumerate(before)]
+def _loaded(step: _Step, places: _Places, block: Buffer) -> list[tuple[Amplitude, Amplitude]]:
+    """For each place, the amplitude there and the image of the other place's."""
+    before = [block[q] for q, _, _ in places]
+    images = [_image(amplitude, step.odd, step.flip) for amplitude in before]
+    return [(amplitude, images[at - 1]) for at, amplitude in enumerate(before)]
 
 
 def _turn(
     tile: Tile,
-    step: _Step,
     places: _Places,
-    blocks: Sequence[Buffer],
-    loaded: list[list[tuple[Amplitude, Amplitude]]],
+    block: Buffer,
+    loaded: list[tuple[Amplitude, Amplitude]],
     cosine: Number,
 ) -> None:
-    """psi'_q = c psi_q - i s (P psi)_q, and the same of its tangents, which move with the angles too."""
-
-    def added(at: int, source: Amplitude, signed: Buffer, to: Amplitude) -> Amplitude:
-        made: Amplitude = fma(_image(source, step.odd, step.flip), signed[places[at][2]], to)
-        return made
-
+    """psi'_q = c psi_q - i s (P psi)_q."""
     turned = [
-        [fma(image, tile.sines[places[at][2]], cosine * own) for own, image in each]
-        for at, each in enumerate(loaded)
+        fma(image, tile.sines[sign], cosine * own)
+        for (own, image), (_, _, sign) in zip(loaded, places, strict=True)
     ]
-    for at, (q, _, _) in enumerate(places):
-        after, other = list(turned[at]), turned[at - 1]
-        for number, half in enumerate(tile.halves):
-            after[number + 1] = added(at, other[0], half, after[number + 1])
-        if len(blocks) == 4:
-            first = added(at - 1, turned[at][0], tile.halves[0], other[1])
-            after[3] = added(at, first, tile.halves[1], after[3])
-            after[3] = added(at, other[2], tile.halves[0], after[3])
-        for block, amplitude in zip(blocks, after, strict=True):
-            block[q] = amplitude
+    for (q, _, _), amplitude in zip(places, turned, strict=True):
+        block[q] = amplitude
 
 
 def _rotate(tile: Tile, step: _Step) -> None:
-    """A state and its tangents after a rotation."""
-    cosine, blocks = _signed(tile, step, inverse=False), step.blocks
+    """A state after a rotation."""
+    cosine, (block,) = _signed(tile, step, inverse=False), step.blocks
     with _places(tile, step) as places:
-        _turn(tile, step, places, blocks, _loaded(tile, step, places, blocks), cosine)
+        _turn(tile, places, block, _loaded(step, places, block), cosine)
 
 
 def _undo(tile: Tile, step: _Step) -> None:
-    """psi and adjoint before a rotation, and Im <adjoint|P|psi>, or its derivative, which is added to the gradient."""
-    k, half = tile.k, len(step.blocks) // 2
-    psi, adjoint = step.blocks[:half], step.blocks[half:]
+    """psi and adjoint before a rotation, and Im <adjoint|P|psi>, which is added to the gradient."""
+    k, (psi, adjoint) = tile.k, step.blocks
     cosine, total = _signed(tile, step, inverse=True), k.variable(k.vector(0.0))
     with _places(tile, step) as places:
-        ones, others = (_loaded(tile, step, places, blocks) for blocks in (psi, adjoint))
-        for at, (_, _, sign) in enumerate(places):
-            for (_, image), (amplitude, _) in zip(ones[at], reversed(others[at]), strict=True):
-                total.value = fma(_product(amplitude, image), tile.signs[sign], total.value)
-        _turn(tile, step, places, psi, ones, cosine)
-        _turn(tile, step, places, adjoint, others, cosine)
+        ones, others = (_loaded(step, places, block) for block in (psi, adjoint))
+        for (_, _, sign), (_, image), (amplitude, _) in zip(places, ones, others, strict=True):
+            total.value = fma(_product(amplitude, image), tile.signs[sign], total.value)
+        _turn(tile, places, psi, ones, cosine)
+        _turn(tile, places, adjoint, others, cosine)
     factor = k.table("plus", [1.0, -1.0])[step.negative] * step.factor
     column = step.column
     tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
 
 
-# By how many tangents there are, the states whose products with words are summed; of tangents twice.
-_MEASURED = (((0, 0),), ((1, 0),), ((3, 0), (1, 2)))
-
-
 def _measure(tile: Tile, step: _Step) -> None:
-    """Add <psi|P|psi>, or its derivative, over the block to the word's sum."""
-    k, order, total = tile.k, len(tile.halves), tile.k.variable(tile.k.vector(0.0))
-    # The two of a pair give the same number, but for tangents.
-    once = step.pairs and not order
+    """Add <psi|P|psi> over the block to the word's sum."""
+    k, (block,), total = tile.k, step.blocks, tile.k.variable(tile.k.vector(0.0))
     with _places(tile, step) as places:
-        for q, p, sign in places[:1] if once else places:
-            for left, right in _MEASURED[order]:
-                product = _product(step.blocks[left][q], _image(step.blocks[right][p], step.odd, step.flip))
-                total.value = fma(product, tile.signs[sign], total.value)
-    signs = k.table("twice", [2.0, -2.0]) if order or once else k.table("plus", [1.0, -1.0])
+        # The two of a pair give the same number.
+        q, p, sign = places[0]
+        product = _product(block[q], _image(block[p], step.odd, step.flip))
+        total.value = fma(product, tile.signs[sign], total.value)
+    signs = k.table("twice", [2.0, -2.0]) if step.pairs else k.table("plus", [1.0, -1.0])
     tile.words[step.index] = fma(total.value, signs[step.negative].splat(), tile.words[step.index])
 
 
 def _add(tile: Tile, step: _Step) -> None:
-    """Add the word's weight times P psi to the adjoint, and the same of their tangents."""
-    half = len(step.blocks) // 2
-    _keep_signed(tile, tile.sines, tile.words[step.index], step.negative)
+    """Add the word's weight times P psi to the adjoint."""
+    psi, adjoint = step.blocks
+    _keep_signed(tile, tile.words[step.index], step.negative)
     with _places(tile, step) as places:
         for q, p, sign in places:
-            for psi, adjoint in zip(step.blocks[:half], step.blocks[half:], strict=True):
-                adjoint[q] = fma(_image(psi[p], step.odd, step.flip), tile.sines[sign], adjoint[q])
+            adjoint[q] = fma(_image(psi[p], step.odd, step.flip), tile.sines[sign], adjoint[q])
 
 
 # --- angles and words in, gradients and values out ---
 
 
 def _read_angles(tile: Tile) -> None:
-    """Cosine and sine of half of every angle, and half of its tangents. (With tangents, no angle is shared.)"""
-    k, args, columns, order = tile.k, tile.args, tile.columns, len(tile.halves)
-    _read_columns(tile, args.inputs, args.weights if order else None, 1.0)
-    with k.each(args.own_angles) as i:
-        sine, cosine = sincos(columns[args.angle_columns[i]] * args.half_factors[i])
-        tile.turns[i, 0], tile.turns[i, 1] = cosine, sine
-    if order == 0:
-        cosines, sines = _shared_turns(args, args.shared[tile.group])
-        with k.each(args.shared_angles) as i:
-            at = args.own_angles + i
-            tile.turns[at, 0], tile.turns[at, 1] = cosines[i].splat(), sines[i].splat()
-    for number in range(order):
-        _read_columns(tile, getattr(args, f"inputs{number}"), getattr(args, f"weights{number}"), 0.0)
-        with k.each(args.own_angles) as i:
-            tile.turns[i, 2 + number] = columns[args.angle_columns[i]] * args.half_factors[i]
-
-
-def _read_columns(tile: Tile, inputs: Buffer, weights: Buffer | None, constant: float) -> None:
-    """The columns that angles are multiples of, of which the last is a constant; without weights, those of inputs alone."""
+    """Cosine and sine of half of every angle: of each sample's own ones, and of those that samples share."""
     k, args, columns = tile.k, tile.args, tile.columns
     own = columns.part((), args.all_columns, k.lanes, element="real")
     with k.loop(k.lanes) as lane:
-        row = inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
+        row = args.inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
         with k.each(args.input_columns) as i:
             own[i, lane] = row[i]
-    if weights is None:
-        return
-    shared = weights[tile.group]
-    with k.each(args.weight_columns) as i:
-        columns[args.input_columns + i] = shared[i].splat()
-    columns[args.all_columns - 1] = k.vector(constant)
+    with k.each(args.own_angles) as i:
+        sine, cosine = sincos(columns[args.angle_columns[i]] * args.half_factors[i])
+        tile.turns[i, 0], tile.turns[i, 1] = cosine, sine
+    cosines, sines = _shared_turns(args, args.shared[tile.group])
+    with k.each(args.shared_angles) as i:
+        at = args.own_angles + i
+        tile.turns[at, 0], tile.turns[at, 1] = cosines[i].splat(), sines[i].splat()
 
 
 def _sample_sum(tile: Tile, vector: Number) -> Number:

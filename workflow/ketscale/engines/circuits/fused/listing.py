@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.fused.higher import Wanted
+from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.circuits.fused.kernels import (
     COUNT,
     DIAGONAL,
@@ -71,7 +71,6 @@ class Listing:
     lanes: floats in a vector. lane_bits: how many bits of a basis index are in a vector's lanes. from_zero: the initial state is
     |0...0> instead of a given one. partners: for each amplitude of the computed state the one that the reversal of all wires
     puts in its place, if a superposition with the reversed state is measured (`mixing`); each sample then has a lane of its own.
-    order: how many tangents there are; with some, all amplitudes are complex, and every rotation is a step of its own.
     """
 
     program: Program
@@ -83,7 +82,6 @@ class Listing:
     from_zero: bool
     wanted: tuple[Wanted, ...]
     partners: tuple[int, ...] | None = None
-    order: int = 0
 
     @property
     def samples(self) -> int:
@@ -98,7 +96,7 @@ class Listing:
     @property
     def real(self) -> bool:
         """Whether all amplitudes are real, and imaginary parts are left out."""
-        return self.from_zero and self.program.real and self.partners is None and self.order == 0
+        return self.from_zero and self.program.real and self.partners is None
 
     @property
     def state_vectors(self) -> int:
@@ -119,8 +117,7 @@ class Listing:
     @cached_property
     def forward(self) -> Schedule:
         """The schedule of the forward pass."""
-        merged = self.order == 0
-        made = schedule(self.program, self._dimensions, self.lane_bits, self.from_zero and merged, merged)
+        made = schedule(self.program, self._dimensions, self.lane_bits, self.from_zero)
         passes = (Pass(tuple(map(_single, each.steps)), each.basis, each.move) for each in made.passes)
         return Schedule(made.product, tuple(passes))
 
@@ -165,11 +162,8 @@ class Listing:
     def _turns(self) -> dict[tuple[int, float], int]:
         """The distinct angles of single rotations, a column and its factor: those of each sample first."""
         alone = [step for step in self.steps if isinstance(step, Rotation)]
-        alone.sort(key=lambda step: self._is_shared(step))
+        alone.sort(key=lambda step: step.angle.shared)
         return {angle: i for i, angle in enumerate(dict.fromkeys(map(self._angle, alone)))}
-
-    def _is_shared(self, rotation: Rotation) -> bool:
-        return self.order == 0 and rotation.angle.shared
 
     def _angle(self, rotation: Rotation) -> tuple[int, float]:
         angle = rotation.angle
@@ -179,7 +173,7 @@ class Listing:
     @cached_property
     def _own_angles(self) -> int:
         """How many angles each sample has of its own."""
-        return sum(self.order > 0 or column < self.input_columns for column, _ in self._turns)
+        return sum(column < self.input_columns for column, _ in self._turns)
 
     @property
     def _shared_angles(self) -> int:
@@ -228,13 +222,13 @@ class Listing:
         """The size of each buffer of a worker, in vectors."""
         return {
             "columns": self.all_columns,
-            "turns": (2 + self.order) * len(self._turns),
+            "turns": 2 * len(self._turns),
             "words": len(self.program.words or ()),
             "gradients": self.all_columns,
             "pending": self._pending,
             "field": self._field,
-            "states": self.states * self._kept,
-            "blocks": self.states * self._block_vectors,
+            "states": 2 * self._kept,
+            "blocks": 2 * self._block_vectors,
         }
 
     @property
@@ -248,14 +242,9 @@ class Listing:
         return sum(self.scratch.values())
 
     @property
-    def states(self) -> int:
-        """How many states a sweep moves: psi, the adjoint, and their tangents."""
-        return 2**self.order * (2 if self.wanted or not self.order else 1)
-
-    @property
     def _kept(self) -> int:
-        """Vectors of psi, of the adjoint, and of their tangents, if there are such."""
-        return self.state_vectors if self.wanted or self.partners or self.order else 0
+        """Vectors of psi and of the adjoint, if there are such."""
+        return self.state_vectors if self.wanted or self.partners else 0
 
     @property
     def _block_vectors(self) -> int:
@@ -292,7 +281,7 @@ class Listing:
         self._list(table, self.forward.passes)
         forward = len(table.passes)
         # With real amplitudes, words with an odd number of Y are 0.
-        table.words(self.program.words or (), self.real, FEWEST_WORDS if self.order == 0 else None)
+        table.words(self.program.words or (), self.real)
         words = len(table.passes) - forward
         if self.wanted:
             self._list(table, self.backward)
@@ -339,8 +328,7 @@ class Listing:
                     pending += 1
                 else:
                     table.rotation(step, *self._numbers(step))
-            if self.order == 0:
-                table.join()
+            table.join()
 
     def _list_product(self, table: _Table, steps: Sequence[Rotation]) -> None:
         """A pass of the rotations that make a product state: the support doubles with every bit."""
@@ -468,8 +456,8 @@ class _Table:
         self.steps += self._others
         self.factors += self._other_factors
 
-    def words(self, words: Sequence[Word], real: bool, fewest: int | None) -> None:
-        """The passes of measured words. fewest: so many of one flip are done together."""
+    def words(self, words: Sequence[Word], real: bool) -> None:
+        """The passes of measured words."""
         seen = [(number, word) for number, word in enumerate(words) if not (real and word.ys % 2)]
         for span, masks in measurement_passes([word for _, word in seen], self._dimensions, self._lane_bits):
             begin = len(self.steps)
@@ -481,13 +469,12 @@ class _Table:
                         power = (1 - word.sign - word.ys) % 4
                         self._step(word.x, word.z, power, number, 0, 0.0)
                 members = self.steps[first:]
-                if fewest is not None and len(members) >= fewest:
+                if len(members) >= FEWEST_WORDS:
                     del self.steps[first:], self.factors[first:]
                     self._step(mask, 0, odd, 0, len(members), 0.0)
                     group = _with(self.steps[-1], KIND, WORDS + odd)
                     self.steps[-1] = self._followed(group, members, [0.0] * len(members))
-            if fewest is not None:
-                self._join_words(begin)
+            self._join_words(begin)
             self.passes[-1] = _with(self.passes[-1], COUNT, len(self.steps) - begin)
 
     def _join_words(self, begin: int) -> None:

@@ -74,12 +74,11 @@ class Schedule:
     passes: tuple[Pass, ...]
 
 
-def schedule(program: Program, width: int, lane_bits: int, from_zero: bool, merged: bool = True) -> Schedule:
+def schedule(program: Program, width: int, lane_bits: int, from_zero: bool) -> Schedule:
     """Order a program's rotations in passes of at most `width` dimensions.
 
     lane_bits: the number of lowest bits that are in a vector's lanes; flips of these need no other vector.
     from_zero: the initial state is |0...0>, so the first rotations may make a product state.
-    merged: whether rotations change places, and phases are merged.
     """
     product: list[Rotation] = []
     passes: list[Pass] = []
@@ -91,8 +90,7 @@ def schedule(program: Program, width: int, lane_bits: int, from_zero: bool, merg
         if from_zero and move is None:
             product = _take_product(rest, program.keeps_phase)
         # Neighbours that exchange no lanes are done together without such exchanges.
-        layers = _layers(rest) if merged else [[step] for step in rest]
-        layers = [sorted(layer, key=lambda step: bool(_x(step) & lanes)) for layer in layers]
+        layers = [sorted(layer, key=lambda step: bool(_x(step) & lanes)) for layer in _layers(rest)]
         passes += _packed(layers, width, lane_bits)
     return Schedule(tuple(product), tuple(passes))
 

@@ -1,15 +1,33 @@
-"""What the two kernels of `triton_kernels` compute, rotation by rotation, for states that no block of threads holds.
+"""What the two kernels of `triton_kernels` compute, rotation by rotation in torch's operators, which know every derivative.
 
-States are in device memory, and a rotation is a few torch operations on all of them. The functions have the kernels'
-arguments and write where they write; only tables are read on the host. As there, nothing waits for the GPU, and the
-backward pass keeps state and adjoint alone.
+So it is what further derivatives are of, on any device (`evaluate`), and how a GPU computes states that no block of threads
+holds: `forward` and `backward` have the kernels' arguments and write where they write. As there, nothing waits for the GPU,
+and the backward pass keeps state and adjoint alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from ketscale.engines.circuits.fused.tables import SOURCES, Tables
+
+# Exchanges are made for several rotations at once, which have so many numbers.
+_NUMBERS = 2**16
+
+
+def evaluate(
+    tables: Tables, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None
+) -> torch.Tensor:
+    """Expectation values (batch, words), or states (batch, 2**n), complex; initial: (2**n,) or (batch, 2**n)."""
+    start = None if initial is None else torch.cat([initial.real, initial.imag], -1)
+    half = _half_angles(tables, inputs, weights)
+    state = _evolved(tables, start, half.cos(), half.sin())
+    if tables.places is None or tables.place_signs is None:
+        return _expectations(tables, state)
+    true = (state * tables.place_signs).index_select(1, tables.places.argsort())
+    return torch.complex(*true.unflatten(1, (-1, 2)).unbind(2))
 
 
 def forward(
@@ -26,22 +44,14 @@ def forward(
     cosines, sines = turns.unbind(-1)
     cosines.copy_(half.cos())
     sines.copy_(half.sin())
-    if initial is None:
-        state = inputs.new_zeros(len(inputs), 2**tables.bits)
-        state[:, 0] = 1
-    else:
-        state = initial.transpose(-1, -2).flatten(-2).expand(len(inputs), -1)
-    index = _index(tables, state)
-    for rotation, step in enumerate(tables.steps):
-        moved = _exchanged(state, index, step.x, step.z)
-        state = cosines[:, rotation, None] * state + sines[:, rotation, None] * moved
+    start = None if initial is None else initial.transpose(-1, -2).flatten(-2)
+    state = _evolved(tables, start, cosines, sines)
     if final is not None:
         final.copy_(state)
     if tables.places is not None and tables.place_signs is not None:
         out.index_copy_(1, tables.places.long(), state * tables.place_signs)
-    for place, word in enumerate(tables.words):
-        values = (state * _exchanged(state, index, word.x, word.z)).sum(1)
-        torch.mul(values, word.sign, out=out[:, place])
+    else:
+        out.copy_(_expectations(tables, state))
 
 
 def backward(
@@ -55,22 +65,22 @@ def backward(
     """See `triton_kernels.backward`."""
     cosines, sines = turns.unbind(-1)
     state = final
-    index = _index(tables, state)
     if tables.places is not None and tables.place_signs is not None:
         adjoint = cotangent.reshape(state.shape).index_select(1, tables.places) * tables.place_signs
     else:
         adjoint = torch.zeros_like(state)
-    for place, word in enumerate(tables.words):
-        scale = 2 * word.sign * cotangent[:, place, None]
-        adjoint = adjoint + scale * _exchanged(state, index, word.x, word.z)
-    for rotation in reversed(range(tables.first, len(tables.steps))):
-        step = tables.steps[rotation]
+    for word, exchange in enumerate(_exchanges(tables.word_masks, state)):
+        scale = 2 * tables.signs[word] * cotangent[:, word, None]
+        adjoint = adjoint + scale * _exchanged(state, *exchange)
+    exchanges = _exchanges(tables.rotation_masks[tables.first :].flip(0), state)
+    for rotation, exchange in zip(reversed(range(tables.first, len(tables.steps))), exchanges, strict=True):
         cosine, sine = cosines[:, rotation, None], sines[:, rotation, None]
-        moved = _exchanged(state, index, step.x, step.z)
-        if step.slot >= 0:
-            gradients[:, step.slot] = (adjoint * moved).sum(1)
+        moved = _exchanged(state, *exchange)
+        slot = tables.steps[rotation].slot
+        if slot >= 0:
+            gradients[:, slot] = (adjoint * moved).sum(1)
         state = cosine * state - sine * moved
-        adjoint = cosine * adjoint - sine * _exchanged(adjoint, index, step.x, step.z)
+        adjoint = cosine * adjoint - sine * _exchanged(adjoint, *exchange)
     if initial_gradient is not None:
         pairs = adjoint.unflatten(1, (2, -1)).transpose(1, 2)
         initial_gradient.copy_(pairs.flatten(1))
@@ -87,13 +97,42 @@ def _half_angles(tables: Tables, inputs: torch.Tensor, weights: torch.Tensor) ->
     return torch.where(from_input, own, torch.where(from_weight, shared, 1)) * tables.factors
 
 
-def _index(tables: Tables, state: torch.Tensor) -> torch.Tensor:
-    return torch.arange(2**tables.bits, device=state.device)
+def _evolved(
+    tables: Tables, initial: torch.Tensor | None, cosines: torch.Tensor, sines: torch.Tensor
+) -> torch.Tensor:
+    """States (batch, 2**bits) after all rotations; initial: (2**bits,) or (batch, 2**bits). cosines, sines: (batch, rotations)."""
+    batch, size = len(cosines), 2**tables.bits
+    if initial is None:
+        state = torch.nn.functional.pad(cosines.new_ones(batch, 1), (0, size - 1))
+    else:
+        state = initial.expand(batch, -1)
+    turns = zip(cosines.unsqueeze(-1).unbind(1), sines.unsqueeze(-1).unbind(1), strict=True)
+    for (cosine, sine), exchange in zip(turns, _exchanges(tables.rotation_masks, state), strict=True):
+        state = cosine * state + sine * _exchanged(state, *exchange)
+    return state
 
 
-def _exchanged(state: torch.Tensor, index: torch.Tensor, x: int, z: int) -> torch.Tensor:
-    """J of each row: number k is number k ^ x, negated if k & z has an odd number of bits."""
-    odd = index & z
-    for shift in (16, 8, 4, 2, 1):
-        odd = odd ^ odd >> shift
-    return state.index_select(1, index ^ x) * (1 - 2 * (odd & 1)).to(state.dtype)
+def _expectations(tables: Tables, state: torch.Tensor) -> torch.Tensor:
+    """(batch, words)."""
+    exchanges = _exchanges(tables.word_masks, state)
+    values = [(state * _exchanged(state, *exchange)).sum(1) for exchange in exchanges]
+    return torch.stack(values, 1) * tables.signs
+
+
+def _exchanges(masks: torch.Tensor, state: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The exchanges of masks x and z, (rotations, 2): number k is number k ^ x, negated if k & z has an odd number of bits.
+
+    Of each the places k ^ x, and the signs, (2**bits,).
+    """
+    size = state.shape[1]
+    index = torch.arange(size, device=state.device)
+    for part in masks.split(max(1, _NUMBERS // size)):
+        x, z = part.unsqueeze(-1).unbind(1)
+        odd = index & z
+        for shift in (16, 8, 4, 2, 1):
+            odd = odd ^ odd >> shift
+        yield from zip(index ^ x, (1 - 2 * (odd & 1)).to(state.dtype), strict=True)
+
+
+def _exchanged(state: torch.Tensor, places: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    return state.index_select(1, places) * signs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import torch
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import kernels, mixing, moves, rows
-from ketscale.engines.circuits.fused.higher import Wanted
+from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.circuits.fused.listing import TILE_BYTES, Listing
 from ketscale.engines.circuits.fused.program import Move, Program, reduce
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
@@ -29,7 +28,7 @@ FEW_AMPLITUDES = 512
 SOURCES = (mixing, moves, rows)
 
 
-class Compiled:
+class CompiledSweep:
     """One circuit's table for a set of wanted gradients, a batch size and a number of groups, and the kernels that read it.
 
     plan: the table. batch: samples in each group. fixed: the arguments that all calls have. work:
@@ -39,56 +38,44 @@ class Compiled:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.plan = plan = request.listing()
-        self.kernel = request.kernel(plan)
-        self.library = self.kernel.library
+        self.library = request.kernel(plan).library
         self.batch, self.groups = request.batch, request.groups
+        self.rows = self.groups * self.batch
         self.group_tiles = -(-self.batch // plan.samples)
         self.tiles = self.groups * self.group_tiles
-        self.work = 7 * plan.states * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self.most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
         self.real = torch.float64 if plan.double else torch.float32
-        counts, self._tables = plan.listed()
+        self.complex = self.real.to_complex()
         words, size = plan.program.words, 2**plan.program.qubits
+        self.shape = (self.rows, size if words is None else len(words))
+        self.dtype = self.complex if words is None else self.real
+        self.names = " ".join(kernels.ARGUMENTS).split()
+        counts, self._tables = plan.listed()
         order, powers = plan.program.order or (), plan.program.powers or ()
         if words is None and not order:
             order, powers = tuple(range(size)), (0,) * size
         sources = torch.tensor(order, dtype=torch.int64).argsort()
         self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
-        self.fixed: dict[str, Any] = plan.sizes() | counts
-        self.fixed |= {"batch": self.batch, "groups": self.groups}
-        self.fixed |= {"group_tiles": self.group_tiles, "tiles": self.tiles}
+        self.fixed: dict[str, Any] = plan.sizes() | counts | {
+            "batch": self.batch, "groups": self.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
+            "states_per_tile": plan.state_vectors if plan.wanted else 0,
+            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
+        }  # fmt: skip
         self.fixed |= {name: table.data_ptr() for name, table in self._tables.items()}
-
-
-class CompiledSweep(Compiled):
-    """The kernels of values and first derivatives."""
-
-    def __init__(self, request: Request) -> None:
-        super().__init__(request)
-        plan = self.plan
-        self.names = " ".join(kernels.ARGUMENTS).split()
         run = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
         if plan.wanted:
             self.backward, self.collect = run["backward"], run["collect"]
-        self.complex = self.real.to_complex()
-        words, size = plan.program.words, 2**plan.program.qubits
-        self.rows = self.groups * self.batch
-        self.shape = (self.rows, size if words is None else len(words))
-        self.dtype = self.complex if words is None else self.real
-        self.fixed |= {
-            "states_per_tile": plan.state_vectors if plan.wanted else 0,
-            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
-        }
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
         self.shared_floats = self.groups * plan.shared_stride
         self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
-        self._most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
         self._free: list[Workspace] = []
 
     def borrow(self) -> Workspace:
         """A workspace that no other call is using; give it back with `give_back`."""
-        threads = min(torch.get_num_threads(), self._most_threads)
+        threads = min(torch.get_num_threads(), self.most_threads)
         try:
             workspace = self._free.pop()
         except IndexError:
@@ -121,13 +108,8 @@ class Workspace:
 
 
 @lru_cache(maxsize=32)
-def _kernel(dtype: torch.dtype, lanes: int, order: int, bends: bool, real: bool) -> Kernel:
-    """The code for one precision: without tangents, or with `order` of them. real: the amplitudes."""
-    functions: tuple[Callable[..., None], ...]
-    if order:
-        pushed = kernels.push1 if order == 1 else kernels.push2
-        functions = (kernels.bend, kernels.collect) if bends else (pushed,)
-        return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, sources=SOURCES)
+def _kernel(dtype: torch.dtype, lanes: int, real: bool) -> Kernel:
+    """The code for one precision. real: the amplitudes."""
     functions = (
         kernels.prepare, kernels.forward, kernels.prepare_and_forward, kernels.backward, kernels.collect, kernels.pull,
     )  # fmt: skip
@@ -135,7 +117,7 @@ def _kernel(dtype: torch.dtype, lanes: int, order: int, bends: bool, real: bool)
 
 
 class Request(NamedTuple):
-    """What a call is for: a circuit, the wanted result, and the wanted gradients; order: how many tangents there are."""
+    """What a call is for: a circuit, the wanted result, and the wanted gradients."""
 
     circuit: Circuit
     paulis: tuple[str, ...] | None
@@ -145,12 +127,11 @@ class Request(NamedTuple):
     wanted: tuple[Wanted, ...]
     partners: tuple[int, ...] | None = None
     groups: int = 1
-    order: int = 0
 
     def listing(self) -> Listing:
         """The circuit as a table."""
         program, qubits = self._program, self.circuit.qubits
-        real = self.from_zero and program.real and not (self.partners or self.order)
+        real = self.from_zero and program.real and not self.partners
         lanes = _lanes(self.batch << qubits, self.dtype.itemsize)
         moves = any(isinstance(step, Move) for step in program.rotations)
         most = MOVED_BYTES if moves else TILE_BYTES
@@ -161,12 +142,12 @@ class Request(NamedTuple):
         )
         return Listing(
             program, self.circuit.inputs, self.circuit.weights, self.dtype == torch.float64, lanes, bits,
-            self.from_zero, self.wanted, self.partners, self.order,
+            self.from_zero, self.wanted, self.partners,
         )  # fmt: skip
 
     def kernel(self, plan: Listing) -> Kernel:
         """The code that reads it."""
-        return _kernel(self.dtype, plan.lanes, self.order, bool(plan.wanted), plan.real)
+        return _kernel(self.dtype, plan.lanes, plan.real)
 
     @property
     def _program(self) -> Program:
@@ -175,7 +156,7 @@ class Request(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def sweep(request: Request) -> CompiledSweep:
-    """The table of a circuit, for the wanted result and gradients, with its kernels; without tangents."""
+    """The table of a circuit, for the wanted result and gradients, with its kernels."""
     return CompiledSweep(request)
 
 

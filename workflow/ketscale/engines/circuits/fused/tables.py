@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from ketscale.engines.circuits.fused.higher import Wanted
+from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.circuits.fused.program import Program, Rotation
 
 # The sources of angles, by their numbers in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`.
@@ -59,7 +59,7 @@ class Tables:
     """A program on a device, for one set of wanted gradients; the kernels' arguments give the shapes.
 
     qubits: number of the circuit's qubits. bits: bits of an index. steps, words: the tables of rotations and words for the host.
-    rotation_table, word_table: for the kernels, whose columns `triton_kernels` names.
+    rotation_table, word_table: for the kernels, whose columns `triton_kernels` names. rotation_masks, word_masks: x and z.
     first: the first rotation whose gradient is wanted (0 with the initial state's).
     slots: the number of rotations whose gradient is wanted.
     """
@@ -70,12 +70,14 @@ class Tables:
     words: tuple[Exchange, ...]
     wanted: tuple[Wanted, ...]
     rotation_table: torch.Tensor
+    rotation_masks: torch.Tensor
     factors: torch.Tensor
     first: int
     slots: int
     inputs: Columns
     weights: Columns
     word_table: torch.Tensor
+    word_masks: torch.Tensor
     signs: torch.Tensor
     places: torch.Tensor | None
     place_signs: torch.Tensor | None
@@ -141,12 +143,14 @@ def tabulate(
         words=tuple(words),
         wanted=wanted,
         rotation_table=integers(np.reshape(rows, (-1, 6))),
+        rotation_masks=integers(np.reshape([(s.x, s.z) for s in steps], (-1, 2)), np.int64),
         factors=reals(factors),
         first=first,
         slots=len(slots),
         inputs=columns("input"),
         weights=columns("weight"),
         word_table=integers(np.reshape([(e.x % lanes, e.x // lanes, e.z) for e in words], (-1, 3))),
+        word_masks=integers(np.reshape([(e.x, e.z) for e in words], (-1, 2)), np.int64),
         signs=reals([e.sign for e in words]),
         places=places,
         place_signs=place_signs,

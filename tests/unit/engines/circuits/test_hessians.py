@@ -12,10 +12,9 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.fused import Fused, looped, tangent_sweeps
+from ketscale.engines.circuits.fused import Fused, looped, stepwise
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, superposed
-from ketscale.errors import UserError
 from ketscale.simulators.factory import named_simulator
 from tests.unit.engines.circuits.test_simulators import random_circuit
 
@@ -136,14 +135,6 @@ def test_single_precision() -> None:
     torch.testing.assert_close(single, double, check_dtype=False, atol=1e-4, rtol=1e-4)
 
 
-def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = points(CIRCUIT, 21)[:2]
-    alone = twice(scalar(Fused("sweep"), CIRCUIT, False), given)
-    monkeypatch.setattr(tangent_sweeps, "threads_for", lambda tiles, work: min(2, tiles))
-    shared = twice(scalar(Fused("sweep"), CIRCUIT, False), given)
-    assert all(torch.equal(one, other) for one, other in zip(alone, shared, strict=True))
-
-
 @pytest.mark.parametrize("state", [False, True])
 def test_a_gradient_of_before_is_differentiated_for_many_cotangents_at_once(state: bool) -> None:
     inputs, weights = points(CIRCUIT, 2)[:2]
@@ -156,16 +147,6 @@ def test_a_gradient_of_before_is_differentiated_for_many_cotangents_at_once(stat
     torch.testing.assert_close(found, hessian(lambda w: theirs(inputs, w))(weights))
 
 
-def test_no_number_comes_from_memory_that_nobody_wrote() -> None:
-    """A state of one sample, whose sums over tiles are of one tile."""
-    given, function = points(CIRCUIT, 1)[:2], scalar(Fused(), CIRCUIT, True)
-    expected = twice(function, given)
-    for _ in range(20):
-        spoilt = [torch.full((size,), torch.nan, dtype=torch.float64) for size in range(4, 200)]
-        del spoilt
-        torch.testing.assert_close(twice(function, given), expected, atol=0, rtol=0)
-
-
 def test_weights_that_no_gate_has() -> None:
     inputs, weights = points(CIRCUIT, 2)[:2]
     more = torch.cat([weights, weights[:2]])
@@ -175,19 +156,65 @@ def test_weights_that_no_gate_has() -> None:
     assert not found[3][-2:].any()
 
 
-def test_what_is_refused() -> None:
-    inputs, weights = points(CIRCUIT, 2)[:2]
-    value = scalar(Fused(), CIRCUIT, False)
-    leaf = weights.clone().requires_grad_()
-    (slope,) = torch.autograd.grad(value(inputs, leaf), leaf, create_graph=True)
-    with pytest.raises(UserError, match=r"no third ones: use simulator 'default\.qubit'"):
-        torch.autograd.grad(slope.sum(), leaf, create_graph=True)[0].sum().backward()
-    superposition = Superposition(drawn(2).to(torch.complex128), drawn(8).to(torch.complex128))
+# Inputs and weights that turn one rotation each; inputs that turn several; and weights that do.
+ONCE = Circuit(2).ry(0, "x0").cnot(0, 1).rx(1, "w0").s(1).xx(0, 1, "x1").rz(0, "w1").ry(0, "x2")
+SEVERAL = {
+    "inputs": ONCE.ry(1, "x0").crx(1, 0, "x1"),
+    "weights": ONCE.ry(1, "w0").phase(0, "w1"),
+    "neither": ONCE,
+}
 
-    def of_superposition(weights: torch.Tensor) -> torch.Tensor:
-        return superposed(Fused(), CIRCUIT, Angles(inputs, weights), WORDS, superposition).sum()
 
-    with pytest.raises(UserError, match="first derivatives only of superpositions"):
-        torch.autograd.grad(of_superposition(leaf), leaf, create_graph=True)
-    with pytest.raises(UserError, match="first derivatives only of superpositions"):
-        jvp(of_superposition, (weights,), (weights,))
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("several", SEVERAL)
+def test_third_derivatives(several: str, prepared: bool) -> None:
+    circuit, (inputs, weights, *state) = SEVERAL[several], points(SEVERAL[several], 3)[: 2 + prepared]
+    results: list[list[Any]] = []
+    for each in (Fused(), named_simulator("default.qubit")):
+        function, orders = scalar(each, circuit, False, ("ZI", "XY", "IZ")), []
+        leaves = [tensor.clone().requires_grad_() for tensor in (inputs, weights, *state)]
+        total = function(*leaves)
+        for _ in range(3):
+            slopes = torch.autograd.grad(total, leaves, create_graph=True)
+            total = sum((x.real.sin().sum() for x in slopes), start=torch.zeros(()))
+            orders += slopes
+
+        def of(x: torch.Tensor, w: torch.Tensor, function: Scalar = function) -> torch.Tensor:
+            return function(x, w, *state)
+
+        def moved(w: torch.Tensor, of: Scalar = of) -> Any:
+            return jvp(hessian(lambda at: of(at, w)), (inputs,), (inputs + 1,))
+
+        mixed = jacrev(jacfwd(grad(of), 1), 1)(inputs, weights)
+        mapped = vmap(moved)(torch.stack([weights, weights + 1]))
+        results.append([*orders, mixed, mapped])
+    torch.testing.assert_close(*results)
+
+
+def test_angles_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All derivatives by them are those of kernels."""
+    monkeypatch.setattr(stepwise, "evaluate", lambda *given: pytest.fail("torch's operators"))
+    inputs, weights = points(ONCE, 3)[:2]
+    value = scalar(Fused(), ONCE, False, ("ZI", "XY"))
+    twice(value, [inputs, weights])
+    hessian(value, (0, 1))(inputs, weights)
+    jvp(hessian(value), (inputs, weights), (inputs, weights))
+
+
+@pytest.mark.parametrize("circuit", [CIRCUIT, strongly_entangling_ansatz(3, 1)])
+def test_superpositions(circuit: Circuit) -> None:
+    """Of amplitudes in their true order, and in another one."""
+    given = [*points(circuit, 2)[:2], drawn(2).to(torch.complex128) * 1j, drawn(8).to(torch.complex128)]
+
+    def asked(simulator: Simulator) -> list[Any]:
+        def value(*tensors: torch.Tensor) -> torch.Tensor:
+            superposition = Superposition(*tensors[2:])
+            return superposed(simulator, circuit, Angles(*tensors[:2]), WORDS, superposition).exp().sum()
+
+        def of_angles(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            return value(inputs, weights, *given[2:])
+
+        angles = tuple(given[:2])
+        return [twice(value, given), hessian(of_angles, (0, 1))(*angles), jvp(of_angles, angles, angles)]
+
+    torch.testing.assert_close(asked(Fused()), asked(named_simulator("default.qubit")))
