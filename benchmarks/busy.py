@@ -8,7 +8,6 @@ wrong. RESULTS: a results folder of config.yaml with the prepared data of digits
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
 import os
 import subprocess
@@ -27,6 +26,7 @@ from ketscale.analysis import columns, verdicts
 from ketscale.analysis.columns import Trained
 from ketscale.analysis.comparison import Times
 from ketscale.analysis.points import Group, point, usable
+from ketscale.files import write_csv
 from ketscale.grid import PREPARED, RECORD, layout
 from ketscale.measure.record import check
 
@@ -62,16 +62,9 @@ def measured(results: Path, seeds: int) -> Iterator[dict[str, Any]]:
                     settings = config.settings(run)
                     record = Path(folder, f"{share}", run.folder, RECORD)
                     record.parent.mkdir(parents=True)
-                    call = [
-                        sys.executable,
-                        "-m",
-                        "ketscale",
-                        "launch",
-                        str(record),
-                        "--settings",
-                        settings.text,
-                    ]
-                    call += ["--features", str(results / PREPARED.format(workload=run.workload))]
+                    features = str(results / PREPARED.format(workload=run.workload))
+                    call = [sys.executable, "-m", "ketscale", "launch", str(record)]
+                    call += ["--settings", settings.text, "--features", features]
                     subprocess.run(call, check=True, capture_output=True)
                     found = check(record, settings, None).record
                     assert found is not None
@@ -133,10 +126,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = list(measured(options.results, options.seeds))
     if options.csv:
-        with options.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(options.csv, rows, tuple(rows[0]))
     for share in SHARES:
         print(
             f"{100 * share:.0f} %:",
