@@ -9,15 +9,11 @@ import pytest
 from docs._generate import measured, readers
 
 from tests import ROOT
+from tests.style.docs.pages import DOCS, named
 
-DOCS = ROOT / "docs"
 FOLDER = DOCS / "measurements"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(FOLDER.rglob("*.md"))]
 MEASURED = [page for page in PAGES if "measurements" in page.parts or page.name == "benchmarks.md"]
-
-
-def named(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

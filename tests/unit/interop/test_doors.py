@@ -27,9 +27,7 @@ from ketscale.interop.device import FusedDevice
 from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
 
 # Forward mode starts with a part of torch that torch deprecates.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 # One angle is a constant, which must never be taken for a weight.
 CIRCUIT = Circuit(2).ry(0, "x0").ry(0, "w0").ry(1, "x1").ry(1, 0.3).ry(1, "w1").cnot(0, 1)

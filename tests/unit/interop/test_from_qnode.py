@@ -12,6 +12,7 @@ import torch
 
 from ketscale import from_qnode
 from ketscale.errors import UserError
+from tests.unit.interop.test_doors import drawn
 
 WIRES = 3
 DEVICE = qml.device("default.qubit", wires=WIRES)
@@ -25,20 +26,8 @@ def cosine(x: Any) -> Any:
 QNODE = qml.QNode(cosine, DEVICE)
 
 
-def drawn(*shapes: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [
-        (2 * torch.randn(shape, dtype=torch.float64, generator=generator)).to(dtype).requires_grad_()
-        for shape in shapes
-    ]
-
-
-def flat(results: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
-
-
 def loss(results: Any) -> torch.Tensor:
-    rows = [torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in flat(results)]
+    rows = [torch.view_as_real(r) if r.is_complex() else r for r in torch.utils._pytree.tree_leaves(results)]
     return sum((row * torch.arange(1, row.numel() + 1).reshape(row.shape).cos()).sum() for row in rows)
 
 

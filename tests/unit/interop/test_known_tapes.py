@@ -14,6 +14,8 @@ import torch
 from ketscale.interop import known, tape
 from ketscale.interop.device import FusedDevice
 from ketscale.interop.entries import Entries, Picked
+from tests.unit.interop.test_doors import drawn
+from tests.unit.interop.test_from_qnode import loss
 
 WIRES = 3
 ANGLE = 0.3
@@ -49,20 +51,11 @@ def matrices(x: Any, w: Any) -> Any:
     return qml.state()
 
 
-def scalar(results: Any) -> torch.Tensor:
-    rows = [torch.view_as_real(r) if r.is_complex() else r for r in torch.utils._pytree.tree_leaves(results)]
-    return sum((row * torch.arange(1, row.numel() + 1).reshape(row.shape).cos()).sum() for row in rows)
-
-
 def compare(function: Callable[..., Any], device: Any, *shapes: tuple[int, ...], seed: int = 0) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    arguments = [
-        torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes
-    ]
-    pairs = []
+    arguments, pairs = drawn(*shapes, seed=seed), []
     for each in (device, qml.device("default.qubit", wires=WIRES + 1)):
         results = qml.QNode(function, each)(*arguments)
-        pairs.append((results, torch.autograd.grad(scalar(results), arguments, materialize_grads=True)))
+        pairs.append((results, torch.autograd.grad(loss(results), arguments, materialize_grads=True)))
     torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
 
 

@@ -22,10 +22,8 @@ from ketscale.engines.circuits.circuit import pauli_words
 from ketscale.errors import UserError
 from ketscale.simulators.factory import named_simulator
 from tests.unit.engines.circuits.dense import dense_unitary, dense_word
-from tests.unit.engines.circuits.test_simulators import (
-    random_circuit,
-)
-from tests.unit.interop.test_doors import CIRCUIT, OBSERVABLES, closed_form
+from tests.unit.engines.circuits.test_simulators import random_circuit
+from tests.unit.interop.test_doors import CIRCUIT, OBSERVABLES, close, closed_form
 
 # Forward mode starts with a part of torch that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -43,10 +41,6 @@ def some(*shape: int) -> torch.Tensor:
 def of_weight(layer: Layer) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """The layer as a function of its weight and its inputs."""
     return lambda weight, inputs: functional_call(layer, {"weight": weight}, (inputs,))
-
-
-def close(found: Any, wanted: Any) -> None:
-    torch.testing.assert_close(found, wanted, atol=1e-12, rtol=1e-12)
 
 
 def test_a_circuit_without_inputs_is_called_without_any() -> None:

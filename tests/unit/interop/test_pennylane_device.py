@@ -16,7 +16,6 @@ from ketscale.interop import known
 from ketscale.interop.device import FusedDevice
 
 WIRES = 4
-BATCHES = [(), (3,)]
 
 
 @pytest.fixture(autouse=True)
@@ -91,18 +90,18 @@ def scalar(results: Any, library: Any) -> Any:
     return total
 
 
-def same(function: Callable[..., Any], *given: Any) -> Any:
+def same(function: Callable[..., Any], *given: Any, **settings: Any) -> Any:
     """Compare results and gradients in torch with those of default.qubit; return the device's."""
     found = []
-    for each in (device(), reference()):
+    for each, named in ((device(), settings), (reference(), {})):
         leaves = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in given]
-        results = qml.QNode(function, each)(*leaves)
+        results = qml.QNode(function, each, **named)(*leaves)
         found.append((results, torch.autograd.grad(scalar(results, torch), leaves)))
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
     return found[0]
 
 
-@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize("measured", MEASURED)
 def test_torch(measured: str, batch: tuple[int, ...]) -> None:
     same(circuit(measured), *arguments(batch))
@@ -346,12 +345,7 @@ def test_what_it_cannot_do_is_refused(run: Any, error: Any, message: str) -> Non
 
 @pytest.mark.parametrize("method", ["adjoint", "backprop", "parameter-shift"])
 def test_ways_to_differentiate_by_name(method: str) -> None:
-    found = []
-    for each, named in ((device(), method), (reference(), "best")):
-        x, w = (torch.tensor(value, requires_grad=True) for value in arguments(()))
-        results = qml.QNode(circuit("mixed"), each, interface="torch", diff_method=named)(x, w)
-        found.append(torch.autograd.grad(scalar(results, torch), [x, w]))
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+    same(circuit("mixed"), *arguments(()), interface="torch", diff_method=method)
 
 
 def of_angle(t: Any) -> Any:

@@ -174,9 +174,7 @@ def test_a_gradient_within_a_backward_pass_and_one_of_what_has_no_angle() -> Non
 
 
 def measured(circuit: QuantumCircuit) -> QuantumCircuit:
-    circuit = circuit.copy()
-    circuit.measure_all()
-    return circuit
+    return circuit.measure_all(inplace=False)
 
 
 def registers() -> QuantumCircuit:
@@ -286,23 +284,17 @@ def root() -> QuantumCircuit:
     return circuit
 
 
-@pytest.mark.parametrize(
-    "run, message",
-    [
-        (
-            lambda: FusedEstimator().run([(measured(expressions()), H, uniform(3))]),
-            "no circuit with measurements",
-        ),
-        (
-            lambda: FusedEstimator().run([(root(), "Z", [[1], [-1]])]),
-            "is not a finite real number for all bindings",
-        ),
-        (lambda: FusedSampler().run([mid_circuit()]), "it acts after a measurement"),
-    ],
-)
-def test_what_cannot_be_computed_is_refused_in_one_line(run: Callable[[], object], message: str) -> None:
+REFUSED: dict[str, Callable[[], object]] = {
+    "no circuit with measurements": lambda: FusedEstimator().run([(measured(expressions()), H, uniform(3))]),
+    "is not a finite real number for all bindings": lambda: FusedEstimator().run([(root(), "Z", [[1], [-1]])]),
+    "it acts after a measurement": lambda: FusedSampler().run([mid_circuit()]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_computed_is_refused_in_one_line(message: str) -> None:
     with pytest.raises(UserError) as caught:
-        run()
+        REFUSED[message]()
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 

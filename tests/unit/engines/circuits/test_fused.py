@@ -16,7 +16,6 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
@@ -26,16 +25,12 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.compiled import library
 from ketscale.errors import UserError
 from ketscale.files import alone
-from ketscale.simulators.factory import build_simulator
+from ketscale.simulators.factory import named_simulator
 from ketscale.simulators.placement import Placed
 from ketscale.simulators.spanned import Spanned
 
 CPU = torch.device("cpu")
-REFERENCE: Simulator = build_simulator(
-    "default.qubit",
-    CircuitSimulator.usual("default.qubit"),
-    CPU,
-)
+REFERENCE = named_simulator("default.qubit")
 
 
 def angles_of(circuit: Circuit, batch: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Angles:

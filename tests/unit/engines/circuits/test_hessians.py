@@ -18,9 +18,8 @@ from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.simulators.factory import named_simulator
 from tests.unit.engines.circuits.test_simulators import random_circuit
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),  # torch's forward mode itself
-]
+# Torch's forward mode itself.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 WORDS = ("ZIZ", "XYI", "IIZ")
 CIRCUIT = vqc_ansatz(3, 1)
