@@ -57,6 +57,7 @@ class Doctored:
     two: Step = HALF
     first: Callable[[int], Mapping[str, Any]] = lambda seed: {}
     second: Callable[[int], Mapping[str, Any]] = lambda seed: {}
+    outliers: int = 0
 
 
 CODE, BUSY, LOST = {"imported": "nameHASH"}, {"quiet": False}, {"status": "diverged"}
@@ -75,9 +76,9 @@ DOCTORED = {
         5, APART, "other packages (torch 2.13 and 2.9)", second=lambda seed: {"packages": "snakemake=9 torch=2.13"}),
     "another Snakemake": Doctored(5, FASTER, second=lambda seed: {"packages": "snakemake=9 torch=2.9"}),
     "three slow of thirty, equal medians": Doctored(
-        30, SAME, "outliers left out: 3", slow_in((3, 11, 20), noisy(1.0, 0.01, 1)), noisy(1.0, 0.01, 2)),
+        30, SAME, "outliers left out: 3", slow_in((3, 11, 20), noisy(1.0, 0.01, 1)), noisy(1.0, 0.01, 2), outliers=3),
     "one slow of seven": Doctored(
-        7, FASTER, "outliers left out: 1", slow_in((4,), noisy(1.0, 0.01, 1)), noisy(0.8, 0.01, 2)),
+        7, FASTER, "outliers left out: 1", slow_in((4,), noisy(1.0, 0.01, 1)), noisy(0.8, 0.01, 2), outliers=1),
     "five of eight failed": Doctored(8, verdicts.FAILED, verdicts.MOST_FAILED, second=lambda seed: LOST if seed > 2 else {}),
     "two of eight failed": Doctored(8, FASTER, second=lambda seed: LOST if seed > 5 else {}),
     "all busy": Doctored(5, UNSURE, verdicts.BUSY, second=lambda seed: BUSY),
@@ -97,7 +98,7 @@ def test_what_is_said_follows_from_what_is_known(name: str) -> None:
     rows = [row(seed=seed, step_s=case.one(seed), **case.first(seed)) for seed in seeds]
     rows += [ranks(2, seed=seed, step_s=case.two(seed), **case.second(seed)) for seed in seeds]
     found = told("strong", rows)[-1]
-    assert found["verdict"] == case.verdict
+    assert (found["verdict"], found["outliers"] or 0) == (case.verdict, case.outliers)
     assert found["why"].startswith(case.why) and bool(found["why"]) == bool(case.why)
     assert (found["effect"] is None) == (case.verdict == APART)
     assert found["low"] is None or found["low"] < 0.999 * found["high"]

@@ -134,7 +134,7 @@ def _effect(kind: Speed, name: str, found: Compared | None, row: Row) -> dict[st
     made = {
         **columns(ratio and (ratio.inverse() if kind.slower else ratio), *EFFECT),
         "unit": (AS_LONG if kind.slower else AS_FAST) if ratio else "",
-        "pairs": ratio and ratio.n,
+        "pairs": ratio and ratio.n, "outliers": ratio and ratio.outliers,
         "flag": points.worst([row["flag"], found.flag if found else ""]),
     }  # fmt: skip
     if ratio and name in ("strong", "weak", "break-even"):
