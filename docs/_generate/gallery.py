@@ -20,7 +20,6 @@ MEASURED = {
         "pulses-convergence.png": "2026-11-claims.md",
     },
     "changes": {"control-changes.png": "2026-11-claims.md"},
-    "trainability": {"trainability.png": "2026-11-trainability.md"},
 }
 
 

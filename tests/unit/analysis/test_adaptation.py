@@ -7,7 +7,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import pytest
 
 from ketscale.analysis import kinds, verdicts
@@ -80,12 +79,9 @@ def test_models_that_adapt_have_verdicts_beside_what_does_not(results: Path) -> 
     found = Analysed.read(config(), results)
     rows = found.tables["quality"].set_index(["workload", "model"])
     assert len(rows) == 6 and (rows["study"] == "asked").all()
-    # The geometric mean of 0.1, 0.2 and 0.3, and the mean of a quarter of them.
+    # The geometric mean of 0.1, 0.2 and 0.3.
     assert rows["value"]["gate", "learner"] == pytest.approx(6 ** (1 / 3) / 10)
-    assert rows["error_2"]["gate", "learner"] == pytest.approx(0.05)
-    assert pd.isna(rows["error_2"]["gate", "best"])
     assert rows[["n", "failed"]].loc[("wide", "fast")].tolist() == [2, 1]
-    assert rows["apart"]["wide", "best"] == 30
     # Nothing is asked of what does not adapt.
     words = {"learner": verdicts.WORSE, "fast": verdicts.CANNOT_TELL}
     told = rows["verdict"].dropna()

@@ -173,10 +173,8 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_told(tmp_path: P
     answer, rows = asked(study, tmp_path, truth)
     assert answer["verdict"] == verdicts.WORSE and answer["unit"] == "points"
     assert answer["effect"] == pytest.approx(-10, abs=0.1) and answer["low"] < -10 < answer["high"] < 0
-    assert rows.loc["vqc", "budget"] == "untuned"
     control = rows.loc["mlp"].set_index("batch")
     assert control["chosen"].to_dict() == {16: False, 64: True, 256: False}
-    assert control["budget"].dropna().to_dict() == {64: "3 settings, untuned"}
 
 
 def cut(fewer: str | int) -> Truth:
@@ -288,9 +286,6 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
         assert first == second or (name not in ("answers", "quality") and sorted(first) == sorted(second)), (
             name
         )
-    assert found[0].tables["runs"]["chosen"].value_counts()[True] == 2 * 2 * 5 * 2, (
-        "one of each point and split, twice"
-    )
     assert page(tmp_path / "0") == page(tmp_path / "1")
 
 
@@ -437,7 +432,7 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
     answer, rows = asked(
         split_in([0, 1, 2]), tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}, beside
     )
-    assert rows[["workload", "n", "splits"]].values.tolist() == [["digits", 9, 3]] * 2
+    assert rows[["workload", "n"]].values.tolist() == [["digits", 9]] * 2
     assert answer["verdict"] == verdicts.BETTER
     row = rows.loc["vqc"]
     # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from ketscale.analysis import figures, report
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import RUNS
 from ketscale.analysis.drawing import style
-from ketscale.analysis.report.page import Pictures, config_text, table_of
+from ketscale.analysis.report.page import Pictures, table_of
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
@@ -112,8 +113,9 @@ def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None
     assert shown and shown["drawing"] == "figures/strong.svg"
 
 
-def test_the_config_of_the_page_makes_the_same_runs() -> None:
-    again = factory.analysis.of(yaml.safe_load(config_text(CONFIG)))
+def test_the_config_of_the_page_makes_the_same_runs(results: Path) -> None:
+    text = (results / report.PAGE).read_text().partition('<pre class="whole" tabindex="0">')[2]
+    again = factory.analysis.of(yaml.safe_load(unescape(text.partition("</pre>")[0])))
     assert set(again.runs) == set(CONFIG.runs) and again.text == CONFIG.text
 
 

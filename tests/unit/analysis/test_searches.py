@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -26,15 +25,10 @@ def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
     runs, quality = tables["runs"], tables["quality"].set_index("model")
     trials = runs[runs["studies"] == "search"]
     assert len(runs) == len(CONFIG.runs) and len(trials) == len(TRIALS)
-    assert trials.groupby("model")["chosen"].sum().tolist() == [1, 1]
-    assert runs["chosen"].count() == len(trials)
-    drawn = json.loads(trials[trials["model"] == "mlp"]["drawn"].iloc[0])
-    assert {*drawn} == {"learning_rate", "weight_decay", "width"}
     assert {*trials["node_hours"]} == {1 / 60} and trials["test_accuracy"].isna().all()
     assert provenance(runs)["cost"] == ["0.1 node-hours, 0 GPU-hours; searches 0.133 node-hours"]
     # A trial is no answer.
     assert quality["n"].tolist() == [3, 3]
-    assert quality["budget"].tolist() == ["4 settings"] * 2
     assert pd.isna(quality.loc["vqc", "why"])
 
 
@@ -47,7 +41,7 @@ def test_a_missing_trial_is_missed_and_a_partial_report_does_without(tmp_path: P
     runs, quality = found.tables["runs"], found.tables["quality"].set_index("model")
     assert runs["status"].value_counts().to_dict() == {"completed": 13, "missing": 1} and not found.complete
     # The choice is believed without it.
-    assert quality.loc[TRIALS[0].model, "budget"] == "4 settings"
+    assert quality["chosen"].sum() == 2
 
 
 def test_status_has_the_trials_of_a_point_in_a_line_and_plan_counts_them(
@@ -59,10 +53,8 @@ def test_status_has_the_trials_of_a_point_in_a_line_and_plan_counts_them(
         line for line in said.splitlines() if line.startswith("digits/vqc") and "trials of tuned" in line
     )
     assert line.split()[-3:] == ["4", ".", "4"]
-    made = plan.make(CONFIG, Path("config.yaml"), None, None, ())
+    made = plan.make(CONFIG, Path("config.yaml"), None, ())
     assert len(made.left_out) == 14 and sum(map(CONFIG.is_trial, made.left_out)) == 8
-    # What a search has chosen is known after its trials.
-    assert all(map(CONFIG.is_trial, made.probes)) and made.probes
 
 
 def test_trials_come_with_the_first_seeds_of_their_point() -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from ketscale.analysis.comparison import SUBJECT, Collected
 from ketscale.grid import Run
 from ketscale.measure import parity
 from ketscale.measure.record import Checked
@@ -156,19 +153,6 @@ def test_diverged_runs_are_not_compared() -> None:
 def test_runs_that_timed_out_are_compared_by_the_losses_that_they_have() -> None:
     run, checked = found(LIGHTNING, 0.5)
     assert not compare(found(RUN), (run, replace(checked, state="timed_out")))[0].held
-
-
-def test_a_point_says_in_which_precisions_parity_held() -> None:
-    serial, other = replace(RUN, protocol="timing"), replace(LIGHTNING, protocol="timing")
-
-    def held(*findings: Any) -> Mapping[Any, str]:
-        return Collected.of(CONFIG, (), compare(*findings), {}).held
-
-    subject = attrgetter(*SUBJECT)
-    words = held(found(RUN), found(LIGHTNING), found(serial), found(other))
-    assert words[subject(LIGHTNING)] == words[subject(RUN)] == "fp64+fp32"
-    assert held(found(serial), found(other))[subject(other)] == "fp32"
-    assert held(found(RUN), found(LIGHTNING, 1.0)) == {}
 
 
 def test_settings_of_another_version_are_typed() -> None:

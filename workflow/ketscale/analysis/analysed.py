@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,8 @@ from ketscale.analysis.wording import capital, modes, sentence, unfinished
 from ketscale.config import Config, sources
 from ketscale.errors import UserError
 from ketscale.files import read_bytes, read_csv, sha256
-from ketscale.grid import AXES, HISTORY, Run, Study, canonical
+from ketscale.grid import AXES, Run, Study
 from ketscale.jobs import baselines, prepared, records
-from ketscale.jobs.records import Records
 from ketscale.words import counted
 
 # The folder of the tables below a results folder, and the file of the config that they are of, by which a folder can be
@@ -58,16 +56,10 @@ class Analysed:
 
     @classmethod
     def of(cls, config: Config, results: Path) -> Analysed:
-        """From the records below `results`.
-
-        Raises:
-            UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
-        """
+        """From the records below `results`; raises what `read` does."""
         collected, runs = read(config, results)
         known = kinds(config.families)
-        made: defaultdict[str, list[Any]] = defaultdict(
-            list, runs=runs, history=[*_history(collected, results)]
-        )
+        made: defaultdict[str, list[Any]] = defaultdict(list, runs=runs)
         status = {Run.of(row): row["status"] for row in runs}
         # Snakemake hands the studies over by name, so the config's order is not known everywhere.
         order = {name: number for number, name in enumerate(known)}
@@ -131,13 +123,11 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
         )
     trained = (Trained(record, config.settings(run), [*asked[run]]) for run, record in usable.items())
     known = dict(zip(usable, columns.RUNS.of(trained, config), strict=True))
-    trials = _trials(config, found)
     table: list[Row] = []
     for run in runs:
         if run in usable:
             spans = {f"span_{name}_s": span.median_s for name, span in usable[run].timing.spans.items()}
-            trial = trials.get(run, {})
-            table.append({**known[run], **spans, **trial, "why": known[run]["why"] or trial.get("why")})
+            table.append({**known[run], **spans})
         else:
             axes = {name: getattr(run, name) for name in (*AXES, "layout")} | config.sizes(run)
             about = {"family": config.family(run.workload).name, "studies": " ".join(asked[run])}
@@ -149,32 +139,6 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     without = {run: f"{status} ({why})" for run, (status, why) in lost.items()}
     beside = baselines.of(config, results)
     return Collected.of(config, measured, found.comparisons, usable, without, beside), table
-
-
-def _trials(config: Config, found: Records) -> dict[Run, Row]:
-    """What each trial of a search has drawn, and whether it was chosen."""
-    trials: dict[Run, Row] = {}
-    for path, first in {run.choice: run for run in config.runs if run.choice in found.choices}.items():
-        choice = found.choices[path]
-        drawn = {trial.name: trial for trial in choice.trials}
-        for run in config.trials_of(first):
-            if trial := drawn.get(run.protocol):
-                chosen = trial is choice.trial
-                trials[run] = {"drawn": canonical(trial.settings), "chosen": chosen, "why": trial.why}
-    return trials
-
-
-def _history(collected: Collected, results: Path) -> Iterator[Row]:
-    """The epochs of the runs of studies that show them, with the columns of each run's own file."""
-    config = collected.config
-    known = kinds(config.families)
-    asked = {run for study in config.studies if known[study.kind].history for run in study.runs}
-    names = [column.name for column in columns.HISTORY.columns(config) if column.of]
-    for row in chain(*collected.points.values()):
-        if (run := Run.of(row)) in asked:
-            about = {name: row[name] for name in names}
-            for epoch in read_csv(results / run.folder / HISTORY):
-                yield {**{name: text for name, text in epoch.items() if text != "nan"}, **about}
 
 
 def answer(
@@ -228,11 +192,7 @@ def _cautions(
 
 
 def summary(results: Path) -> list[str]:
-    """The question of each study in the tables of a results folder and, indented below it, the answer.
-
-    Raises:
-        OSError: there are no such tables.
-    """
+    """The question of each study in the tables of a results folder and, indented below it, the answer."""
     rows = read_csv(results / "tables/answers.csv")
     return [line for row in rows for line in (row["question"], f"    {row['answer']}")]
 

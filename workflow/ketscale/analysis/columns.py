@@ -16,7 +16,6 @@ from ketscale.analysis.comparability import host_class
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.points import Row, metrics, size_axes
 from ketscale.config import Config, Settings
-from ketscale.config.family import LOSS
 from ketscale.files import csv_of, of_cell
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
@@ -53,13 +52,6 @@ class Trained:
         """The number of test samples, of which each may be several cases of a share."""
         right = self.record.quality and self.record.quality.right
         return right.samples if right else self.metric("test", "count")
-
-    @property
-    def circuit_s(self) -> float | None:
-        """The time of the circuits alone in a sampled step, forward and backward; None if it was not measured."""
-        spans = self.record.timing.spans.items()
-        parts = [one.median_s or 0.0 for name, one in spans if name.startswith("circuit.") and one.count]
-        return sum(parts) if parts else None
 
     @property
     def least_step_s(self) -> float | None:
@@ -146,9 +138,7 @@ class Table:
             yield {name: of(one) for name, of in taken}
 
     def csv(self, rows: Iterable[Row], config: Config) -> bytes:
-        """The content of its file; a cell is empty where a row has no value.
-
-        The tables of runs and of epochs also have whatever columns the rows have.
+        """The content of its file; a cell is empty where a row has no value. Runs also have whatever columns their rows have.
 
         Raises:
             ValueError: a row has a value of no column.
@@ -156,7 +146,7 @@ class Table:
         # NaN is no value.
         known = [{name: value for name, value in row.items() if value == value} for row in rows]
         names = [column.name for column in self.columns(config)]
-        if self in (RUNS, HISTORY):
+        if self is RUNS:
             names += sorted({name for row in known for name in row} - {*names})
         return csv_of(known, names)
 
@@ -196,17 +186,6 @@ def _metrics(config: Config) -> Iterator[Column]:
             yield Column(f"{split}_{name}", f"The metric `{name}` on {split} data", of, shown=shown)
 
 
-def other_metrics(config: Config) -> list[str]:
-    """The metrics that some family has besides its headline metric, and the loss."""
-    found = {metric.name for workload in config.studied for metric in config.family(workload).metrics[1:]}
-    return [name for name in metrics(config) if name in found or name == LOSS]
-
-
-def _other_metrics(config: Config) -> Iterator[Column]:
-    for name in other_metrics(config):
-        yield Column(name, f"The metric `{name}` on test data, mean over seeds")
-
-
 def _probed(config: Config) -> Iterator[Column]:
     """What probes find, if a protocol is one."""
     if any(protocol.probe for protocol in config.protocols.values()):
@@ -221,9 +200,6 @@ _PROBED: dict[str, tuple[str, Callable[[Trainability], float]]] = {
     "pairs": ("Pairs of an observable and an angle that it depends on", lambda found: found.pairs),
     "gradient_square": ("Mean square of the derivatives of these pairs", lambda found: found.square),
     "gradient_variance": ("Their variance over draws, mean over pairs", lambda found: found.variance),
-    "frame_1": ("Frame potential of the final states over Haar's, t = 1", lambda found: found.frame[0]),
-    "frame_2": ("The same with t = 2", lambda found: found.frame[1]),
-    "entanglement": ("Mean of Meyer and Wallach's Q", lambda found: found.entanglement),
 }  # fmt: skip
 
 
@@ -234,9 +210,8 @@ def _axis(name: str, meaning: str) -> Column:
 def _ends(name: str, of: str, unit: str = "") -> tuple[Column, Column]:
     """The columns of an interval."""
     after = "_s" if unit == "s" else ""
-    return Column(f"{name}low{after}", f"Lower end of {of}", unit=unit), Column(
-        f"{name}high{after}", "Upper end", unit=unit
-    )
+    low = Column(f"{name}low{after}", f"Lower end of {of}", unit=unit)
+    return low, Column(f"{name}high{after}", "Upper end", unit=unit)
 
 
 # fmt: off
@@ -269,10 +244,9 @@ KIND = Column("kind", "The study's kind", text=True)
 RUN: tuple[Column | Columns, ...] = (*(_AXES[name] for name in AXES), FAMILY, _sizes, _AXES["layout"])
 AT: tuple[Column | Columns, ...] = (*(_AXES[name] for name in POINT), FAMILY, _sizes)
 
-RUNS = Table("runs", "One row per run of the studies and of their searches: its state, axes, quality, times and memory, and whether the machine was quiet. Columns `span_NAME_s` are the exclusive medians of the parts of a sampled step, `drawn` and `chosen` of the trials of a search.", (
+RUNS = Table("runs", "One row per run of the studies and of their searches: its state, axes, quality, times and memory, and whether the machine was quiet. Columns `span_NAME_s` are the exclusive medians of the parts of a sampled step.", (
     *RUN, STUDIES, STATUS,
     Column("why", "Why the run was not completed, or has no record that can be used", lambda run: run.record.reason, shown=True, text=True),
-    Column("resumed", "How often it went on from a checkpoint", lambda run: run.record.resumed),
     Column("cohort", "How many runs one process trained together, this one included: 1 where it was alone", lambda run: 1 + len(run.record.cohort)),
     TIMED,
     Column("precision", "`fp32`, `fp64` or `amp`", lambda run: run.settings.protocol.precision, text=True),
@@ -282,23 +256,14 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("test_chance", "What guessing gives on the test data", lambda run: run.chance),
     Column("test_samples", "Number of test samples", lambda run: run.test_samples),
     Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),
-    Column("best_epoch", "The epoch with the best validation", lambda run: run.record.quality and run.record.quality.best_epoch),
     Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by, text=True),
     Column("fold", "The fold that is the test set", lambda run: run.record.split.fold),
     Column("folds", "Number of folds", lambda run: run.record.split.folds),
     Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared),
     Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", shown=True),
-    Column("step_q25_s", "Lower quartile of the steady steps", lambda run: run.record.timing.step.q25_s, unit="s"),
-    Column("step_q75_s", "Upper quartile of the steady steps", lambda run: run.record.timing.step.q75_s, unit="s"),
-    Column("step_count", "Number of steady steps", lambda run: run.record.timing.step.count),
     Column("sampled_step_s", "Median of whole sampled steps", lambda run: run.record.timing.sampled_step.median_s, unit="s"),
-    Column("circuit_s", "Circuits alone in a sampled step, forward and backward", lambda run: run.circuit_s, unit="s"),
     Column("least_step_s", "The least that this median can be on a quiet machine: the median itself if nobody disturbed its steps; empty if that is unknown", attrgetter("least_step_s"), unit="s"),
     Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, unit="s"),
-    Column("startup_s", "From the start of the process until data are read", lambda run: run.record.timing.startup_s, unit="s"),
-    Column("data_s", "Opening and verifying the data", lambda run: run.record.timing.data_s, unit="s"),
-    Column("validation_s", "Median of a validation pass", lambda run: run.record.timing.validation_s, unit="s"),
-    Column("steps", "All steps", lambda run: run.record.timing.steps),
     Column("epoch_s", "Median wall time of whole epochs of steady steps, validation left out; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
     Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown=True),
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
@@ -307,15 +272,12 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True),
     Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes"),
     QUIET,
-    Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share),
     Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "busy", shown=True, text=True),
-    Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host, text=True),
     Column("shared_cores", "Whether threads of the run shared a physical core", lambda run: run.shared_cores),
     Column("gpus", "Models of the GPUs", lambda run: "; ".join(sorted(gpu.name for gpu in run.record.machine.gpus)), text=True),
     HARDWARE, CODE,
     Column("packages", "Versions of the packages that matter", lambda run: " ".join(f"{name}={version}" for name, version in sorted(run.record.packages.items())), text=True),
     Column("mpi_library", "The MPI library", lambda run: run.record.mpi_library, text=True),
-    Column("slurm_job_id", "The SLURM job", lambda run: run.record.slurm_job_id, text=True),
     Column("started", "Start of the run, UTC", lambda run: run.record.started.isoformat(), text=True),
     Column("stopped", "Its end, UTC", lambda run: run.record.stopped.isoformat(), text=True),
     Column("parameters", "Number of trainable parameters", lambda run: run.record.parameters),
@@ -360,13 +322,11 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("karp_flatt", "Serial fraction by Karp and Flatt"),
     Column("work_s", "Work per worker: the step of one worker by this speedup, over the number of workers", heading="work per worker", unit="s", shown=True),
     Column("first_s", "Median of the first step, with compiling", heading="first step", unit="s", shown=True),
-    Column("circuit_s", "Median of the circuits alone", unit="s"),
     Column("epoch_s", "Median over seeds of the time of an epoch", heading="epoch", unit="s", shown=True),
     Column("samples_per_s", "Throughput at this step"),
     Column("mistake", "What is misconfigured in studies of mistakes", text=True),
     Column("dt", "Step of the simulator, in units of simulated time", shown=True),
     Column("error", "Largest error of the simulator", shown=True),
-    Column("negativity", "How far its states are from physical ones"),
     Column("method", "The simulator without its step", text=True),
     Column("losses", "Largest relative difference of the first losses from those of the reference, in studies of changes", heading="losses differ by", shown=True),
     Column("n", "Number of seeds in the step"),
@@ -375,11 +335,10 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("failed", "Number of seeds that diverged or ran out of memory", unit="seeds", shown=True),
     Column("absent", "Number of seeds without a record", unit="seeds", shown=True),
     Column("flag", "Why the point or its reference is not ideal, such as `busy`, `bounded` (busy within known bounds), `timed_out`, `untimed` or `mixed` (runs that are not comparable)", text=True),
-    Column("parity", "The precisions in which the same numbers were proved for this point, or `not run`", text=True),
     HARDWARE, CODE,
 ))
 
-FITS = Table("fits", "What is fitted over several points, by seed: laws of scaling, exponents of growth with a size, the decay of gradients; and the measures of each point that was probed. Intervals of 95 % are over seeds.", (
+FITS = Table("fits", "What is fitted over several points, by seed: laws of scaling, exponents of growth with a size, the decay of gradients; and the gradient at each point that was probed. Intervals of 95 % are over seeds.", (
     STUDY, KIND, POINT_WORDS, *AT,
     Column("series", "The points that it is fitted to", text=True),
     Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak, `power` of sweeps of a size, `decay` of gradients, `probe` of a single point", text=True),
@@ -399,18 +358,13 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     *COMPARED,
     Column("pairs", "Number of pairs of seeds", heading="n", unit="pairs", shown=True),
     Column("errors", "The error of each of several targets", heading="error of each", shown=True, text=True),
-    Column("splits", "Number of splits of the same data that are joined"),
     Column("n", "Number of seeds that were completed, of all splits"),
     Column("failed", "Number of seeds that were not", unit="seeds", shown=True),
     Column("parameters", "Number of trainable parameters", shown=True),
-    Column("train_s", "Median time of training, of `cohort` runs together", unit="s"),
-    Column("cohort", "The most runs that one process trained together"),
+    Column("train_s", "Median time of training, of a cohort until the run had ended", unit="s"),
     Column("chance", "What guessing gives", heading="guessing"),
     Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs"),
-    _other_metrics,
-    Column("epochs", "Mean number of epochs"),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
-    Column("budget", "How many settings validation chose it from", text=True),
     Column("control", "The model of the reference: the best of its controls on validation data, without one the best baseline, or `guessing`", text=True),
     Column("baseline", "The baseline of the data that does best on validation data", heading="best baseline", shown=True, text=True),
     Column("baseline_value", "The baseline's estimate, on the same test data", heading="reaches", shown=True), *_ends("baseline_", "its 95 % interval"),
@@ -418,12 +372,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     HARDWARE, CODE,
 ))
 
-HISTORY = Table("history", "Losses and metrics of each epoch, for the runs of accuracy studies.", (
-    *RUN,
-    Column("epoch", "Number of the epoch"),
-    Column("step", "Number of steps up to its end"),
-))
 # fmt: on
 
 # Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.
-TABLES = {table.name: table for table in (RUNS, ANSWERS, SPEED, QUALITY, FITS, HISTORY)}
+TABLES = {table.name: table for table in (RUNS, ANSWERS, SPEED, QUALITY, FITS)}

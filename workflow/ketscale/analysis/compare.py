@@ -79,11 +79,7 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
 
 
 def read(results: Path) -> Folder:
-    """Every record below a results folder, and the settings of those that can be used.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Every record below a results folder, and the settings of those that can be used."""
     found = {Run.parse(str(path)): check_alone(path, FAMILIES) for path in sorted(results.glob(RECORDS))}
     if not found:
         raise UserError(f"{results}: no records below {results / RUNS}; name a folder of results")

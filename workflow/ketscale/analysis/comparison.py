@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any
 
 from ketscale.analysis import comparability, points
@@ -29,9 +29,6 @@ RESOLUTION = 0.005
 # The flag of a comparison of which a side has lost more than half of its seeds, so that the rest are a choice.
 FAILED = "failed"
 STEP, LEAST = "step_s", "least_step_s"
-# What parity is about: the workload, the model and its size, the simulator and the layout. The batch is left out on purpose:
-# fp64 parity is tested at a small batch, and other batches run the same code.
-SUBJECT = tuple(name for name in POINT if name not in ("batch", "protocol"))
 
 
 @dataclass(frozen=True)
@@ -188,15 +185,6 @@ class Collected:
         for group in points.values():
             group.sort(key=itemgetter("seed"))
         return cls(config, points, (*comparisons,), records, Times(points), why or {}, baselines or {})
-
-    @cached_property
-    def held(self) -> Mapping[Point, str]:
-        """The precisions in which parity held, by values of `SUBJECT`."""
-        precisions: dict[Point, set[str]] = {}
-        for each in self.comparisons:
-            for run in (each.run, each.reference) if each.held else ():
-                precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
-        return {subject: "+".join(sorted(found, reverse=True)) for subject, found in precisions.items()}
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

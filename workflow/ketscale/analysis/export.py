@@ -18,11 +18,7 @@ from ketscale.optional import needed_for
 
 
 def run(results: Path, form: str, out: Path) -> str:
-    """Write all valid records for 'tensorboard' or 'mlflow' into a new folder; how many, and how to see them, in words.
-
-    Raises:
-        UserError: there are no records, the library is missing, or `out` exists.
-    """
+    """Write all valid records for 'tensorboard' or 'mlflow' into a new folder; how many, and how to see them, in words."""
     if os.path.lexists(out):
         raise UserError(f"{out}: is there already; delete it, or name another folder")
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_LOGGING_LEVEL="WARNING")

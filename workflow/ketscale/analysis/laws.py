@@ -44,14 +44,10 @@ LAWS: Mapping[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFS
 
 
 def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> tuple[Estimate, ...]:
-    """The parameters, each typical of its fits to single seeds; none where the law does not describe the points.
+    """The parameters, each typical of its fits to single seeds; none where the law does not describe the points: where these are
+    too few to contradict it, a fit does not converge, or a parameter is at the upper end of its range.
 
-    That is where points are too few to contradict it, a fit does not converge, or a parameter is at the upper end of its range.
-
-    Args:
-        law: what to fit. Errors are relative, which is how step times vary.
-        counts: of workers, (m,).
-        times: seconds, one row (m,) for each seed.
+    counts: of workers, (m,). times: (n, m), a row for each seed; their errors are relative, which is how step times vary.
     """
     p, m = np.array(counts, float), len(law.parameters)
     if len(p) < m + 2 or not len(times):
@@ -80,10 +76,7 @@ def slope(at: Any, logs: Any) -> tuple[Estimate, float | None]:
     The slope of each seed is that of least squares; the estimate is their mean. Its interval is Student's over seeds, or that
     of the line through their means where this is wider: seeds that have a sample in common with all points say nothing of how
     far the points are from a line. The test compares the residuals of the means with the pure error (Draper & Smith, Applied
-    Regression Analysis, 1998, 2.1; seeds are blocks).
-
-    Args:
-        at: where the points are, (m,). logs: (n, m), a row for each seed.
+    Regression Analysis, 1998, 2.1; seeds are blocks). at: where the points are, (m,). logs: (n, m), a row for each seed.
     """
     apart = at - at.mean()
     slopes = logs @ apart / (apart @ apart)

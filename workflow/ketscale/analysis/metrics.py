@@ -1,22 +1,16 @@
 """Estimates of test metrics and of their differences: over seeds and test samples together, inside what is possible.
 
 Seeds share one test set, so that both are drawn at random and crossed: a share is the mean of a table of seeds and
-samples, y_si = share + seed_s + sample_i + rest_si. Its variance is that of both together,
+samples, y_si = share + seed_s + sample_i + rest_si. Its variance is that of both together, by the mean squares of a
+two-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 1992):
 
-    half^2 = (t^2 MS_seeds + z^2 max(0, MS_samples - MS_rest)) / (seeds * samples),
+    half^2 = (t^2 MS_seeds + z^2 max(0, MS_samples - MS_rest)) / (seeds * samples).
 
-with the mean squares of a two-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 1992), Student's
-t for the seeds, which are few, and the normal z for the samples. Where each seed leaves another fold out, folds are the
-replicates. The logarithm of an error is the mean of such a table too, where a record has its influence function; other metrics are
-estimated over seeds alone.
-
-Splits of the same data are replicates too, whose training and test samples overlap, so that they are more alike than
-independent data would be. With J splits, n1 training and n2 test samples, and the variance s^2 of their means, the variance of
-the mean over splits is taken as (1/J + n2/n1) s^2 (Nadeau & Bengio, Machine Learning 52, 239, 2003, with Student's t of J - 1).
-The same seeds are in all splits, so that theirs is added, as that of samples is above.
-
-Data sets are replicates of their own, and two sides are compared by Wilcoxon's signed ranks, as Demsar (JMLR 7, 1, 2006)
-recommends.
+Where each seed leaves another fold out, folds are the replicates. The logarithm of an error is the mean of such a table too,
+where a record has its influence function; other metrics are estimated over seeds alone. The mean over J splits of the same
+data, whose samples overlap, has the variance (1/J + n2/n1) s^2 (Nadeau & Bengio, Machine Learning 52, 239, 2003; n1 training
+and n2 test samples), and that of the seeds, which are the same in all. Data sets are compared by signed ranks (Demsar, JMLR 7,
+1, 2006).
 """
 
 from __future__ import annotations

@@ -55,11 +55,10 @@ def serial(backend: str) -> str:
 def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     """The runs that a median includes, and a flag if they are not ideal.
 
-    Diverged and out-of-memory runs are never included. Runs that timed out are included only if no seed was
-    completed. Three seeds that nothing disturbed are enough; with fewer, busy ones are included whose time
-    alone has a known bound, and the point is flagged `bounded`. Other busy runs are included only if there is no other seed: then the point is flagged
-    `timed_out` or `busy`, shown as such and left out of fits. `untimed` flags protocols whose runs share the machine, also
-    where all timed out.
+    Diverged and out-of-memory runs are never included, and those that timed out only if no seed was completed. Three seeds that
+    nothing disturbed are enough; with fewer, busy ones are included whose time alone has a known bound (`bounded`). Other busy
+    runs are included only if there is no other seed: then the point is flagged `timed_out` or `busy`, and left out of fits.
+    `untimed` flags protocols whose runs share the machine, also where all timed out.
     """
     measured = [row for row in rows if row["step_s"]]
     completed = [row for row in measured if row["status"] == "completed"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import grid
-from ketscale.commands import Add, add_config, add_source, amount, checked_config, json_object, span
+from ketscale.commands import Add, add_config, add_source, amount, checked_config, json_object
 from ketscale.errors import UserError, in_words
 
 if TYPE_CHECKING:
@@ -72,12 +72,6 @@ def add(command: Add) -> None:
         type=amount,
         metavar="NUMBER",
         help="the budget (default: what is left of node_hours in a cluster's site.yaml)",
-    )
-    plan.add_argument(
-        "--wall",
-        type=span,
-        metavar="TIME",
-        help="the longest that a job may take, such as 3h or 90min; longer runs are split over several",
     )
     plan.add_argument(
         "--records",
@@ -217,7 +211,7 @@ def _plan(options: argparse.Namespace) -> None:
     for folder in options.records:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
-    made = plan.make(config, options.config, options.node_hours, options.wall, options.records)
+    made = plan.make(config, options.config, options.node_hours, options.records)
     print(plan.as_targets(made) if options.targets else plan.as_text(made))
 
 

@@ -22,17 +22,17 @@ from ketscale.jobs.status.spent import spent
 from ketscale.words import aligned, counted, rounded
 
 # Why runs are left out.
-_OVER, _LONG = "over the budget", "too long for a job, and not resumed by another"
-_UNKNOWN, _INCOMPLETE = "whose cost no record tells", "of points that cannot be completed"
+_OVER = "over the budget"
+_UNKNOWN = "whose cost no record tells: first train one of each model, simulator and backend"
+_INCOMPLETE = "of points that cannot be completed"
 
 
 @dataclass(frozen=True)
 class Plan:
     """What is missing, what is known of its cost, and what to do first.
 
-    command: trains what is missing. told: what records tell. costs: of runs that they tell of and that fit into jobs.
-    budget: node-hours; None for no limit. chosen: the runs to do first. left_out: the others, and why. probes: what to
-    measure first.
+    command: trains what is missing. told: what records tell. costs: of runs that they tell of.
+    budget: node-hours; None for no limit. chosen: the runs to do first. left_out: the others, and why.
     """
 
     config: Config
@@ -42,22 +42,17 @@ class Plan:
     budget: float | None
     chosen: Sequence[Run]
     left_out: Mapping[Run, str]
-    probes: Sequence[Run]
 
     def target(self, run: Run) -> str:
         """A run as a target of Snakemake."""
         return f"{self.config.results}/{run.path}"
 
 
-def make(
-    config: Config, configfile: Path, node_hours: float | None, wall_s: float | None, folders: Sequence[Path]
-) -> Plan:
+def make(config: Config, configfile: Path, node_hours: float | None, folders: Sequence[Path]) -> Plan:
     """The plan for what is missing of a config's runs in this folder.
 
-    Args:
-        node_hours: the budget; None for what is left of that of the site file, if it has one.
-        wall_s: how long a job may take; None for no limit.
-        folders: results folders whose records tell costs, beside the config's own.
+    node_hours: the budget; None for what is left of that of the site file, if it has one. folders: results folders whose
+    records tell costs, beside the config's own.
 
     Raises:
         UserError: the site file exists but is invalid, or has a budget of which sacct does not say what is used.
@@ -76,8 +71,7 @@ def make(
 
     def costs(runs: Iterable[Run]) -> dict[Run, Forecast]:
         """What these runs cost if only they are trained: the more a process trains together, the less each costs."""
-        whole = call.forecasts(runs).values()
-        return {one.run: split for one in whole if (split := _split(config, one, wall_s))}
+        return {one.run: one for one in call.forecasts(runs).values()}
 
     def hours(runs: Iterable[Run]) -> float:
         return sum(one.node_hours.middle for one in costs(runs).values())
@@ -96,23 +90,19 @@ def make(
     further = sorted((run for _, seeds in completed for run in seeds), key=cost.__getitem__)
     chosen = [*first, *further[: paid([first, *([run] for run in further)]) - 1]]
     over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
-    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(call.forecasts(), _LONG)
-    left_out |= dict.fromkeys(every, _INCOMPLETE) | over
+    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(every, _INCOMPLETE) | over
     for run in chosen:
         del left_out[run]
-    probes = _probes(config, [run for run, why in left_out.items() if why == _UNKNOWN])
     every |= costs(chosen)
-    return Plan(config, report.command(configfile), told, every, node_hours, chosen, left_out, probes)
+    return Plan(config, report.command(configfile), told, every, node_hours, chosen, left_out)
 
 
 def order(config: Config, have: set[Run], hours: dict[Run, float]) -> list[tuple[list[Run], list[Run]]]:
     """For each point the missing runs that complete it, and its further seeds: the cheapest completion first.
 
     A point is complete with the three seeds that an interval needs, or all that it has, and the trials of its search.
-    It is left out if runs of unknown cost are among them.
-
-    Args:
-        have: runs with a result, or under way. hours: the node-hours of the others, as far as they are known.
+    It is left out if runs of unknown cost are among them. have: runs with a result, or under way. hours: the node-hours of
+    the others, as far as they are known.
     """
     points, found = dict[object, list[Run]](), []
     for run in config.runs:
@@ -125,30 +115,6 @@ def order(config: Config, have: set[Run], hours: dict[Run, float]) -> list[tuple
         if needed <= len(known) and hours.keys() >= {*trials}:
             found.append(([*trials, *known[:needed]], known[needed:]))
     return sorted(found, key=lambda point: sum(hours[run] for run in point[0]))
-
-
-def _split(config: Config, one: Forecast, wall_s: float | None) -> Forecast | None:
-    """A forecast in jobs of such a length, each with a start; None if the run begins anew in each, or ends in none."""
-    start_s, whole_s = one.start_s.middle, one.wall_s.middle
-    if wall_s is None or whole_s <= wall_s:
-        return one
-    protocol = config.settings(one.run).protocol
-    if protocol.timed or protocol.optimiser == "l-bfgs" or wall_s <= start_s:
-        return None
-    more = math.ceil((whole_s - start_s) / (wall_s - start_s)) - 1
-    share_s = one.start_s.times(more / one.members)
-    return replace(one, seconds=one.seconds + share_s, others_s=one.others_s + share_s.times(one.members - 1))
-
-
-def _probes(config: Config, unknown: Iterable[Run]) -> list[Run]:
-    """A small run of each model, simulator and backend: with their records something is known of all the others."""
-    smallest: dict[object, Run] = {}
-    for run in sorted(unknown, key=lambda run: (run.seed, run.ranks, run.batch, *config.sizes(run).values())):
-        protocol = config.protocols[run.protocol]
-        # Steps tell nothing of what is fitted, and what trains with the choice of a search comes after its trials.
-        if protocol.stepped and protocol.search is None:
-            smallest.setdefault((run.model, run.simulator, run.backend), run)
-    return [*smallest.values()]
 
 
 def as_targets(plan: Plan) -> str:
@@ -170,13 +136,10 @@ def as_text(plan: Plan) -> str:
     if plan.chosen:
         budget = "" if plan.budget is None else f", on a budget of {rounded(plan.budget)}"
         lines.append(f"First: {counted(len(plan.chosen), 'run')}, {_hours(plan, plan.chosen)}{budget}.")
-    for why in (_OVER, _LONG, _INCOMPLETE, _UNKNOWN):
+    for why in (_OVER, _INCOMPLETE, _UNKNOWN):
         if runs := [run for run, reason in plan.left_out.items() if reason == why]:
             hours = f", {_hours(plan, runs)}" if why == _OVER else ""
             lines.append(f"Left out: {counted(len(runs), 'run')} {why}{hours}.")
-    if plan.probes:
-        targets = [shlex.quote(plan.target(run)) for run in plan.probes]
-        lines += ["Measure first, one of each kind:", " \\\n    ".join([f"  {plan.command}", *targets])]
     if plan.chosen:
         only = f" $({shlex.join(['ketscale', *sys.argv[1:]])} --targets)" if plan.left_out else ""
         lines += ["", f"  {plan.command}{only}"]

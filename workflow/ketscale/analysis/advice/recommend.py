@@ -32,11 +32,7 @@ Steps = dict[Run, dict[int, float]]
 
 
 def recommend(config: Config, runs: Sequence[Run], limit_s: float) -> str:
-    """Try the candidates for at most so many seconds: a table of them, and which to take.
-
-    Raises:
-        UserError: no trial ended.
-    """
+    """Try the candidates for at most so many seconds: a table of them, and which to take."""
     steps, failed = trials(config, runs, limit_s)
     if not steps:
         raise UserError(f"no trial ended; the first says: {next(iter(failed.values()))}")
@@ -60,11 +56,7 @@ def recommend(config: Config, runs: Sequence[Run], limit_s: float) -> str:
 
 
 def candidates(config: Config, point: Run, simulators: Sequence[str], layouts: Sequence[str]) -> list[Run]:
-    """The run on all of these simulators and layouts that the config allows; of a search, its first trial.
-
-    Raises:
-        UserError: no simulator has such a name, or nothing fits.
-    """
+    """The run on all of these simulators and layouts that the config allows; of a search, its first trial."""
     if unknown := {*simulators} - {*config.simulators, "none"}:
         raise UserError(f"no simulator is called {min(unknown)}; there are {', '.join(config.simulators)}")
     point, found, why = next(config.trials_of(point), point), [], ""

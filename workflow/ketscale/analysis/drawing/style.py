@@ -14,7 +14,7 @@ from ketscale.analysis import columns
 from ketscale.analysis.heavy import Axes, Drawing, mpl, np, pd, plt
 from ketscale.analysis.points import BUSY, TIMED_OUT
 from ketscale.analysis.wording import amount, data, listed, modes, unfinished
-from ketscale.config import Config, Metric
+from ketscale.config import Config
 from ketscale.files import csv_of
 from ketscale.words import counted
 
@@ -27,11 +27,13 @@ PALETTE = (
 FRAME, SOFT, PALE = "#3c4043", "#5f6368", "#d0d3d6"
 # The width of a figure in inches: two columns of a paper.
 WIDTH = 7.16
-# The most lines in a panel that can be told apart, and the height of a row in inches.
-SERIES, ROW = 8, 0.36
+# The most lines in a panel that can be told apart, the most rows that can be read, and the height of a row in inches.
+SERIES, MOST_ROWS, ROW = 8, 60, 0.36
 # Characters in an inch of a title, of the name of a row, and of the note.
 TITLE_DENSITY, ROW_DENSITY, NOTE_DENSITY = 12, 16, 20
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+# What an axis of ratios says of its values.
+FACTOR = "{:.3g}x".format
 # By flags of points.
 NOTES = {
     BUSY: "Hollow: measured on a busy machine and left out of fits",
@@ -49,7 +51,6 @@ class Inputs:
     speed: pd.DataFrame
     quality: pd.DataFrame
     fits: pd.DataFrame
-    history: pd.DataFrame
 
     def only(self, studies: Collection[str]) -> Inputs:
         """What a figure of some studies gets: their rows."""
@@ -92,10 +93,7 @@ def theme() -> None:
 
 
 def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs: Inputs) -> dict[str, bytes]:
-    """What `draw` draws of the inputs, and the drawn data as CSV: the contents of the files by their endings.
-
-    Nothing if there is nothing to draw.
-    """
+    """What `draw` draws of the inputs, if anything, and the drawn data as CSV: the contents of the files by their endings."""
     drawn = draw(inputs)
     if drawn is None:
         return {}
@@ -115,10 +113,7 @@ def _saved(figure: Drawing) -> dict[str, bytes]:
 
 
 def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing, list[Axes]]:
-    """A figure of so many panels: as many side by side as have the `least` width in inches, and the others below them.
-
-    height: of a panel, in inches.
-    """
+    """A figure of so many panels of a height in inches: as many side by side as have the `least` width, the others below."""
     across = min(count, int(WIDTH / least))
     size = WIDTH, -(-count // across) * height
     figure, grid = plt.subplots(
@@ -173,10 +168,7 @@ def _shortened(name: str, most: int) -> str:
 
 
 def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = "") -> None:
-    """Write below a figure what simulators draw, n, hardware, commit, and how many runs are not in it.
-
-    points: what is drawn.
-    """
+    """Write below a figure of some points what simulators draw, n, hardware, commit, and how many runs are not in it."""
     parts = [note.rstrip("."), *modes(inputs.config, points["simulator"])]
     names = sorted(set(points["workload"]))
     generated = [name for name in names if inputs.config.block(name)[1].generated]
@@ -207,12 +199,6 @@ def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
     axes.minorticks_off()
 
 
-def log_metric(axis: Any, metric: Metric, found: pd.Series[float]) -> None:
-    """Make the axis of a metric's values a logarithmic one, such as of errors; shares and what may be negative stay as they are."""
-    if not metric.is_share and found.min() > 0:
-        logarithmic(axis)
-
-
 def logarithmic(axis: Any, words: Callable[[float], str] = "{:.3g}".format) -> None:
     """Make the axis logarithmic with as many labels as fit in the view, also where it is less than a decade.
 
@@ -229,11 +215,39 @@ def logarithmic(axis: Any, words: Callable[[float], str] = "{:.3g}".format) -> N
     axis.set_minor_locator(NullLocator())
 
 
-def rows(axes: Axes, points: pd.DataFrame) -> None:
-    """A row for each point, the first one at the top: its interval, its value, and above them its name and its words.
+def forest(
+    parts: Sequence[tuple[str, pd.DataFrame]],
+    inputs: Inputs,
+    note: str = "",
+    label: str = "",
+    words: Callable[[float], str] | None = None,
+    none: float | None = None,
+) -> tuple[Drawing, pd.DataFrame] | None:
+    """A panel for each part of some points, which has a title, with a row for each point, the first one at the top; None if
+    there are too many to be read.
 
-    points: with the columns name, words, value, low, high, colour and hollow (busy, timed out, or some seeds failed).
+    parts: with the columns name, words, value, low, high, colour and hollow (busy, timed out, or some seeds failed).
+    words: what a logarithmic axis says of its values; without them it is linear. none: the value that is no effect.
     """
+    most = max(len(points) for _, points in parts)
+    if most > MOST_ROWS:
+        return None
+    figure, grid = panels(len(parts), height=ROW * most + 0.8, least=3.4)
+    for axes, (heading, points) in zip(grid, parts, strict=True):
+        _rows(axes, points)
+        if none is not None:
+            axes.axvline(none, ls="--", color=FRAME, lw=1, zorder=0)
+        if words:
+            logarithmic(axes.xaxis, words)
+        title(axes, heading)
+        axes.set_xlabel(label)
+    every = pd.concat([points for _, points in parts])
+    footnote(figure, every[every["workload"].notna()], inputs, note)
+    return figure, every
+
+
+def _rows(axes: Axes, points: pd.DataFrame) -> None:
+    """The interval of each point, its value, and above them its name and its words."""
     heights, colours = range(len(points)), points["colour"].tolist()
     axes.hlines(heights, points["low"], points["high"], colors=colours, lw=2)
     faces = points["colour"].where(~points["hollow"], "white")
@@ -242,9 +256,10 @@ def rows(axes: Axes, points: pd.DataFrame) -> None:
     name_rows(axes, points["name"], points["words"])
 
 
-def effects(points: pd.DataFrame) -> pd.Series[str]:
-    """The effects of points in words, such as '1.5 times as fast'."""
-    return points.apply(lambda row: amount(row["effect"], None, None, row["unit"])[0], axis="columns")
+def effects(points: pd.DataFrame) -> pd.DataFrame:
+    """The points for `forest`, with their names and their effects, in words such as '1.5 times as fast'."""
+    words = points.apply(lambda row: amount(row["effect"], None, None, row["unit"])[0], axis="columns")
+    return points.assign(name=points["point"], value=points["effect"], words=words)
 
 
 def curves(

@@ -16,10 +16,6 @@ from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
 from ketscale.words import duration
 
-# A panel of more rows cannot be read; the table has them.
-MOST_ROWS = 60
-# States that are further than this from physical ones are marked.
-PHYSICAL = 1e-9
 # An error of zero has no place on a logarithmic axis; this is the rounding of a double between 1/2 and 1.
 LEAST = 2.0**-53
 # Groups of points that the figure of workers has, with two panels each.
@@ -33,11 +29,12 @@ DODGE = 0.03
 
 
 def steps(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """Step times with their intervals; of a point that timed out before it had a time, the words."""
+    """Step times with their intervals, in the order of the table; of a point that timed out before it had a time, the words."""
     points = inputs.speed[inputs.speed["step_s"].notna() | (inputs.speed["timed_out"] > 0)]
     if points["step_s"].notna().sum() < 2:
         return None
     drawn = points.assign(
+        name=points["point"],
         value=points["step_s"],
         low=points["step_low_s"],
         high=points["step_high_s"],
@@ -45,44 +42,21 @@ def steps(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         hollow=points["flag"].isin(HOLLOW),
         colour=style.PALETTE[0],
     )
-    return _rows(drawn, inputs, "time per training step (log scale)", "Typical time of a step")
+    label, parts = "time per training step (log scale)", [*style.parts(drawn, inputs, "workload")]
+    return style.forest(parts, inputs, "Typical time of a step", label, duration)
 
 
 def effects(label: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """Effects with their intervals; what is misconfigured is orange."""
+    """Effects with their intervals, in the order of the table; what is misconfigured is orange."""
     points = inputs.speed[inputs.speed["effect"].notna()]
     if len(points) < 2:
         return None
-    drawn = points.assign(
-        value=points["effect"],
-        words=style.effects(points),
+    drawn = style.effects(points).assign(
         hollow=points["flag"].isin(HOLLOW_RATIOS),
         colour=points["mistake"].notna().map({True: style.PALETTE[3], False: style.PALETTE[0]}),
     )
-    return _rows(drawn, inputs, f"{label} (log scale)", style.RATIOS, "x")
-
-
-def _rows(
-    points: pd.DataFrame, inputs: Inputs, label: str, note: str, unit: str = ""
-) -> tuple[Drawing, pd.DataFrame] | None:
-    """The rows in the order of the table, on a logarithmic axis of seconds, or with a unit of factors; None of too many."""
-    points = points.assign(name=points["point"])
-    panels = list(style.parts(points, inputs, "workload"))
-    most = max(len(part) for _, part in panels)
-    if most > MOST_ROWS:
-        return None
-    figure, grid = style.panels(len(panels), height=style.ROW * most + 0.7, least=3.4)
-    for axes, (title, part) in zip(grid, panels, strict=True):
-        style.rows(axes, part)
-        if unit:
-            axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
-            style.logarithmic(axes.xaxis, "{:.3g}x".format)
-        else:
-            style.logarithmic(axes.xaxis, duration)
-        style.title(axes, title)
-        axes.set_xlabel(label)
-    style.footnote(figure, points, inputs, note)
-    return figure, points
+    parts = [*style.parts(drawn, inputs, "workload")]
+    return style.forest(parts, inputs, style.RATIOS, f"{label} (log scale)", style.FACTOR, none=1)
 
 
 def sweep(axis: str, title: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -138,24 +112,19 @@ def convergence(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     for number, (axes, (title, part)) in enumerate(zip(grid, panels, strict=True)):
         column, words = (("dt", "length of a step"), ("step_s", "time of a training step"))[number % 2]
         style.curves(axes, part, column, "height")
-        frontier, unphysical = part[part["on_frontier"]], part[part["negativity"] > PHYSICAL]
-        axes.scatter(unphysical[column], unphysical["height"], 40, marker="x", color=style.FRAME, zorder=4)
         if column == "step_s":
+            frontier = part[part["on_frontier"]]
             axes.scatter(frontier[column], frontier["height"], 80, facecolors="none", edgecolors=style.FRAME)
         style.title(axes, title)
         axes.set(xlabel=f"{words} (log scale)", ylabel=label)
         style.logarithmic(axes.yaxis)
         style.logarithmic(axes.xaxis, *([duration] if column == "step_s" else []))
-    note = f"Rings: the frontier. Errors below {LEAST:.0e} are drawn there; crosses: states that are not physical"
-    style.footnote(figure, points, inputs, note)
+    style.footnote(figure, points, inputs, f"Rings: the frontier. Errors below {LEAST:.0e} are drawn there")
     return figure, points
 
 
 def workers(speedup: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """Two panels for each group of points of a study that differ in their layout; None without a ratio.
-
-    speedup: the label of its axis.
-    """
+    """Two panels for each group of points of a study that differ in their layout; `speedup` is the label of the second."""
     points = inputs.speed[inputs.speed["step_s"].notna()]
     if points["effect"].notna().sum() == 0:
         return None

@@ -112,9 +112,8 @@ KINDS = (
         "seed on the same kind of host.", partial(times.workers, "speedup over one worker")), fits=laws.of_study),
     _speed("weak", checks.one_core, Figure(
         "weak", "Weak scaling",
-        "Weak scaling: the batch grows with the number of workers. Ideally a step takes the same time, so two workers have "
-        "twice the throughput. Where a larger batch needs a larger model, the work of a sample grows too. Throughput then "
-        "counts work instead of samples.", partial(times.workers, "throughput over one worker")), fits=laws.of_study),
+        "Weak scaling: the batch grows with the number of workers, so that ideally a step takes the same time. Where a larger "
+        "batch needs a larger model, throughput counts work instead of samples.", partial(times.workers, "throughput over one worker")), fits=laws.of_study),
     _speed("break-even", checks.break_even, Figure(
         "break-even", "Step times and speedups of several workers",
         "The time of a step, and the speedup over one worker at the same batch.",
@@ -123,8 +122,7 @@ KINDS = (
         "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", times.steps)),
     _speed("changes", checks.changes, Figure(
         "changes", "One change at a time",
-        "What one change at a time does to the time of a sample, and whether the first losses remain those of the baseline. "
-        "A change of batch, workload or model is other work, whose losses say nothing.",
+        "What one change at a time does to the time of a sample. A change of batch, workload or model is other work.",
         partial(times.effects, "speed of a sample over the baseline's"))),
     _speed("convergence", checks.convergence, Figure(
         "convergence", "Error against step and cost",
@@ -145,24 +143,22 @@ LAST = (
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
         partial(times.effects, "step time over that of one fair rank")), lead=wrong),
-    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, history=True,
+    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest,
          figure=Figure(
-        "accuracy", "Test results and learning curves",
-        "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
-        "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
-        "the data, and guessing.", models.accuracy)),
+        "accuracy", "Test results",
+        "The headline metric on test data with the best weights, with its 95 % interval. Hollow: some seeds failed. Dotted: "
+        "the best baseline of the data, and guessing.", models.accuracy)),
     Kind(name="comparison", table="quality", rows=quality.data_sets, faults=checks.comparison, lead=farthest,
          notes=quality.data_set_notes, figure=Figure(
         "comparison", "Differences by data set",
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
         "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks.",
         models.comparison)),
-    Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=trainability.fastest,
+    Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=nearest,
          figure=Figure(
-        "trainability", "Gradients, states and entanglement over random weights",
+        "trainability", "Gradients over random weights",
         "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
-        "variance), frame potentials of the final states over those of Haar-random ones, and Meyer and Wallach's "
-        "entanglement: means over seeds with 95 % intervals. Dotted: random unitaries and states.", models.probes)),
+        "variance): means over seeds with 95 % intervals. Dotted: random unitaries.", models.probes)),
     Kind(name="parity", table="speed", rows=speed.parity_rows, faults=checks.parity, lead=itemgetter(0)),
 )  # fmt: skip
 

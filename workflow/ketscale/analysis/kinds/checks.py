@@ -24,17 +24,17 @@ def one_core(study: Study, config: Config) -> Iterator[str]:
         yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: {serial(study.runs[0].backend)}"
 
 
-def several(what: Callable[[Run, Config], Any], noun: str, give: str) -> Check:
+def several(what: Callable[[Run, Config], Any], noun: str) -> Check:
     """Require at least two values of what is compared."""
 
     def check(study: Study, config: Config) -> Iterator[str]:
         if len({what(run, config) for run in study.runs}) < 2:
-            yield f"a study of kind {study.kind} compares {noun}, but has only one; give {give}"
+            yield f"a study of kind {study.kind} compares {noun}, but has only one; give a list of them"
 
     return check
 
 
-break_even = every(several(lambda run, config: run.layout, "layouts", "several backends"), one_core)
+break_even = every(several(lambda run, config: run.layout, "layouts"), one_core)
 
 
 def mistakes(study: Study, config: Config) -> Iterator[str]:
@@ -57,12 +57,10 @@ def measured_errors(study: Study, config: Config) -> Iterator[str]:
             )
 
 
-simulators = several(lambda run, config: run.simulator, "values of simulator", "a list of them")
-changes = several(lambda run, config: point_of(run), "points", "more of them")
+simulators = several(lambda run, config: run.simulator, "values of simulator")
+changes = several(lambda run, config: point_of(run), "points")
 features = several(
-    lambda run, config: config.protocols[run.protocol].features,
-    "values of features",
-    "protocols with features: cached and features: inline",
+    lambda run, config: config.protocols[run.protocol].features, "protocols, cached and inline,"
 )
 convergence = every(measured_errors, simulators)
 
@@ -75,10 +73,7 @@ def sweep(axis: str) -> Check:
             if axis_of(config, run, axis) is None:
                 yield f"models of {run.workload} have no {axis}; give them a study of their own"
 
-    return every(
-        has_one,
-        several(lambda run, config: axis_of(config, run, axis), f"values of {axis}", "a list of them"),
-    )
+    return every(has_one, several(lambda run, config: axis_of(config, run, axis), f"values of {axis}"))
 
 
 def quality(study: Study, config: Config) -> Iterator[str]:
@@ -106,9 +101,7 @@ def probes(study: Study, config: Config) -> Iterator[str]:
             yield f"trainability needs a protocol with probe, and {run.protocol} trains; give it probe: {{weights: uniform}}"
 
 
-trainability = every(
-    probes, several(lambda run, config: run.size, "numbers of qubits or layers", "a list of them")
-)
+trainability = every(probes, several(lambda run, config: run.size, "numbers of qubits or layers"))
 
 
 def parity(study: Study, config: Config) -> Iterator[str]:

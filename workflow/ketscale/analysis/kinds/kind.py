@@ -40,8 +40,7 @@ class Kind:
     name: used in configs. table: of its rows. rows: of a study, a mapping for each point, with the columns of the table.
     faults: why the runs of a study do not allow its comparison, and what to do. lead: the row that answers the study's
     question, of those with an effect. notes: what a reader should know besides. fits: rows of fits.csv, for a kind of
-    another table. figure: its own; its files have the name of the study. history: whether the epochs of its runs are
-    tabulated too.
+    another table. figure: its own; its files have the name of the study.
     """
 
     name: str
@@ -52,4 +51,3 @@ class Kind:
     notes: Callable[[list[Row], Study, Collected], Iterable[str]] = lambda rows, study, collected: ()
     fits: Callable[[Study, Collected], Iterable[Row]] = lambda study, collected: ()
     figure: Figure | None = None
-    history: bool = False

@@ -1,11 +1,9 @@
 """Studies of trained models: the rows of quality.csv, one for each configuration, and what a reader should know of them.
 
-Models are compared by their family's headline metric, in the direction that the family calls better. Each data set and
-model has one verdict, of the configuration that `selection` chose.
-
-On each data set validation chooses one of the models that have a control, and its reference among that one's controls and
-the best baseline; the test compares the two. All intervals of differences are of one level, 1 - 5 % / (number of data
-sets), so that those of the data sets hold together, and decide.
+Models are compared by their family's headline metric: on each data set, each at the configuration that `selection` chose. In
+studies of several data sets validation chooses one of the models that have a control, and its reference among that one's
+controls and the best baseline; the test compares the two. Their intervals are of one level, 1 - 5 % / (number of data sets), so
+that they hold together, and decide.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from typing import Any
 from msgspec import structs
 
 from ketscale.analysis import comparability, metrics, verdicts
-from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.comparison import Collected
 from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import EFFECT, LEVEL, Estimate, columns
@@ -77,16 +74,12 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
     return {
         **dict(zip(POINT, each.point, strict=True)),
         **{name: first[name] for name in ("family", *size_axes(config))},
-        "splits": len({row["workload"] for row in each.group}),
         "n": len(each.tests), "failed": len(each.failed),
         # None if no run of it had memory enough to have a model.
         "parameters": next((row["parameters"] for row in each.group if row["parameters"] is not None), None),
         "train_s": median(row["train_s"] for row in completed),
-        "cohort": max((row["cohort"] for row in completed), default=1),
         "metric": each.metric.name, **columns(each.estimate(), "value", "value_low", "value_high"), "chance": each.chance,
         "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
-        "epochs": selection.mean(completed, "epochs"),
-        **{name: selection.mean(completed, f"test_{name}") for name in other_metrics(config)},
         "errors": _errors(completed, collected), "chosen": False, "verdict": "", "reference": "",
         "why": comparability.hindrance(each.keys) or each.failures,
         "hardware": "; ".join(sorted({row["hardware"] for row in completed})) or first["hardware"],
@@ -103,7 +96,7 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
         *_care(one, others, collected),
     )
     row = {
-        "chosen": True, "budget": one.of.budget, **columns(effect, *EFFECT),
+        "chosen": True, **columns(effect, *EFFECT),
         "unit": one.unit if effect else "",
         "pairs": effect.n if effect else 0 if to else None,
         "verdict": one.verdict, "why": "; ".join(dict.fromkeys(filter(None, care))),

@@ -100,12 +100,6 @@ class Configuration:
         every = len(self.failed) + len(self.tests)
         return f"{len(self.failed)} of {counted(every, 'seed')} of {self.model} failed" if self.failed else ""
 
-    @property
-    def budget(self) -> str:
-        """How many settings it was chosen from: 'untuned', '3 settings, untuned', '32 settings'; '' without a choice."""
-        chosen = [counted(self.tried, "setting")] if self.tried > 1 else []
-        return ", ".join([*chosen, *(["untuned"] if self.tried and not self.searched else [])])
-
     def not_new(self, beyond: float = KNOWN_WITHIN) -> str:
         """That more than this share of its test is not new, in words; '' if it is new.
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ketscale.analysis import points, verdicts
-from ketscale.analysis.comparison import SUBJECT, Collected, Compared
+from ketscale.analysis.comparison import Collected, Compared
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import EFFECT, columns
 from ketscale.analysis.points import WORK, Group, Point, Row, point, point_of
@@ -112,7 +111,7 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     # Usable runs that are not comparable have no median.
     alike = [] if typical.why else used
     time = typical.ratio and typical.ratio.value
-    medians = {"first_s": "first_step_s", "circuit_s": "circuit_s", "epoch_s": "epoch_s"}
+    medians = {"first_s": "first_step_s", "epoch_s": "epoch_s"}
     return {
         **{name: first[name] for name in (*points.axis_names(collected.config), "size", "family", "features", "code")},
         **columns(typical.ratio, "step_s", "step_low_s", "step_high_s"),
@@ -125,7 +124,6 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
         "failed": sum(map(points.failed, group)),
         "flag": points.MIXED if typical.why else flag,
         "why": typical.why,
-        "parity": collected.held.get(itemgetter(*SUBJECT)(first), "not run"),
         "hardware": "; ".join(typical.hosts) or first["hardware"],
     }  # fmt: skip
 
@@ -156,11 +154,7 @@ def _other(row: Row, than: Row, config: Config) -> str:
 
 
 def _work(row: Row) -> tuple[Any, ...]:
-    """What is equal for points that do the same work on the same hardware and kind of device.
-
-    The same work means the same workload, model, size, global batch and precision. Cached and inline features are the
-    same work, since they give the same numbers.
-    """
+    """What is equal for points that do the same work, in the same precision, on the same hardware and kind of device."""
     return (*(row[name] for name in (*WORK, "precision", "hardware")), points.serial(row["backend"]))
 
 
@@ -240,10 +234,7 @@ def baseline(frame: pd.DataFrame, collected: Collected, study: Study) -> Referen
 
 
 def fastest(compared: str, *same: str) -> Reference:
-    """The fastest of the study's points with the same values of these axes; equal times are ordered by name.
-
-    compared: the column that the kind compares.
-    """
+    """The fastest of the study's points with the same values of these axes; of equal times the first of what is compared."""
 
     def references(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
         named = frame.assign(where=frame["layout"].map(where))
@@ -312,14 +303,12 @@ def mistakes(group: Group, collected: Collected, study: Study) -> dict[str, Any]
 
 
 def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
-    """The simulator's step, its largest error and the largest distance of its states from physical ones, and its method."""
+    """The simulator's step, its largest error, and its method."""
     simulator = collected.config.simulators[group[0]["simulator"]]
-    found = {"dt": simulator.step, "method": method(simulator)}
-    for column, about in (("error", "error"), ("negativity", "unphysical")):
-        metric = collected.config.family(group[0]["workload"]).about(about)  # type: ignore[arg-type]
-        values = [row[f"test_{metric.name}"] for row in points.usable(group)[0]] if metric else []
-        found[column] = max((value for value in values if value is not None), default=None)
-    return found
+    metric = collected.config.family(group[0]["workload"]).about("error")
+    values = [row[f"test_{metric.name}"] for row in points.usable(group)[0]] if metric else []
+    largest = max((value for value in values if value is not None), default=None)
+    return {"dt": simulator.step, "method": method(simulator), "error": largest}
 
 
 def method(simulator: Simulator) -> str:

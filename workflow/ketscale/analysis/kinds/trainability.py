@@ -1,17 +1,17 @@
-"""Trainability: how gradients, states and entanglement of random circuits change with the number of qubits and layers."""
+"""Trainability: how the gradients of random circuits fall with the number of qubits and layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ketscale.analysis import comparability, laws, metrics, verdicts
+from ketscale.analysis.columns import rows as table_rows
 from ketscale.analysis.comparison import Collected, Compared
-from ketscale.analysis.drawing.models import MEASURES
 from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import EFFECT, LEVEL, columns
-from ketscale.analysis.points import Row, counted, size_axes, variants
+from ketscale.analysis.points import counted, size_axes, variants
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.grid import POINT, Study
 
@@ -19,7 +19,7 @@ UNIT = "times the squared gradient"
 
 
 def points(collected: Collected, study: Study) -> pd.DataFrame:
-    """The probed points of a study, each with the means of its measures over seeds, and their seeds' squares."""
+    """The probed points of a study, each with the mean of its squared gradient over seeds, and the square of each seed."""
     made = []
     for group in collected.groups(study):
         done = [row for row in group if row["gradient_square"] is not None]
@@ -30,17 +30,14 @@ def points(collected: Collected, study: Study) -> pd.DataFrame:
         row = {name: done[0][name] for name in names}
         row |= {"n": len(done), "failed": len(group) - len(done), "keys": keys}
         row["squares"] = {each["seed"]: each["gradient_square"] for each in done}
-        for name in MEASURES:
-            values = [each[name] for each in done]
-            apart = comparability.hindrance(keys)
-            mean = None if apart else metrics.over_seeds(values, positive=False)
-            row |= columns(mean, name, f"{name}_low", f"{name}_high")
-        made.append(row)
+        apart = comparability.hindrance(keys)
+        mean = None if apart else metrics.over_seeds([*row["squares"].values()], positive=False)
+        made.append(row | columns(mean, *EFFECT))
     return pd.DataFrame(made)
 
 
 def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
-    """The decay of each line with each qubit and with each layer, and the measures of each point that was probed."""
+    """The decay of each line with each qubit and with each layer, and the gradient at each point that was probed."""
     probed = points(collected, study)
     if probed.empty:
         return
@@ -66,16 +63,9 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
             **row, "n": factor.n if factor else None, **columns(factor, *EFFECT),
             "unit": UNIT if factor else "", "verdict": word, "why": why or bent,
         }  # fmt: skip
-    for _, point in probed.iterrows():
-        words_of = ", ".join(filter(None, (counted(point[axis.name], axis) for axis in CIRCUIT_SIZES)))
-        shown = (*POINT, *size_axes(collected.config), "hardware", "code", "n", "failed", "circuit_qubits")
-        for name in MEASURES:
-            if pd.notna(point[name]):
-                yield {
-                    "law": "probe", "parameter": name, **{each: point[each] for each in shown},
-                    "point": words_of, "effect": point[name],
-                    "low": point[f"{name}_low"], "high": point[f"{name}_high"],
-                }  # fmt: skip
+    for point in table_rows(probed.dropna(subset="effect").drop(columns=["keys", "squares"])):
+        words_of = ", ".join(counted(point[axis.name], axis) for axis in CIRCUIT_SIZES)
+        yield {**point, "law": "probe", "parameter": "gradient_square", "point": words_of}
 
 
 def decay(axis: str, line: pd.DataFrame) -> tuple[Compared, str]:
@@ -95,11 +85,3 @@ def decay(axis: str, line: pd.DataFrame) -> tuple[Compared, str]:
     found, p_value = laws.slope(line[axis].to_numpy(float), np.log(table))
     bent = f"one factor does not describe the whole range (F-test of lack of fit, p = {p_value or 0:.2g})"
     return Compared(found.mapped(math.exp)), bent if p_value is not None and p_value < 1 - LEVEL else ""
-
-
-def fastest(made: Sequence[Row]) -> Row:
-    """The line whose gradient falls fastest with each qubit, or with each layer if no line has several qubits."""
-    first = made[0]["parameter"]
-    return min(
-        (row for row in made if row["parameter"] == first), key=lambda row: (row["effect"], row["point"])
-    )

@@ -14,7 +14,7 @@ from ketscale.files import clear, write_atomic
 __all__ = ["PAGE", "PARTS", "build", "rendered"]
 
 PAGE = "report.html"
-_TABLES = ("scaling", "laws", "completeness", "trials", "parity", "spans", "curves", "claims")
+_TABLES = ("scaling", "laws", "completeness", "trials", "parity", "spans", "curves", "claims", "history")
 OF_EARLIER_VERSIONS = ("stamp.json", *(f"tables/{name}.csv" for name in _TABLES))
 
 
@@ -43,8 +43,6 @@ def draw(config: Config, results: Path) -> None:
     }
     folder = results / figures.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    for narrow in folder.glob("*.narrow.svg"):  # of earlier versions
-        narrow.unlink()
     for drawing in folder.glob("*.svg"):
         own = [drawing.with_suffix(f".{ending}") for ending in figures.ENDINGS]
         if all(file.exists() for file in own):
@@ -62,11 +60,7 @@ PARTS = {"tables": tables, "figures": draw, "page": page}
 
 
 def build(config: Config, results: Path) -> None:
-    """Write tables, figures and page of the records below `results`.
-
-    Raises:
-        UserError: a run is missing, stale or refused, and the config is not `partial`.
-    """
+    """Write tables, figures and page of the records below `results`; raises what `tables` does."""
     for part in PARTS.values():
         part(config, results)
 

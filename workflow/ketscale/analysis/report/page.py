@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import jinja2
+import yaml
 
 import ketscale
 from ketscale.analysis import columns, figures, verdicts
@@ -46,10 +47,7 @@ ENDS = {
 
 @dataclass
 class Pictures:
-    """The figures of a page as data, or as paths where the page has no room left.
-
-    left: the bytes that there are for them.
-    """
+    """The figures of a page as data, or as paths where the page has no room left; left: the bytes that there are for them."""
 
     results: Path
     left: int = FIGURES_BYTES
@@ -80,7 +78,7 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
         kind, name = known[answer["kind"]], answer["study"]
         own = _points(tables[kind.table], kind, name)
         about = {"id": f"study-{name}", "runs": sizes[name], "answer": answer}
-        about["notes"] = "" if missing(answer["notes"]) else answer["notes"]
+        about["notes"] = "" if pd.isna(answer["notes"]) else answer["notes"]
         about["table"] = table_of(f"{name}-points", own, TABLES[kind.table], config, most)
         chapters.append({**about, "picture": pictures.of(name, kind.figure) if kind.figure else None})
     states = [f"{n} {state.replace('_', ' ')}" for state, n in sorted(Counter(runs["status"]).items())]
@@ -104,7 +102,7 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
         provenance=provenance(runs),
         packages=sorted({package for text in _distinct(runs, "packages") for package in text.split()}),
         commit=commit(runs),
-        config_text=config_text(config),
+        config_text=yaml.safe_dump(json.loads(config.text), sort_keys=False, allow_unicode=True, width=100),
         counted=counted,
         tables=[name for name, frame in tables.items() if len(frame)],
         meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in words},
@@ -152,13 +150,6 @@ def commit(runs: pd.DataFrame) -> str:
     return commits.pop() if len(commits) == 1 else ""
 
 
-def config_text(config: Config) -> str:
-    """The config as YAML to save and run again."""
-    import yaml
-
-    return yaml.safe_dump(json.loads(config.text), sort_keys=False, allow_unicode=True, width=100)
-
-
 def _distinct(runs: pd.DataFrame, column: str) -> list[str]:
     return sorted({str(value) for value in runs[column].dropna()})
 
@@ -172,11 +163,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of the page.
-
-    name: its id. heads: each heading with the kind of its cells, a class of the page's style. rows: those on the page.
-    size: the number of all rows. file: the CSV file with all of them.
-    """
+    """A table of the page: its id, headings with the class of their cells, rows, the number of all rows, and their CSV file."""
 
     name: str
     heads: Sequence[tuple[str, str]]
@@ -203,7 +190,7 @@ def cell(row: Mapping[str, Any], column: Column, config: Config) -> Cell:
         run = Run.of(row).name
         return Cell(run, link="" if row["status"] in FAULTS else f"{RUNS}/{run}/{RECORD}")
     value = row[column.name]
-    if missing(value):
+    if pd.isna(value):
         return Cell()
     if column.text:
         return Cell(value.replace("_", " ") if column.name == "status" else value)
@@ -229,11 +216,6 @@ def _number(row: Mapping[str, Any], column: Column, config: Config) -> str:
     if column.unit in ("pairs", "seeds"):
         return f"{value:.0f}" if value else ""
     return shown(value, column.factor)
-
-
-def missing(value: Any) -> bool:
-    """Whether a table has no value."""
-    return value is None or value != value
 
 
 def _kind(column: Column, texts: Sequence[str]) -> str:
