@@ -277,23 +277,24 @@ class Gradients(_OfResult):
 def recorded_gradients(
     result: Result,
     wanted: Sequence[bool],
-    point: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor | None],
     cotangent: torch.Tensor,
     saved: Sequence[torch.Tensor | None] | None,
 ) -> list[torch.Tensor | None]:
-    """The gradients by the wanted tensors of a point, in a graph of their own; None for the others. saved: their values.
+    """The gradients by the wanted tensors, in a graph of their own; None for the others. saved: their values.
 
     Those by each operand that is shifted are a function of their own: nobody differentiates the others where they are used.
     """
-    places = [place for place, there in enumerate(wanted) if there]
+    point = {place: each for place, each in enumerate(tensors) if each is not None}
+    places = [place for place in point if wanted[place]]
     parts = [[place] for place in places if place in result.shifts]
     parts.append([place for place in places if place not in result.shifts])
     gradients: dict[int, torch.Tensor] = {}
     for part in filter(None, parts):
         known = tuple(each for each in map(saved.__getitem__, part) if each is not None) if saved else None
-        function = Gradients(result, tuple(n in part for n in range(len(wanted))), known)
-        gradients |= zip(part, applied(function, *point, cotangent), strict=True)
-    return [gradients.get(place) for place in range(len(wanted))]
+        function = Gradients(result, tuple(place in part for place in point), known)
+        gradients |= zip(part, applied(function, *point.values(), cotangent), strict=True)
+    return [gradients.get(place) for place in range(len(tensors))]
 
 
 def pulled(
