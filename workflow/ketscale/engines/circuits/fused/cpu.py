@@ -110,13 +110,15 @@ class _Sweep(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
-        *tensors, saved = ctx.saved_tensors
-        found = None if transforms_active() else _gradients(ctx.compiled, *tensors, saved, cotangent)
-        if found is None or torch.is_grad_enabled():
-            cotangent = cotangent.unflatten(0, tensors[0].shape[:-1])
-            result = _result(ctx.compiled.request)
-            found = recorded_gradients(result, ctx.needs_input_grad[:4], tensors, cotangent, found)
-        return *found, None
+        inputs, weights, initial, mix, saved = ctx.saved_tensors
+        known = None
+        if not transforms_active():
+            known = _gradients(ctx.compiled, inputs, weights, initial, mix, saved, cotangent)
+            if not torch.is_grad_enabled():
+                return *known, None
+        cotangent = cotangent.unflatten(0, inputs.shape[:-1])
+        tensors, result = (inputs, weights, initial, mix), _result(ctx.compiled.request)
+        return *recorded_gradients(result, ctx.needs_input_grad[:4], tensors, cotangent, known), None
 
 
 def _result(request: Request) -> Result:
