@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -50,25 +50,20 @@ class Layout:
         self.groups = math.prod(leading[axis] for axis in outer)
         self.batch = math.prod(leading) // max(1, self.groups)
 
-    def rows(self, array: Any) -> Any:
-        """(groups * batch, columns)."""
-        whole = jnp.broadcast_to(array, (*self.leading, array.shape[-1]))
-        return whole.transpose(*self._order, whole.ndim - 1).reshape(
-            self.groups * self.batch, array.shape[-1]
-        )
+    def _sizes(self, by_group: bool) -> list[int]:
+        """Of all dimensions, those that make groups first; of the others 1 for what does not vary within a group."""
+        sizes = [self.leading[axis] for axis in self._order]
+        return [*sizes[: self._outer], *[1] * (len(sizes) - self._outer)] if by_group else sizes
 
-    def by_group(self, array: Any) -> Any:
-        """(groups, columns) of an array that does not vary within a group."""
-        shape = [self.leading[axis] for axis in self._order[: self._outer]]
+    def rows(self, array: Any, by_group: bool = False) -> Any:
+        """(groups * batch, columns), or (groups, columns) of an array that does not vary within a group."""
+        sizes, columns = self._sizes(by_group), array.shape[-1]
         moved = array.transpose(*self._order, array.ndim - 1)
-        whole = jnp.broadcast_to(moved, (*shape, *moved.shape[self._outer :]))
-        return whole.reshape(self.groups, array.shape[-1])
+        return jnp.broadcast_to(moved, (*sizes, columns)).reshape(math.prod(sizes), columns)
 
     def back(self, array: Any, shape: tuple[int, ...]) -> Any:
         """The sums of rows or of groups that belong to each entry of an array (*shape, columns)."""
-        sizes = [self.leading[axis] for axis in self._order]
-        if len(array) != math.prod(sizes):
-            sizes[self._outer :] = [1] * (len(sizes) - self._outer)
+        sizes = self._sizes(len(array) != math.prod(self.leading))
         whole = array.reshape(*sizes, array.shape[-1])
         inverse = [self._order.index(axis) for axis in range(len(sizes))]
         whole = whole.transpose(*inverse, len(sizes))
@@ -112,7 +107,7 @@ class _Operands:
 
     def bind(self, words: tuple[str, ...] | None, wanted: tuple[Wanted, ...] | None, *cotangent: Any) -> Any:
         """The kernel's results."""
-        point = [self._columns("input", self.layout.rows), self._columns("weight", self.layout.by_group)]
+        point = [self._columns("input"), self._columns("weight")]
         if self.prepared:
             initial = self.given[-1]
             # One state for all samples, or one for each.
@@ -128,11 +123,14 @@ class _Operands:
             wanted=wanted,
         )
 
-    def _columns(self, kind: Wanted, arranged: Callable[[Any], Any]) -> Any:
+    def _columns(self, kind: Wanted) -> Any:
         """The blocks of a kind, side by side."""
-        rows = self.layout.groups * (self.layout.batch if kind == "input" else 1)
-        parts = [arranged(each) for each, own in zip(self.given, self.kinds, strict=True) if own == kind]
-        none = jnp.zeros((rows, 0), self.given[0].dtype)
+        shared = kind == "weight"
+        pairs = zip(self.given, self.kinds, strict=True)
+        parts = [self.layout.rows(each, shared) for each, own in pairs if own == kind]
+        none = self.layout.rows(
+            jnp.zeros((1,) * len(self.layout.leading) + (0,), self.given[0].dtype), shared
+        )
         return jnp.concatenate([none, *parts], axis=1)[:, : self.sizes[kind]]
 
     def gradient(self, number: int, found: Mapping[Wanted, Any]) -> Any:

@@ -99,12 +99,12 @@ def _shifts(point: Sequence[Any], circuit: Circuit, words: Any) -> dict[int, Shi
     return found
 
 
-def _derivative(point: Sequence[Any], moves: Moves, **request: Any) -> Any:
+def _derivative(*point: Any, moves: Moves, **request: Any) -> Any:
     """As `_along`, in functions of JAX's."""
     shifts, terms = _shifts(point, **request), []
     for number in [number for number in moves if number in shifts]:
         shifted = Shifted(point, number, shifts[number])
-        terms.append((values_p.bind(*shifted.point, **request) * shifted.weights(moves[number])).sum(0))
+        terms.append(shifted.along(values_p.bind(*shifted.point, **request), moves[number]))
     rest = {number: move for number, move in moves.items() if number not in shifts}
     if rest:
         # A tangent may have dimensions that its operand lacks, and the other way round.
@@ -112,51 +112,47 @@ def _derivative(point: Sequence[Any], moves: Moves, **request: Any) -> Any:
             jnp.broadcast_arrays(each, moves[number])[0] if number in rest else each
             for number, each in enumerate(point)
         ]
-        along = [jnp.broadcast_to(move, every[number].shape) for number, move in rest.items()]
-        at = [every[number] for number in rest]
-        terms.append(jax.jvp(_of(rest, every, partial(plain, **request)), at, along)[1])
-    return sum(terms[1:], terms[0])
-
-
-def _gradients_by_operators(
-    point: Sequence[Any], cotangent: Any, which: Sequence[int], **request: Any
-) -> list[Any]:
-    """As `_gradients`, in functions of JAX's."""
-    shifts = _shifts(point, **request)
-    others = [number for number in which if number not in shifts]
-    function = _of(others, point, partial(plain, **request))
-    pulled = jax.vjp(function, *(point[number] for number in others))[1](cotangent) if others else ()
-    found = dict(zip(others, pulled, strict=True))
-    for number in [number for number in which if number in shifts]:
-        shifted = Shifted(point, number, shifts[number])
-        slopes = shifted.slopes((values_p.bind(*shifted.point, **request) * cotangent).sum(-1))
-        found[number] = _summed(slopes, point[number].shape)
-    return [found[number] for number in which]
+        along = {number: jnp.broadcast_to(move, every[number].shape) for number, move in rest.items()}
+        terms.append(_pushed(partial(plain, **request), every, along))
+    return _sum(terms)
 
 
 def _second(
     point: Sequence[Any], cotangent: Any, which: Sequence[int], moves: Moves, **request: Any
 ) -> list[Any]:
     """How the gradients by the operands `which` change along tangents."""
-    shifts, terms = _shifts(point, **request), []
-    for number, move in [pair for pair in moves.items() if pair[0] in shifts]:
-        if tuple(which) == (number,):
-            # Not along: vmap maps the tangent and not the point, which then needs no further call.
-            shifted = Shifted(point, number, shifts[number])
-            (slopes,) = _gradients(shifted.point, cotangent[None], which, **request)
-            terms.append([(slopes * shifted.weights(move)).sum(0)])
-        else:
-            along = _of(which, point, partial(_moved, moves={number: move}, **request))
-            terms.append(jax.vjp(along, *(point[each] for each in which))[1](cotangent))
-    rest = {number: move for number, move in moves.items() if number not in shifts}
-    if rest:
-        function = _of(rest, point, lambda *at: _gradients_by_operators(at, cotangent, which, **request))
-        terms.append(jax.jvp(function, [point[number] for number in rest], [*rest.values()])[1])
-    return [sum(each[1:], each[0]) for each in zip(*terms, strict=True)]
+    shifts, rest = _shifts(point, **request), dict(moves)
+    terms: dict[int, list[Any]] = {number: [] for number in which}
+    for number in [number for number in moves if number in shifts and tuple(which) == (number,)]:
+        # Not along: vmap maps the tangent and not the point, which then needs no further call.
+        shifted = Shifted(point, number, shifts[number])
+        (slopes,) = _gradients(shifted.point, cotangent[None], which, **request)
+        terms[number].append(shifted.along(slopes, rest.pop(number)))
+    by_shifts, others = (
+        {n: move for n, move in rest.items() if (n in shifts) is is_} for is_ in (True, False)
+    )
+    left = [number for number in which if number not in shifts]
+    for numbers, some in ((which, by_shifts), (left, others)):
+        if numbers and some:
+            function = _of(numbers, point, partial(_derivative, moves=some, **request))
+            pulled = jax.vjp(function, *(point[number] for number in numbers))[1](cotangent)
+            for number, each in zip(numbers, pulled, strict=True):
+                terms[number].append(each)
+    for number in [number for number in which if number in shifts and others]:
+        shifted = Shifted(point, number, shifts[number])
+        changes = _along(shifted.point, {n: move[None] for n, move in others.items()}, **request)
+        terms[number].append(_summed(shifted.slopes((changes * cotangent).sum(-1)), point[number].shape))
+    return [_sum(terms[number]) for number in which]
 
 
-def _moved(*point: Any, moves: Moves, **request: Any) -> Any:
-    return _derivative(point, moves, **request)
+def _pushed(function: Callable[..., Any], point: Sequence[Any], moves: Moves) -> Any:
+    """A function's derivative along tangents of some operands."""
+    at = [point[number] for number in moves]
+    return jax.jvp(_of(moves, point, function), at, [*moves.values()])[1]
+
+
+def _sum(terms: Sequence[Any]) -> Any:
+    return sum(terms[1:], terms[0])
 
 
 def _of(numbers: Any, point: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,9 +193,8 @@ def _derive_tangent(
     if turned:
         terms.append(_along(point, turned, **request))
     if changed:
-        function = _of(changed, point, partial(_moved, moves=moves, **request))
-        terms.append(jax.jvp(function, [point[number] for number in changed], [*changed.values()])[1])
-    return _along(point, moves, **request), sum(terms[1:], terms[0])
+        terms.append(_pushed(partial(_derivative, moves=moves, **request), point, changed))
+    return _along(point, moves, **request), _sum(terms)
 
 
 def _derive_gradients(
@@ -212,7 +207,7 @@ def _derive_gradients(
     if moves:
         terms.append(_second(point, cotangent, which, moves, **request))
     found = _gradients(point, cotangent, which, **request)
-    return found, [sum(each[1:], each[0]) for each in zip(*terms, strict=True)]
+    return found, list(map(_sum, zip(*terms, strict=True)))
 
 
 # --- transposes ---
@@ -247,7 +242,7 @@ def _transpose_gradients(
 
 def _lowered_tangent(*operands: Any, which: tuple[int, ...], **request: Any) -> Any:
     count = len(operands) - len(which)
-    return _derivative(operands[:count], dict(zip(which, operands[count:], strict=True)), **request)
+    return _derivative(*operands[:count], moves=dict(zip(which, operands[count:], strict=True)), **request)
 
 
 for _primitive, _abstract, _jvp, _lower in (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,13 +37,12 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
         if tapes.native(operation):
             gates.append(operation)
             continue
-        whole = tapes.unflattened(_state(gates, qubits, state, batched), qubits, batched)
-        state = apply_operation(operation, whole, is_state_batched=batched)
+        state = apply_operation(operation, _state(gates, qubits, state, batched), is_state_batched=batched)
         state = state.reshape((-1, 2**qubits) if batched else (2**qubits,))
         gates = []
     asked = tapes.expectations(tape.measurements, qubits)
     if asked is None:
-        whole = tapes.unflattened(_state(gates, qubits, state, batched), qubits, batched)
+        whole = _state(gates, qubits, state, batched)
         return tuple(measure(each, whole, is_state_batched=batched) for each in tape.measurements)
     written, numbers = tapes.read(gates)
     # A sum of no words is zero.
@@ -59,12 +57,12 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
 
 
 def _state(gates: Sequence[Operator], qubits: int, state: Any, batched: bool) -> Any:
-    """The state after gates, ((batch,) 2**n)."""
+    """The state after gates, as PennyLane has it."""
     written, numbers = tapes.read(gates)
     after = _evaluated(qubits, written, numbers, None, state, batched)
     for phase in numbers.phases:
         after = after * jnp.exp(-1j * jnp.asarray(phase))[..., None]
-    return after
+    return tapes.unflattened(after, qubits, batched)
 
 
 def _evaluated(
@@ -87,7 +85,8 @@ def _evaluated(
             # What is done with a compiled function shows only when it has been traced: each of its values may differ.
             alike = value if isinstance(value, DynamicJaxprTracer) else getattr(value, "_trace", None)
             blocks.setdefault((kind, id(alike)), []).append(((kind, place), value))
-    columns = [name for block in blocks.values() for name, _ in block]
+    names = [name for block in blocks.values() for name, _ in block]
+    columns = {name: ("input", number) for number, name in enumerate(names)}
     values = [*numbers.inputs, *numbers.weights, *([] if state is None else [state.real])] or [float]
     # Not all at once: a weakly typed number, such as jnp.arange(3) * 0.1 has, gives way to any precision that is named.
     real = jnp.promote_types(jnp.result_type(*values), jnp.float32)
@@ -98,14 +97,5 @@ def _evaluated(
         operands.append(state.astype(jnp.result_type(real, jnp.complex64)))
     if batched:
         operands = [each if each.ndim == 2 else each[None] for each in operands]
-    circuit = tapes.written(qubits, _as_inputs(tuple(written), tuple(columns)))
-    return evaluate(circuit, words, *operands)
-
-
-@lru_cache(maxsize=256)
-def _as_inputs(
-    gates: tuple[tapes.Written, ...], columns: tuple[tuple[str, int], ...]
-) -> tuple[tapes.Written, ...]:
-    """Gates whose angles are inputs, with these columns in this order."""
-    places = {name: ("input", number) for number, name in enumerate(columns)}
-    return tuple((name, wires, tuple(places[each] for each in own)) for name, wires, own in gates)
+    gates = tuple((name, wires, tuple(columns[each] for each in own)) for name, wires, own in written)
+    return evaluate(tapes.written(qubits, gates), words, *operands)

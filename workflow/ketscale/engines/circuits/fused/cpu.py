@@ -6,7 +6,6 @@ between calls (`CompiledSweep`, `Workspace`) is kept.
 
 from __future__ import annotations
 
-import struct
 from functools import partial
 from typing import Any
 
@@ -18,15 +17,17 @@ from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, shifts, wanted_of
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, sweep
+from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, Workspace, sweep
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.superposition import reversal
-from ketscale.engines.compiled.language import COUNTERS
+from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK, NEXT_WORKER
 from ketscale.private_torch import transforms_active
 
-# Pack the counters, which begin at 0, and the arguments that each call sets, as 64-bit integers.
-pack_forward = struct.Struct(f"{COUNTERS + list(CALL_ARGUMENTS).index('cotangent')}q").pack_into
-pack_backward = struct.Struct(f"{COUNTERS + len(CALL_ARGUMENTS)}q").pack_into
+# Where a workspace has the arguments that a call sets.
+(
+    INPUTS, INPUT_STRIDE, WEIGHTS, SHARED, STATES, OUT, INITIAL, INITIAL_STRIDE, MIX, COTANGENT, INPUT_GRADIENT,
+    INPUT_GRADIENT_STRIDE, WEIGHT_ROWS, WEIGHT_GRADIENT, INITIAL_GRADIENT, MIX_ROWS, MIX_GRADIENT,
+) = range(COUNTERS, COUNTERS + len(CALL_ARGUMENTS))  # fmt: skip
 
 
 def evaluate(
@@ -44,8 +45,7 @@ def evaluate(
     (mix_size,). Or there are groups with weights of their own, (groups, batch, columns) and (groups, ...) for the rest:
     each gets the same bits as from a call of its own.
     """
-    *several, batch, _ = inputs.shape
-    if not several:
+    if inputs.ndim == 2:
         return call(
             kernel_for(circuit, inputs, weights, paulis, initial, mix, partners),
             inputs,
@@ -53,14 +53,12 @@ def evaluate(
             initial,
             mix,
         )
-    (groups,) = several
-    rows, own = inputs.flatten(0, 1), weights[:, : circuit.weights].flatten()
-    if initial is not None:
-        each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
-        initial = each.flatten(0, 1)
-    mixes = None if mix is None else mix.flatten()
-    compiled = kernel_for(circuit, rows, own, paulis, initial, mixes, partners, groups)
-    return call(compiled, rows, own, initial, mixes).unflatten(0, (groups, batch))
+    weights = weights[:, : circuit.weights]
+    if initial is not None and initial.ndim == 2:
+        initial = initial[:, None].expand(-1, inputs.shape[1], -1)
+    mix = None if mix is None else mix.contiguous()
+    compiled = kernel_for(circuit, inputs, weights, paulis, initial, mix, partners)
+    return call(compiled, inputs, weights, initial, mix).unflatten(0, inputs.shape[:2])
 
 
 def kernel_for(
@@ -71,14 +69,10 @@ def kernel_for(
     initial: torch.Tensor | None,
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
-    groups: int = 1,
 ) -> CompiledSweep:
-    """The table and kernels for tensors of these shapes that want these gradients; `mix` and `partners` go together.
-
-    Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
-    """
+    """The table and kernels for tensors of these shapes that want these gradients; `mix` and `partners` go together."""
     wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
-    batch = inputs.shape[0] // groups
+    batch, groups = inputs.shape[-2], len(inputs) if inputs.ndim == 3 else 1
     return sweep(Request(circuit, paulis, inputs.dtype, batch, initial is None, wanted, partners, groups))
 
 
@@ -89,7 +83,7 @@ def call(
     initial: torch.Tensor | None,
     mix: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The result of kernels, with a gradient if their table was made for one."""
+    """The result of kernels (rows, ...), with a gradient if their table was made for one."""
     if compiled.plan.wanted:
         result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
         return result
@@ -117,44 +111,14 @@ class _Sweep(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
         inputs, weights, initial, mix, saved = ctx.saved_tensors
-        if torch.is_grad_enabled() or transforms_active():
-            return *_differentiable(ctx, cotangent), None
-        to_inputs, to_weights, to_initial, to_mix = _gradients(
-            ctx.compiled, inputs, weights, mix, saved, cotangent
-        )
-        if to_initial is not None and initial.ndim == 1:
-            to_initial = to_initial.sum(0)
-        return to_inputs, to_weights, to_initial, to_mix, None
-
-
-def _differentiable(ctx: Any, cotangent: torch.Tensor) -> list[torch.Tensor | None]:
-    """The gradients by inputs, weights, initial state and superposition, in a graph of their own."""
-    *tensors, saved = ctx.saved_tensors
-    request, places = ctx.compiled.request, [n for n, each in enumerate(tensors) if each is not None]
-    given = [tensors[place] for place in places]
-    alone = request.groups == 1
-
-    def grouped(tensor: torch.Tensor) -> torch.Tensor:
-        if alone:
-            return tensor
-        return (
-            tensor.unflatten(0, (request.groups, -1)) if tensor.ndim == 2 else tensor.view(request.groups, -1)
-        )
-
-    known = None
-    if not transforms_active():
-        inputs, weights, initial, mix = tensors
-        found = list(_gradients(ctx.compiled, inputs, weights, mix, saved, cotangent))
-        if found[2] is not None and initial.ndim == 1:
-            found[2] = found[2].sum(0)
-        known = [None if each is None else grouped(each) for each in map(found.__getitem__, places)]
-    wanted = [ctx.needs_input_grad[place] for place in places]
-    point = list(map(grouped, given))
-    gradients = recorded_gradients(_result(request), wanted, point, grouped(cotangent), known)
-    every: list[torch.Tensor | None] = [None] * len(tensors)
-    for place, gradient, tensor in zip(places, gradients, given, strict=True):
-        every[place] = gradient if gradient is None or alone else gradient.view_as(tensor)
-    return every
+        known = None
+        if not transforms_active():
+            known = _gradients(ctx.compiled, inputs, weights, initial, mix, saved, cotangent)
+            if not torch.is_grad_enabled():
+                return *known, None
+        cotangent = cotangent.unflatten(0, inputs.shape[:-1])
+        tensors, result = (inputs, weights, initial, mix), _result(ctx.compiled.request)
+        return *recorded_gradients(result, ctx.needs_input_grad[:4], tensors, cotangent, known), None
 
 
 def _result(request: Request) -> Result:
@@ -201,16 +165,13 @@ def vjp(
     inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).
     """
     saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
-    rows, own = inputs, weights
-    if compiled.groups > 1:
-        rows, own = inputs.flatten(0, 1), weights.flatten()
 
     def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        to_rows, to_own, *_ = _gradients(compiled, rows, own, None, saved, cotangent)
-        assert to_rows is not None and to_own is not None
-        return to_rows.view_as(inputs), to_own.view_as(weights)
+        to_inputs, to_weights, *_ = _gradients(compiled, inputs, weights, None, None, saved, cotangent)
+        assert to_inputs is not None and to_weights is not None
+        return to_inputs, to_weights
 
-    values = _forward(compiled, rows, own, None, None, saved)
+    values = _forward(compiled, inputs, weights, None, None, saved)
     return values.view(*inputs.shape[:-1], -1), back
 
 
@@ -218,48 +179,45 @@ def _gradients(
     compiled: CompiledSweep,
     inputs: torch.Tensor,
     weights: torch.Tensor,
+    initial: torch.Tensor | None,
     mix: torch.Tensor | None,
     saved: torch.Tensor,
     cotangent: torch.Tensor,
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients by inputs, weights, each row's initial state, and `mix`; None where none is wanted."""
-    plan = compiled.plan
+    """The gradients by inputs, weights, initial states, and `mix`; None where none is wanted."""
+    plan, several = compiled.plan, compiled.group_tiles > 1
     inputs, weights = inputs.contiguous(), weights.contiguous()
     cotangent = cotangent.resolve_conj().contiguous()
-    columns = inputs.shape[1]
     to_inputs = to_weights = to_initial = to_mix = None
-    input_gradient = rows = weight_gradient = initial_gradient = mix_rows = mix_gradient = 0
-    workspace = compiled.borrow()
+    workspace = _begun(compiled, inputs, weights, mix, saved)
+    given = workspace.arguments
+    given[COTANGENT] = cotangent.data_ptr()
     if "input" in plan.wanted:
+        columns = inputs.shape[-1]
         to_inputs = torch.empty_like(inputs) if columns == plan.input_columns else torch.zeros_like(inputs)
-        input_gradient = to_inputs.data_ptr()
+        given[INPUT_GRADIENT], given[INPUT_GRADIENT_STRIDE] = to_inputs.data_ptr(), columns
+    # With a single tile its row is the sum.
     if "weight" in plan.wanted:
-        exact = weights.shape[0] == compiled.groups * plan.weight_columns
+        exact = weights.shape[-1] == plan.weight_columns
         to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
-        weight_gradient = to_weights.data_ptr()
-        # With a single tile its row is the sum.
-        rows = workspace.weight_rows if compiled.group_tiles > 1 else weight_gradient
-    if "initial" in plan.wanted:
-        to_initial = torch.empty(compiled.rows, 2**plan.program.qubits, dtype=compiled.complex)
-        initial_gradient = to_initial.data_ptr()
+        given[WEIGHT_GRADIENT] = to_weights.data_ptr()
+        given[WEIGHT_ROWS] = workspace.weight_rows if several else given[WEIGHT_GRADIENT]
+    if initial is not None and "initial" in plan.wanted:
+        to_initial = torch.empty(*inputs.shape[:-1], 2**plan.program.qubits, dtype=compiled.complex)
+        given[INITIAL_GRADIENT] = to_initial.data_ptr()
     if mix is not None and "mix" in plan.wanted:
         to_mix = torch.empty_like(mix)
-        mix_gradient = to_mix.data_ptr()
-        mix_rows = workspace.mix_rows if compiled.group_tiles > 1 else mix_gradient
-    shared = saved.data_ptr()
-    pack_backward(
-        workspace.arguments, 0,
-        0, 0, inputs.data_ptr(), columns, weights.data_ptr(), shared, shared + compiled.shared_bytes,
-        0, 0, 0, 0 if mix is None else mix.data_ptr(), cotangent.data_ptr(),
-        input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
-    )  # fmt: skip
+        given[MIX_GRADIENT] = to_mix.data_ptr()
+        given[MIX_ROWS] = workspace.mix_rows if several else given[MIX_GRADIENT]
     if workspace.threads == 1:
         compiled.backward(workspace.address)
     else:
         compiled.library.on_threads("backward", workspace.address, workspace.threads)
-    if compiled.group_tiles > 1:
+    if several:
         compiled.collect(workspace.address)
     compiled.give_back(workspace)
+    if to_initial is not None and initial is not None and initial.ndim == 1:
+        to_initial = to_initial.sum(0)
     return to_inputs, to_weights, to_initial, to_mix
 
 
@@ -271,20 +229,16 @@ def _forward(
     mix: torch.Tensor | None,
     saved: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The result; `saved` is filled with what the backward pass needs."""
+    """The result (rows, ...); `saved` is filled with what the backward pass needs."""
     inputs, weights = inputs.contiguous(), weights.contiguous()
     out = torch.empty(compiled.shape, dtype=compiled.dtype)
-    first = stride = 0
+    workspace = _begun(compiled, inputs, weights, mix, saved)
+    given = workspace.arguments
+    given[OUT] = out.data_ptr()
     if initial is not None:
         initial = initial.resolve_conj().contiguous()
-        first, stride = initial.data_ptr(), 2 * initial.shape[-1] * (initial.ndim - 1)
-    workspace = compiled.borrow()
-    shared = (workspace.unsaved if saved is None else saved).data_ptr()
-    pack_forward(
-        workspace.arguments, 0,
-        0, 0, inputs.data_ptr(), inputs.shape[1], weights.data_ptr(), shared, shared + compiled.shared_bytes,
-        out.data_ptr(), first, stride, 0 if mix is None else mix.data_ptr(),
-    )  # fmt: skip
+        given[INITIAL] = initial.data_ptr()
+        given[INITIAL_STRIDE] = 0 if initial.ndim == 1 else 2 * initial.shape[-1]
     if workspace.threads == 1:
         compiled.prepare_and_forward(workspace.address)
     else:
@@ -292,3 +246,25 @@ def _forward(
         compiled.library.on_threads("forward", workspace.address, workspace.threads)
     compiled.give_back(workspace)
     return out
+
+
+def _begun(
+    compiled: CompiledSweep,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    mix: torch.Tensor | None,
+    saved: torch.Tensor | None,
+) -> Workspace:
+    """A workspace with the arguments that both passes have."""
+    workspace = compiled.borrow()
+    given, shared = workspace.arguments, (workspace.unsaved if saved is None else saved).data_ptr()
+    given[NEXT_TASK] = given[NEXT_WORKER] = 0
+    given[INPUTS], given[INPUT_STRIDE], given[WEIGHTS] = (
+        inputs.data_ptr(),
+        inputs.shape[-1],
+        weights.data_ptr(),
+    )
+    given[SHARED], given[STATES] = shared, shared + compiled.shared_bytes
+    if mix is not None:
+        given[MIX] = mix.data_ptr()
+    return workspace

@@ -174,42 +174,25 @@ def options(shape: BlockShape) -> dict[str, Any]:
     return {"num_warps": shape.warps, "maxnreg": registers, "enable_fp_fusion": True}
 
 
-def _run(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) -> None:
-    """Forward or backward; both write into tensors among the arguments."""
-    with torch.cuda.device_of(tables.factors):
-        if tables.qubits > MOST_QUBITS:
-            getattr(stepwise, name)(tables, **arguments)
-        else:
-            _launch(name, tables, batch, arguments)
-
-
-def _launch(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) -> None:
+def _launch(kernel: Any, tables: Tables, batch: int, arguments: dict[str, Any], **own: Any) -> None:
+    """Launch one of the kernels. own: the arguments that the other one and `stepwise` do not have."""
     shape = block_shape(tables.bits)
-    shared = {
-        "rotation_table": tables.rotation_table,
-        "rotations": len(tables.factors),
-        "word_table": tables.word_table,
-        "signs": tables.signs,
-        "words": len(tables.signs),
-        "places": tables.places,
-        "place_signs": tables.place_signs,
-        "batch": batch,
-        "ROWS": shape.rows,
-        "LANES": shape.lanes,
-        "SAMPLES": shape.samples,
-    }
-    if name == "forward":
-        initial = arguments["initial"]
-        shared |= {
-            "factors": tables.factors,
-            "input_stride": arguments["inputs"].shape[1],
-            "initial_stride": 0 if initial is None or initial.ndim == 2 else 2**tables.bits,
-        }
-    else:
-        shared |= {"first": tables.first, "slots": tables.slots}
-    kernel = getattr(_kernels(), name)
-    grid = (-(-batch // shape.samples),)
-    kernel[grid](**arguments, **shared, **options(shape))
+    kernel[(-(-batch // shape.samples),)](
+        **arguments,
+        **own,
+        rotation_table=tables.rotation_table,
+        rotations=len(tables.factors),
+        word_table=tables.word_table,
+        signs=tables.signs,
+        words=len(tables.signs),
+        places=tables.places,
+        place_signs=tables.place_signs,
+        batch=batch,
+        ROWS=shape.rows,
+        LANES=shape.lanes,
+        SAMPLES=shape.samples,
+        **options(shape),
+    )
 
 
 class _SweepOnGpu(torch.autograd.Function):
@@ -232,15 +215,13 @@ class _SweepOnGpu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
-        inputs, weights, initial, *_ = ctx.saved_tensors
-        if not (torch.is_grad_enabled() or transforms_active()):
-            return *_gradients(ctx, cotangent), None, None
-        point = [each for each in (inputs, weights, initial) if each is not None]
-        saved = None if transforms_active() else _gradients(ctx, cotangent)
+        known = None if transforms_active() else _gradients(ctx, cotangent)
+        if known is not None and not torch.is_grad_enabled():
+            return *known, None, None
         own = shifts(*ctx.part[:2]) if ctx.tables.places is None else {}
         result = Result(partial(ctx.part.evaluate, False), partial(ctx.part.evaluate, True), own)
-        found = recorded_gradients(result, ctx.needs_input_grad[: len(point)], point, cotangent, saved)
-        return *[*found, None][:3], None, None
+        tensors = ctx.saved_tensors[:3]
+        return *recorded_gradients(result, ctx.needs_input_grad[:3], tensors, cotangent, known), None, None
 
 
 def _gradients(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -251,14 +232,19 @@ def _gradients(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, 
     to_inputs = to_weights = to_initial = None
     if "initial" in tables.wanted:
         to_initial = torch.empty_like(final)
-    arguments = {
+    arguments: dict[str, Any] = {
         "cotangent": _reals(cotangent),
         "turns": turns,
         "final": final,
         "gradients": derivatives,
         "initial_gradient": to_initial,
     }
-    _run("backward", tables, len(final), arguments)
+    with torch.cuda.device_of(final):
+        if tables.qubits > MOST_QUBITS:
+            stepwise.backward(tables, **arguments)
+        else:
+            slots = {"first": tables.first, "slots": tables.slots}
+            _launch(_kernels().backward, tables, len(final), arguments, **slots)
     if "input" in tables.wanted:
         to_inputs = tables.inputs.sums(derivatives, inputs.shape[1])
     if "weight" in tables.wanted:
@@ -278,7 +264,7 @@ def _forward(
     turns = inputs.new_empty(batch, len(tables.factors), 2)
     final = inputs.new_empty(batch, size) if tables.wanted else None
     out = inputs.new_empty(batch, len(tables.signs) if tables.places is None else size)
-    arguments = {
+    arguments: dict[str, Any] = {
         "inputs": inputs,
         "weights": _reals(weights),
         "initial": None if initial is None else _reals(initial),
@@ -286,7 +272,15 @@ def _forward(
         "final": final,
         "out": out,
     }
-    _run("forward", tables, batch, arguments)
+    with torch.cuda.device_of(inputs):
+        if tables.qubits > MOST_QUBITS:
+            stepwise.forward(tables, **arguments)
+        else:
+            strides = {
+                "input_stride": inputs.shape[1],
+                "initial_stride": 0 if initial is None or initial.ndim == 1 else size,
+            }
+            _launch(_kernels().forward, tables, batch, arguments, factors=tables.factors, **strides)
     if tables.places is not None:
         out = torch.view_as_complex(out.unflatten(1, (-1, 2)))
     return out, turns, final

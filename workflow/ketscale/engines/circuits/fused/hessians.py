@@ -15,9 +15,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
@@ -61,16 +63,20 @@ def shifts(circuit: Circuit, paulis: tuple[str, ...] | None) -> dict[int, Shifts
     return {number: each for number, each in enumerate(both) if each is not None}
 
 
-@lru_cache(maxsize=256)
-def _tables(shifts: Shifts, columns: int, like: tuple[torch.dtype, torch.device]) -> tuple[torch.Tensor, ...]:
+def shift_tables(shifts: Shifts, columns: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """All shifts (shifts, columns) of an operand, and of each the column and the coefficient of what is there."""
     each = [(column, sign * factor) for column, factor in shifts for sign in (1, -1)]
-    moves = torch.zeros(len(each), columns, dtype=torch.float64)
-    for number, (column, factor) in enumerate(each):
-        moves[number, column] = math.pi / 2 / factor
-    numbers = torch.tensor([column for column, _ in each]).to(like[1])
-    coefficients = torch.tensor([factor / 2 for _, factor in each], dtype=torch.float64)
-    return moves.to(*like[::-1]), numbers, coefficients.to(*like[::-1])
+    numbers, factors = np.array([column for column, _ in each]), np.array([factor for _, factor in each])
+    moves = np.zeros((len(each), columns))
+    moves[range(len(each)), numbers] = math.pi / 2 / factors
+    return moves, numbers, factors / 2
+
+
+@lru_cache(maxsize=256)
+def _tables(shifts: Shifts, columns: int, like: tuple[torch.dtype, torch.device]) -> list[torch.Tensor]:
+    """See `shift_tables`."""
+    made = map(torch.from_numpy, shift_tables(shifts, columns))
+    return [each.to(like[1], like[0] if each.is_floating_point() else None) for each in made]
 
 
 class _Shifted:
@@ -277,23 +283,24 @@ class Gradients(_OfResult):
 def recorded_gradients(
     result: Result,
     wanted: Sequence[bool],
-    point: Sequence[torch.Tensor],
+    tensors: Sequence[torch.Tensor | None],
     cotangent: torch.Tensor,
     saved: Sequence[torch.Tensor | None] | None,
 ) -> list[torch.Tensor | None]:
-    """The gradients by the wanted tensors of a point, in a graph of their own; None for the others. saved: their values.
+    """The gradients by the wanted tensors, in a graph of their own; None for the others. saved: their values.
 
     Those by each operand that is shifted are a function of their own: nobody differentiates the others where they are used.
     """
-    places = [place for place, there in enumerate(wanted) if there]
+    point = {place: each for place, each in enumerate(tensors) if each is not None}
+    places = [place for place in point if wanted[place]]
     parts = [[place] for place in places if place in result.shifts]
     parts.append([place for place in places if place not in result.shifts])
     gradients: dict[int, torch.Tensor] = {}
     for part in filter(None, parts):
         known = tuple(each for each in map(saved.__getitem__, part) if each is not None) if saved else None
-        function = Gradients(result, tuple(n in part for n in range(len(wanted))), known)
-        gradients |= zip(part, applied(function, *point, cotangent), strict=True)
-    return [gradients.get(place) for place in range(len(wanted))]
+        function = Gradients(result, tuple(place in part for place in point), known)
+        gradients |= zip(part, applied(function, *point.values(), cotangent), strict=True)
+    return [gradients.get(place) for place in range(len(tensors))]
 
 
 def pulled(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.hessians import Shifts
+from ketscale.engines.circuits.fused.hessians import Shifts, shift_tables
 from ketscale.engines.circuits.fused.program import Rotation, Word, reduce
 from ketscale.engines.circuits.fused.schedule import between_moves
 
@@ -22,19 +22,16 @@ class Shifted:
     def __init__(self, point: Sequence[Any], number: int, shifts: Shifts) -> None:
         block = point[number]
         self.count = block.shape[-1]
-        moves = np.zeros((2, len(shifts), self.count))
-        for place, (column, factor) in enumerate(shifts):
-            moves[:, place, column] = np.array([1, -1]) * np.pi / 2 / factor
-        self.columns = np.array([column for column, _ in shifts] * 2)
-        factors = np.array([factor / 2 for _, factor in shifts])
-        self.coefficients = jnp.asarray([*factors, *-factors], block.dtype)
-        flat = jnp.asarray(moves.reshape(-1, *[1] * (block.ndim - 1), self.count), block.dtype)
+        moves, self.columns, coefficients = shift_tables(shifts, self.count)
+        self.coefficients = jnp.asarray(coefficients, block.dtype)
         self.point = [each[None] for each in point]
-        self.point[number] = self.point[number] + flat
+        moves = moves.reshape(-1, *[1] * (block.ndim - 1), self.count)
+        self.point[number] = block + jnp.asarray(moves, block.dtype)
 
-    def weights(self, move: Any) -> Any:
-        """(shifts, ..., 1) for a tangent of the block."""
-        return jnp.moveaxis(move[..., self.columns] * self.coefficients, -1, 0)[..., None]
+    def along(self, values: Any, move: Any) -> Any:
+        """The derivative along a tangent of the block, of numbers (shifts, ..., columns) at all shifts."""
+        scales = jnp.moveaxis(move[..., self.columns] * self.coefficients, -1, 0)
+        return (values * scales[..., None]).sum(0)
 
     def slopes(self, values: Any) -> Any:
         """The derivatives (..., columns) by the block, of numbers (shifts, ...) at all shifts."""
