@@ -110,7 +110,6 @@ BAD: dict[str, tuple[Callable[[Config], None], str, str]] = {
     "GPU simulator on a CPU": (at("simulators/default.qubit/placement", "gpu"), "studies.simulators", "simulator"),
     "parity in fp32": (at("protocols.parity.precision", "fp32"), "studies.parity", "precision"),
     "parity in epochs": (every(gone("protocols.parity.steps"), at("protocols.parity.epochs", 2)), "studies.parity", "steps"),
-    "strong scaling with two batches": (at("studies.strong.axes.batch", [64, 128]), "studies.strong", "batch"),
     "scaling without a baseline": (at("studies.strong.axes.backend", "mpi-n1r2t1"), "studies.strong", "kind"),
     "weak scaling with one batch": (at("studies.weak.points", [{"batch": 64, "backend": ["cpu-n1r1t1", "mpi-n1r2t1"]}]), "studies.weak", "batch"),
     "accuracy in steps": (at("studies.accuracy.axes.protocol", "timing"), "studies.accuracy", "steps"),

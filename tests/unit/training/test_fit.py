@@ -187,7 +187,7 @@ def changed(change: Callable[[dict[str, Any]], Any] = lambda given: None, **axes
             "kernel is fitted by one process to all samples at once: give it one rank",
         ),
         (changed(lambda g: g["protocols"]["fit"].update(clip_norm=1.0)), "fitted, which take no clip_norm"),
-        (changed(lambda g: g["studies"]["fits"].update(kind="parity")), "parity compares steps"),
+        (changed(lambda g: g["studies"]["fits"].update(kind="parity")), "parity compares"),
     ],
 )
 def test_a_config_refuses_what_a_fit_does_not_have(given, why):

@@ -110,7 +110,7 @@ KINDS = (
         "strong", "Strong scaling",
         "Strong scaling: the global batch is fixed while the number of ranks or threads grows. Ratios pair runs of the same "
         "seed on the same kind of host.", partial(times.workers, "speedup over one worker")), fits=laws.of_study),
-    _speed("weak", checks.one_core, Figure(
+    _speed("weak", checks.weak, Figure(
         "weak", "Weak scaling",
         "Weak scaling: the batch grows with the number of workers, so that ideally a step takes the same time. Where a larger "
         "batch needs a larger model, throughput counts work instead of samples.", partial(times.workers, "throughput over one worker")), fits=laws.of_study),

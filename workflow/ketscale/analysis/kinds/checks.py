@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from ketscale.analysis.points import axis_of, point_of, serial
+from ketscale.analysis.points import axis_of, point_of, serial, workers
 from ketscale.config import Config
-from ketscale.grid import Run, Study
+from ketscale.grid import LAYOUT, Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]
 
@@ -22,6 +22,18 @@ def one_core(study: Study, config: Config) -> Iterator[str]:
     """Require a run on one core, the reference."""
     if not any(run.ranks * run.threads == 1 for run in study.runs):
         yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: {serial(study.runs[0].backend)}"
+
+
+def weak(study: Study, config: Config) -> Iterator[str]:
+    """Require a batch in proportion to the workers, and a run on one core."""
+    shares: dict[tuple[Any, ...], set[float]] = {}
+    for run in study.runs:
+        # Where the batch is not free, the size may differ too.
+        size = ("size",) if config.family(run.workload).work else ()
+        shares.setdefault(run.without("batch", *LAYOUT, *size), set()).add(run.batch / workers(run.layout))
+    if any(len(each) > 1 for each in shares.values()):
+        yield "weak scaling keeps batch / (ranks x threads), or batch / GPUs, the same: give each layout its batch in points"
+    yield from one_core(study, config)
 
 
 def several(what: Callable[[Run, Config], Any], noun: str) -> Check:
@@ -59,9 +71,7 @@ def measured_errors(study: Study, config: Config) -> Iterator[str]:
 
 simulators = several(lambda run, config: run.simulator, "values of simulator")
 changes = several(lambda run, config: point_of(run), "points")
-features = several(
-    lambda run, config: config.protocols[run.protocol].features, "protocols, cached and inline,"
-)
+features = several(lambda run, config: config.protocols[run.protocol].features, "values of features")
 convergence = every(measured_errors, simulators)
 
 
@@ -80,10 +90,7 @@ def quality(study: Study, config: Config) -> Iterator[str]:
     """Require protocols with epochs, or of fits."""
     for run in study.runs:
         if not config.protocols[run.protocol].tested:
-            yield (
-                f"{study.kind} needs validation and test, but protocol {run.protocol} has steps; "
-                "give it a protocol with epochs"
-            )
+            yield f"{study.kind} needs validation and test, but protocol {run.protocol} has steps; give it epochs"
 
 
 def comparison(study: Study, config: Config) -> Iterator[str]:
