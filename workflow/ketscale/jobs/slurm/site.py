@@ -25,9 +25,7 @@ _ASKED = ("minutes", "memory_mb")
 
 
 class Pack(Block, frozen=True, kw_only=True):
-    """The size of a job group: runs share an allocation, one after another, up to these limits. A block of timed runs
-    is never split.
-    """
+    """The size of a job group: runs in turn in one allocation, up to these limits; a block of timed runs is never split."""
 
     minutes: Annotated[
         int, Meta(ge=1, description="Limit of the sum of the runs' time limits in a job group")
