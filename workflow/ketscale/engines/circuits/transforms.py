@@ -41,17 +41,13 @@ def called(
     return result
 
 
-def grouped(
-    function: Callable[..., torch.Tensor], *tensors: torch.Tensor, rows: Rows | None = None
-) -> torch.Tensor:
+def grouped(function: Callable[..., torch.Tensor], rows: Rows, *tensors: torch.Tensor) -> torch.Tensor:
     """One group's result, where torch.func.vmap makes one call of all groups.
 
-    function: maps tensors (groups, ...) to a result (groups, ...). tensors: those of one group. rows: the function with
-    rules of its own.
+    function: maps tensors (groups, ...) to a result (groups, ...). rows: it with its derivatives. tensors: of one group.
     """
     if only_mapped():
         return at_once(function, *tensors)
-    rows = rows or _Recorded(lambda *all_: (function(*all_),))
     (result,) = applied(rows, *(tensor[None] for tensor in tensors))
     return result[0]
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import gpu
-from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, shifts, wanted_of
+from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, wanted_of
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, Workspace, sweep
@@ -53,6 +54,10 @@ def evaluate(
             initial,
             mix,
         )
+    if inputs.shape[1] == 1 and mix is None:
+        # A tile of a single sample would be mostly empty.
+        alone, rows, initial = transforms.as_rows(circuit, inputs, weights, initial)
+        return evaluate(alone, rows, rows.new_empty(0), paulis, initial).unflatten(0, inputs.shape[:2])
     weights = weights[:, : circuit.weights]
     if initial is not None and initial.ndim == 2:
         initial = initial[:, None].expand(-1, inputs.shape[1], -1)
@@ -131,11 +136,7 @@ def _result(request: Request) -> Result:
             partial(plain_sums, circuit, paulis),
             {},
         )
-    return Result(
-        lambda i, w, s=None: evaluate(circuit, i, w, paulis, s),
-        gpu.plain(circuit, paulis),
-        shifts(circuit, paulis),
-    )
+    return gpu.result(lambda i, w, s=None: evaluate(circuit, i, w, paulis, s), circuit, paulis)
 
 
 def plain_sums(
