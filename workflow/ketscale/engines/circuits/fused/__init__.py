@@ -22,7 +22,7 @@ from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
-from ketscale.engines.circuits.fused.hessians import Result, Values
+from ketscale.engines.circuits.fused.hessians import Values
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.simulator import CircuitPullBack
@@ -140,17 +140,11 @@ class Fused:
         check_superposition(circuit, angles, superposition)
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
-        partners = places.partners
-
-        def sums(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self._cpu.evaluate(circuit, i, w, words, None, m, partners)
-            return found
-
         if transformed(*angles, *superposition):
-            plain = partial(self._cpu.plain_sums, circuit, words)
-            summed = transforms.grouped(sums, Values(Result(sums, plain, {})), inputs, weights, mix)
+            result = self._cpu.result_of(circuit, words, places.partners)
+            summed = transforms.grouped(result.values, Values(result), inputs, weights, mix)
         else:
-            summed = sums(inputs, weights, mix)
+            summed = self._cpu.evaluate(circuit, inputs, weights, words, None, mix, places.partners)
         values, squares = summed.split([len(paulis), 1], dim=1)
         # Not a power, whose derivative is another one, element by element.
         return values * (squares.sqrt() + TINY).square().reciprocal()
