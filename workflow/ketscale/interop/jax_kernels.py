@@ -202,29 +202,26 @@ def compiled(
     made = sweeps.CompiledSweep(request)
     plan = made.plan
     slots = {name: COUNTERS + number for number, name in enumerate(made.names)}
-    functions = {"prepare": False, "pull" if wanted else "forward": True}
     several = made.group_tiles > 1
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = min(cores, made.most_threads)
-    names = ["inputs", "weights"] + ["initial"] * prepared
-    results: dict[str, tuple[int, ...]] = {}
-    if wanted is None:
-        results["out"] = (rows, plan.columns)
-        results["states"] = (threads * plan.state_vectors * plan.lanes,)
-    else:
-        names.append("cotangent")
-        sizes = {
-            "input": (rows, circuit.inputs),
-            "weight": (groups, circuit.weights),
-            "initial": (rows, plan.amplitude_floats),
-        }
-        results |= {f"{kind}_gradient": sizes[kind] for kind in wanted}
-        if several and "weight" in wanted:
-            results["weight_rows"] = (made.tiles, plan.weight_columns)
-    results["scratch"] = (threads * plan.scratch_vectors * plan.lanes,)
-    results["shared"] = (groups * plan.shared_stride,)
+    names = ["inputs", "weights", *["initial"] * prepared, *["cotangent"] * (wanted is not None)]
+    sizes = {
+        "out": (rows, plan.columns),
+        "states": (threads * plan.state_vectors * plan.lanes,),
+        "input_gradient": (rows, circuit.inputs),
+        "weight_gradient": (groups, circuit.weights),
+        "initial_gradient": (rows, plan.amplitude_floats),
+        "weight_rows": (made.tiles, plan.weight_columns),
+        "scratch": (threads * plan.scratch_vectors * plan.lanes,),
+        "shared": (groups * plan.shared_stride,),
+    }
+    asked = ["out", "states"] if wanted is None else [f"{kind}_gradient" for kind in wanted]
+    asked += ["weight_rows"] * (several and "weight_gradient" in asked)
+    results = {name: sizes[name] for name in (*asked, "scratch", "shared")}
     # The functions, and whether threads share them.
+    functions = {"prepare": False, "pull" if wanted else "forward": True}
     functions |= {"collect": False} if wanted and several else {}
     fixed = made.fixed | {
         "input_stride": circuit.inputs,

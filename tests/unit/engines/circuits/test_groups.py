@@ -11,7 +11,6 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from benchmarks import steps
 from ketscale import spans
-from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.fused import Fused, cpu, gpu
@@ -200,7 +199,7 @@ def test_a_gpu_takes_the_weights_of_groups_as_inputs(monkeypatch: pytest.MonkeyP
         states(*(GROUPS, 5, 8)[:: 2 if shared else 1]),
     )
     inputs, weights, initial = leaves
-    found = fused._as_rows(gpu.evaluate, circuit, inputs, weights, words, initial)
+    found = gpu.evaluate(circuit, inputs, weights, words, initial)
     expected = cpu.evaluate(circuit, inputs, weights, words, initial)
     pairs = zip(differentiated(found, leaves), differentiated(expected, leaves), strict=True)
     check(list(pairs), torch.float64, bits=False)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.derivatives import ByOperators, Rows, paired
-from ketscale.private_torch import applied, at_once, only_mapped
+from ketscale.private_torch import applied, at_once, only_mapped, transforms_active
 
 
 def called(
@@ -41,17 +41,13 @@ def called(
     return result
 
 
-def grouped(
-    function: Callable[..., torch.Tensor], *tensors: torch.Tensor, rows: Rows | None = None
-) -> torch.Tensor:
+def grouped(function: Callable[..., torch.Tensor], rows: Rows, *tensors: torch.Tensor) -> torch.Tensor:
     """One group's result, where torch.func.vmap makes one call of all groups.
 
-    function: maps tensors (groups, ...) to a result (groups, ...). tensors: those of one group. rows: the function with
-    rules of its own.
+    function: maps tensors (groups, ...) to a result (groups, ...). rows: it with its derivatives. tensors: of one group.
     """
     if only_mapped():
         return at_once(function, *tensors)
-    rows = rows or _Recorded(lambda *all_: (function(*all_),))
     (result,) = applied(rows, *(tensor[None] for tensor in tensors))
     return result[0]
 
@@ -119,18 +115,46 @@ class _GradientOfRows(_Recorded):
         self.count = count
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        # Only a gradient of this gradient calls with gradients enabled.
-        again = torch.is_grad_enabled()
         arguments, cotangents = tensors[: self.count], tensors[self.count :]
-        if not any(tensor.numel() for tensor in arguments):  # nothing that a result could depend on
-            return tuple(torch.zeros_like(tensor) for tensor in arguments)
+        found = pulled(self.function, arguments, cotangents, [True] * self.count)[1]
+        return tuple(each for each in found if each is not None)
+
+
+def pulled(
+    function: Callable[..., tuple[torch.Tensor, ...]],
+    tensors: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor],
+    needed: Sequence[bool],
+    *others: torch.Tensor,
+) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor | None]]:
+    """The results of a function of torch's operators, and its gradients by the tensors that need one, None for the others.
+
+    Both can be differentiated again where gradients are enabled, and in torch.func. others: what else the function holds.
+    """
+    places = [place for place, need in enumerate(needed) if need]
+    again = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors, *cotangents, *others))
+
+    def of_needed(*some: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = dict(zip(places, some, strict=True))
+        return function(*(given.get(place, each) for place, each in enumerate(tensors)))
+
+    if not places:
+        return function(*tensors), [None] * len(needed)
+    if transforms_active():
+        values, pull = torch.func.vjp(of_needed, *(tensors[place] for place in places))[:2]
+        found = pull(tuple(cotangents))
+    else:
+        tensors = [tensor if again else tensor.detach() for tensor in tensors]
         with torch.enable_grad():
-            if not again:
-                arguments = tuple(tensor.detach().requires_grad_() for tensor in arguments)
-            pairs = map(paired, self.function(*arguments), cotangents)
-            return torch.autograd.grad(
-                torch.stack(list(pairs)).sum(),
-                arguments,
-                create_graph=again,
-                materialize_grads=True,
-            )
+            # Views, so that nothing is differentiated by way of what the tensors were made of.
+            views = [tensors[place].view_as(tensors[place]) if again else tensors[place] for place in places]
+            views = [view if view.requires_grad else view.detach().requires_grad_() for view in views]
+            values = of_needed(*views)
+            total = reduce(torch.add, map(paired, values, cotangents))
+            if total.requires_grad:
+                found = torch.autograd.grad(total, views, create_graph=again, materialize_grads=True)
+            else:  # nothing that the results depend on
+                found = tuple(map(torch.zeros_like, views))
+        values = values if again else tuple(value.detach() for value in values)
+    gradients = dict(zip(places, found, strict=True))
+    return values, [gradients.get(place) for place in range(len(needed))]

@@ -22,7 +22,7 @@ from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
-from ketscale.engines.circuits.fused.hessians import Result, Values, shifts
+from ketscale.engines.circuits.fused.hessians import Values
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.simulator import CircuitPullBack
@@ -140,17 +140,11 @@ class Fused:
         check_superposition(circuit, angles, superposition)
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
-        partners = places.partners
-
-        def sums(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self._cpu.evaluate(circuit, i, w, words, None, m, partners)
-            return found
-
         if transformed(*angles, *superposition):
-            plain = partial(self._cpu.plain_sums, circuit, words)
-            summed = transforms.grouped(sums, inputs, weights, mix, rows=Values(Result(sums, plain, {})))
+            result = self._cpu.result_of(circuit, words, places.partners)
+            summed = transforms.grouped(result.values, Values(result), inputs, weights, mix)
         else:
-            summed = sums(inputs, weights, mix)
+            summed = self._cpu.evaluate(circuit, inputs, weights, words, None, mix, places.partners)
         values, squares = summed.split([len(paulis), 1], dim=1)
         # Not a power, whose derivative is another one, element by element.
         return values * (squares.sqrt() + TINY).square().reciprocal()
@@ -169,8 +163,7 @@ class Fused:
             if transformed(*given):
                 check_request(circuit, Angles(inputs, weights), initial, paulis)
                 values = partial(self._run, circuit, paulis)
-                rows = Values(Result(values, gpu.plain(circuit, paulis), shifts(circuit, paulis)))
-                return transforms.grouped(values, *given, rows=rows)
+                return transforms.grouped(values, Values(gpu.result(values, circuit, paulis)), *given)
         # A torch.device takes longer to make, and only GPUs may be several.
         key = (
             circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype,
@@ -205,9 +198,6 @@ class Fused:
         # All samples are equal, so only one is computed.
         alike = circuit.inputs == 0 and (initial is None or initial.ndim == len(groups) + 1)
         evaluate = self._cpu.evaluate if inputs.is_cpu else gpu.evaluate
-        if groups and (alike or batch == 1):
-            # A tile of a single sample would be mostly empty.
-            evaluate = partial(_as_rows, evaluate)
         if alike:
             return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s).expand(*groups, batch, -1)
         if self._route(circuit, inputs) == "matrix":
@@ -264,19 +254,6 @@ def _places(circuit: Circuit) -> _Places | None:
     places = {index: place for place, index in enumerate(order)}
     mirrored = reversal(circuit.qubits)
     return _Places(order, tuple(places[mirrored[index]] for index in order))
-
-
-def _as_rows(
-    evaluate: Callable[..., torch.Tensor],
-    circuit: Circuit,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    paulis: tuple[str, ...] | None,
-    initial: torch.Tensor | None,
-) -> torch.Tensor:
-    """Evaluate groups, (groups, batch, ...), as one batch in which weights are inputs."""
-    alone, rows, initial = transforms.as_rows(circuit, inputs, weights, initial)
-    return evaluate(alone, rows, weights.new_empty(0), paulis, initial).unflatten(0, inputs.shape[:2])
 
 
 def _through_matrix(

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import gpu
-from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, shifts, wanted_of
+from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, wanted_of
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, Workspace, sweep
@@ -45,20 +46,18 @@ def evaluate(
     (mix_size,). Or there are groups with weights of their own, (groups, batch, columns) and (groups, ...) for the rest:
     each gets the same bits as from a call of its own.
     """
-    if inputs.ndim == 2:
-        return call(
-            kernel_for(circuit, inputs, weights, paulis, initial, mix, partners),
-            inputs,
-            weights,
-            initial,
-            mix,
-        )
-    weights = weights[:, : circuit.weights]
-    if initial is not None and initial.ndim == 2:
+    groups = inputs.ndim == 3
+    if groups and inputs.shape[1] == 1 and mix is None:
+        # A tile of a single sample would be mostly empty.
+        alone, rows, initial = transforms.as_rows(circuit, inputs, weights, initial)
+        return evaluate(alone, rows, rows.new_empty(0), paulis, initial).unflatten(0, inputs.shape[:2])
+    if groups:
+        weights, mix = weights[:, : circuit.weights], None if mix is None else mix.contiguous()
+    if groups and initial is not None and initial.ndim == 2:
         initial = initial[:, None].expand(-1, inputs.shape[1], -1)
-    mix = None if mix is None else mix.contiguous()
     compiled = kernel_for(circuit, inputs, weights, paulis, initial, mix, partners)
-    return call(compiled, inputs, weights, initial, mix).unflatten(0, inputs.shape[:2])
+    values = call(compiled, inputs, weights, initial, mix)
+    return values.unflatten(0, inputs.shape[:2]) if groups else values
 
 
 def kernel_for(
@@ -117,24 +116,20 @@ class _Sweep(torch.autograd.Function):
             if not torch.is_grad_enabled():
                 return *known, None
         cotangent = cotangent.unflatten(0, inputs.shape[:-1])
-        tensors, result = (inputs, weights, initial, mix), _result(ctx.compiled.request)
+        tensors, request = (inputs, weights, initial, mix), ctx.compiled.request
+        result = result_of(request.circuit, request.paulis, request.partners)
         return *recorded_gradients(result, ctx.needs_input_grad[:4], tensors, cotangent, known), None
 
 
-def _result(request: Request) -> Result:
-    """What a call gives, as a function of its tensors; of groups too."""
-    circuit, paulis, partners = request.circuit, request.paulis, request.partners
-    if partners is not None:
-        assert paulis is not None
-        return Result(
-            lambda i, w, m: evaluate(circuit, i, w, paulis, None, m, partners),
-            partial(plain_sums, circuit, paulis),
-            {},
-        )
+def result_of(circuit: Circuit, paulis: tuple[str, ...] | None, partners: tuple[int, ...] | None) -> Result:
+    """What calls give, as a function of their tensors; of groups too."""
+    if partners is None:
+        return gpu.result(lambda i, w, s=None: evaluate(circuit, i, w, paulis, s), circuit, paulis)
+    assert paulis is not None
     return Result(
-        lambda i, w, s=None: evaluate(circuit, i, w, paulis, s),
-        gpu.plain(circuit, paulis),
-        shifts(circuit, paulis),
+        lambda i, w, m: evaluate(circuit, i, w, paulis, None, m, partners),
+        partial(plain_sums, circuit, paulis),
+        {},
     )
 
 

@@ -15,7 +15,6 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from ketscale.engines.circuits import transforms
@@ -70,6 +69,11 @@ def plain(circuit: Circuit, paulis: tuple[str, ...] | None) -> Callable[..., tor
     return lambda i, w, s=None: evaluate(circuit, i, w, paulis, s, plain=True)
 
 
+def result(values: Callable[..., torch.Tensor], circuit: Circuit, paulis: tuple[str, ...] | None) -> Result:
+    """What is known of a circuit's result, of whole circuits without a superposition. values: see `Result`."""
+    return Result(values, plain(circuit, paulis), shifts(circuit, paulis))
+
+
 class _Part(NamedTuple):
     """One of a circuit's programs."""
 
@@ -115,12 +119,8 @@ def _move(
     """The place that each amplitude comes from in the move before a program, and its factor."""
     move, _ = _programs(circuit, paulis)[number]
     assert move is not None
-    order, _ = move.arrays
-    factors = torch.ones(len(order), dtype=torch.complex128)
-    places, values = move.factors()
-    factors[places] = torch.from_numpy(values)
-    source = torch.from_numpy(np.argsort(order))
-    return source.to(device), factors[source].to(device, dtype)
+    source, factors = map(torch.from_numpy, move.gathered())
+    return source.to(device), factors.to(device, dtype)
 
 
 # Unbounded, as a captured CUDA graph holds addresses of these tables.

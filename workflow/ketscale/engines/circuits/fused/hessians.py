@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.program import Rotation, reduce
-from ketscale.engines.derivatives import ByOperators, Rows, paired
-from ketscale.private_torch import applied, transforms_active
+from ketscale.engines.circuits.transforms import pulled
+from ketscale.engines.derivatives import ByOperators, Rows
+from ketscale.private_torch import applied
 
 Wanted = Literal["input", "weight", "initial", "mix"]
 
@@ -242,15 +243,8 @@ class Gradients(_OfResult):
         *given, cotangent = tensors
         if self.saved is not None:
             return self.saved
-        if not any(tensor.numel() for tensor in given):  # nothing that a result could depend on
-            return tuple(torch.zeros_like(x) for x, there in zip(given, self.wanted, strict=True) if there)
-        with torch.enable_grad():
-            point = [x.detach().requires_grad_(there) for x, there in zip(given, self.wanted, strict=True)]
-            return torch.autograd.grad(
-                paired(self.result.values(*point), cotangent),
-                [x for x in point if x.requires_grad],
-                materialize_grads=True,
-            )
+        found = pulled(lambda *x: (self.result.values(*x),), given, (cotangent,), self.wanted)[1]
+        return tuple(each for each in found if each is not None)
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.many`."""
@@ -301,43 +295,3 @@ def recorded_gradients(
         function = Gradients(result, tuple(place in part for place in point), known)
         gradients |= zip(part, applied(function, *point.values(), cotangent), strict=True)
     return [gradients.get(place) for place in range(len(tensors))]
-
-
-def pulled(
-    function: Callable[..., tuple[torch.Tensor, ...]],
-    tensors: Sequence[torch.Tensor],
-    cotangents: Sequence[torch.Tensor],
-    needed: Sequence[bool],
-    *others: torch.Tensor,
-) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor | None]]:
-    """The results of a function of torch's operators, and its gradients by the tensors that need one, None for the others.
-
-    Both can be differentiated again where gradients are enabled, and in torch.func. others: what else the function holds.
-    """
-    places = [place for place, need in enumerate(needed) if need]
-    again = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors, *cotangents, *others))
-
-    def of_needed(*some: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given = dict(zip(places, some, strict=True))
-        return function(*(given.get(place, each) for place, each in enumerate(tensors)))
-
-    if not places:
-        return function(*tensors), [None] * len(needed)
-    if transforms_active():
-        values, pull = torch.func.vjp(of_needed, *(tensors[place] for place in places))[:2]
-        found = pull(tuple(cotangents))
-    else:
-        tensors = [tensor if again else tensor.detach() for tensor in tensors]
-        with torch.enable_grad():
-            # Views, so that nothing is differentiated by way of what the tensors were made of.
-            views = [tensors[place].view_as(tensors[place]) for place in places]
-            views = [view if view.requires_grad else view.detach().requires_grad_() for view in views]
-            values = of_needed(*views)
-            total = torch.stack([paired(*pair) for pair in zip(values, cotangents, strict=True)]).sum()
-            if total.requires_grad:
-                found = torch.autograd.grad(total, views, create_graph=again, materialize_grads=True)
-            else:  # nothing that the results depend on
-                found = tuple(map(torch.zeros_like, views))
-        values = values if again else tuple(value.detach() for value in values)
-    gradients = dict(zip(places, found, strict=True))
-    return values, [gradients.get(place) for place in range(len(needed))]

@@ -59,10 +59,8 @@ def plain(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> An
     state, program = jnp.broadcast_to(start, (*leading, size)), reduce(circuit, words)
     for move, steps in between_moves(program):
         if move is not None:
-            order, factors = move.arrays[0], np.ones(size, complex)
-            places, values = move.factors()
-            factors[places] = values
-            state = (state * jnp.asarray(factors, complex_))[..., np.argsort(order)]
+            source, factors = move.gathered()
+            state = state[..., source] * jnp.asarray(factors, complex_)
         if steps:
             state = _rotated(state, angles, steps)
     if program.words is None:

@@ -107,6 +107,13 @@ class Move:
         values[whole] = values[whole].round()
         return places, values
 
+    def gathered(self) -> tuple[Indices, NDArray[np.complex128]]:
+        """The basis state that each one comes from, and its factor."""
+        places, values = self.factors()
+        source, factors = np.argsort(self.arrays[0]), np.ones(len(self.arrays[0]), complex)
+        factors[places] = values
+        return source, factors[source]
+
 
 # Circuits make the same move again and again.
 @lru_cache(maxsize=64)

@@ -73,10 +73,10 @@ def backward(
         scale = 2 * tables.signs[word] * cotangent[:, word, None]
         adjoint = adjoint + scale * _exchanged(state, *exchange)
     exchanges = _exchanges(tables.rotation_masks[tables.first :].flip(0), state)
-    for rotation, exchange in zip(reversed(range(tables.first, len(tables.steps))), exchanges, strict=True):
+    for rotation, exchange in zip(reversed(range(tables.first, len(tables.slot_of))), exchanges, strict=True):
         cosine, sine = cosines[:, rotation, None], sines[:, rotation, None]
         moved = _exchanged(state, *exchange)
-        slot = tables.steps[rotation].slot
+        slot = tables.slot_of[rotation]
         if slot >= 0:
             gradients[:, slot] = (adjoint * moved).sum(1)
         state = cosine * state - sine * moved

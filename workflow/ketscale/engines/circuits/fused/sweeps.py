@@ -12,7 +12,7 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import kernels, mixing, moves, rows
 from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.circuits.fused.listing import TILE_BYTES, Listing
-from ketscale.engines.circuits.fused.program import Move, Program, reduce
+from ketscale.engines.circuits.fused.program import Move, reduce
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.library import vector_bytes
@@ -38,7 +38,7 @@ class CompiledSweep:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.plan = plan = request.listing()
-        self.library = request.kernel(plan).library
+        self.library = _kernel(request.dtype, plan.lanes, plan.real).library
         self.batch, self.groups = request.batch, request.groups
         self.rows = self.groups * self.batch
         self.group_tiles = -(-self.batch // plan.samples)
@@ -130,28 +130,18 @@ class Request(NamedTuple):
 
     def listing(self) -> Listing:
         """The circuit as a table."""
-        program, qubits = self._program, self.circuit.qubits
+        program = reduce(self.circuit, self.paulis, self.partners is not None)
         real = self.from_zero and program.real and not self.partners
-        lanes = _lanes(self.batch << qubits, self.dtype.itemsize)
+        lanes = _lanes(self.batch << program.qubits, self.dtype.itemsize)
         moves = any(isinstance(step, Move) for step in program.rotations)
         most = MOVED_BYTES if moves else TILE_BYTES
-        bits = (
-            0
-            if self.partners
-            else _lane_bits(lanes, qubits, self.batch, self.dtype.itemsize * (2 - real), most)
-        )
+        amplitude_bytes, bits = self.dtype.itemsize * (2 - real), 0
+        if not self.partners:
+            bits = _lane_bits(lanes, program.qubits, self.batch, amplitude_bytes, most)
         return Listing(
             program, self.circuit.inputs, self.circuit.weights, self.dtype == torch.float64, lanes, bits,
             self.from_zero, self.wanted, self.partners,
         )  # fmt: skip
-
-    def kernel(self, plan: Listing) -> Kernel:
-        """The code that reads it."""
-        return _kernel(self.dtype, plan.lanes, plan.real)
-
-    @property
-    def _program(self) -> Program:
-        return reduce(self.circuit, self.paulis, self.partners is not None)
 
 
 @lru_cache(maxsize=4096)

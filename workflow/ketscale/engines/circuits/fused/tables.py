@@ -30,14 +30,6 @@ class Exchange(NamedTuple):
     sign: int
 
 
-class RotationExchange(NamedTuple):
-    """An exchange of a rotation, and where its gradient goes (-1: it is not wanted)."""
-
-    x: int
-    z: int
-    slot: int
-
-
 class Columns(NamedTuple):
     """How derivatives by half angles add up to the gradients of columns.
 
@@ -58,7 +50,8 @@ class Columns(NamedTuple):
 class Tables:
     """A program on a device, for one set of wanted gradients; the kernels' arguments give the shapes.
 
-    qubits: number of the circuit's qubits. bits: bits of an index. steps, words: the tables of rotations and words for the host.
+    qubits: number of the circuit's qubits. bits: bits of an index. slot_of: where each rotation's gradient goes, -1 if it is
+    not wanted.
     rotation_table, word_table: for the kernels, whose columns `triton_kernels` names. rotation_masks, word_masks: x and z.
     first: the first rotation whose gradient is wanted (0 with the initial state's).
     slots: the number of rotations whose gradient is wanted.
@@ -66,8 +59,7 @@ class Tables:
 
     qubits: int
     bits: int
-    steps: tuple[RotationExchange, ...]
-    words: tuple[Exchange, ...]
+    slot_of: tuple[int, ...]
     wanted: tuple[Wanted, ...]
     rotation_table: torch.Tensor
     rotation_masks: torch.Tensor
@@ -104,10 +96,10 @@ def tabulate(
     differentiated = [i for i, r in enumerate(rotations) if r.angle.kind in wanted]
     slots = {rotation: slot for slot, rotation in enumerate(differentiated)}
     first = 0 if "initial" in wanted else min(differentiated, default=len(rotations))
-    steps = [RotationExchange(e.x, e.z, slots.get(i, -1)) for i, e in enumerate(exchanges)]
+    slot_of = tuple(slots.get(i, -1) for i in range(len(rotations)))
     rows = [
-        (s.x % lanes, s.x // lanes, s.z, SOURCES.index(r.angle.kind), r.angle.index, s.slot)
-        for s, r in zip(steps, rotations, strict=True)
+        (e.x % lanes, e.x // lanes, e.z, SOURCES.index(r.angle.kind), r.angle.index, slot)
+        for e, r, slot in zip(exchanges, rotations, slot_of, strict=True)
     ]
     words = []
     for w in program.words or ():
@@ -139,11 +131,10 @@ def tabulate(
     return Tables(
         qubits=program.qubits,
         bits=program.qubits + (not real),
-        steps=tuple(steps),
-        words=tuple(words),
+        slot_of=slot_of,
         wanted=wanted,
         rotation_table=integers(np.reshape(rows, (-1, 6))),
-        rotation_masks=integers(np.reshape([(s.x, s.z) for s in steps], (-1, 2)), np.int64),
+        rotation_masks=integers(np.reshape([(e.x, e.z) for e in exchanges], (-1, 2)), np.int64),
         factors=reals(factors),
         first=first,
         slots=len(slots),
