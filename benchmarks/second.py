@@ -1,8 +1,8 @@
 """`python -m benchmarks.second`: what second derivatives and forward mode of `fused` cost beside its gradient.
 
 Strongly entangling circuits of three layers in single precision, on one thread of torch. In torch, and in JAX, where
-default.qubit has the same Hessians of each sample by its inputs. All ways take turns, and a row is the
-median of their times, as a multiple of the gradient's, with its quartiles.
+default.qubit has the same Hessians of each sample by its inputs. All ways take turns, and a row is the median of their
+times, as a multiple of the gradient's, with its quartiles.
 """
 
 from __future__ import annotations

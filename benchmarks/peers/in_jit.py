@@ -1,4 +1,4 @@
-"""In `jax.jit`, as functions of one sample under `vmap`: PennyLane's default.qubit, and `fused` as its device or by `ketscale.jax`."""
+"""In `jax.jit`, as functions of one sample under `vmap`: PennyLane's default.qubit, and `fused`, as PennyLane's device or by `ketscale.jax`."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("problems/control/specification.py", '    "qubit-spectrum": Q', f"    {raman}\n"),
         ("problems/pulses/specification.py", "from ketscale.problems.pulses.workloads import", and_ring),
         ("problems/pulses/specification.py", '    "fluxonium-chain": F', f"    {ring}\n"),
-        ("engines/dynamics/settings.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
+        ("engines/dynamics/methods.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
         ("engines/pulses/schemes.py", '        PulseMethod("magnus6"', block_with('Method("pade4"')),
     ):
         inserted(checkout, file, before, text)

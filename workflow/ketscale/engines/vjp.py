@@ -69,7 +69,7 @@ def watched(module: nn.Module) -> bool:
 
 
 def watchers(module: nn.Module) -> tuple[Any, ...]:
-    """What has something in it once a module is watched; of a module without parts, for the last one is of those."""
+    """What is no longer empty once a module is watched; the last one holds parts, so this is for modules without any."""
     hooks: Any = module
     return (
         hooks._forward_hooks,

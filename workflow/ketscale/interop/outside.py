@@ -116,6 +116,8 @@ def _function(function: Any) -> Iterator[Watched]:
     elif not isinstance(function, FunctionType):
         owner = getattr(function, "__self__", function)
         method = getattr(function, "__func__", type(function).__call__)
+        if not isinstance(method, FunctionType):
+            raise _refused(f"what a {type(function).__name__} calls")
         yield from _value(owner, lambda: owner, "self", _names(method.__code__)[1])
         yield from _function(method)
     else:

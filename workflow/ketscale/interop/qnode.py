@@ -173,7 +173,7 @@ class Converted:
                 way = self._records.record((key, outside), tensors, captured, run)
             if len(self._records.ways) == recording.MOST_WAYS:
                 warnings.warn(
-                    f"from_qnode has recorded the quantum function {recording.MOST_WAYS} times, and forgets the oldest record: "
+                    f"from_qnode has recorded the quantum function {recording.MOST_WAYS} times, and now forgets the oldest: "
                     "make a tensor argument of what changes at each call, or write from_qnode(qnode, trace='always')",
                     stacklevel=2,
                 )

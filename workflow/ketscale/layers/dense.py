@@ -18,13 +18,12 @@ from ketscale.engines import randomness
 from ketscale.engines.compiled.kernel import threads_for
 from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.randomness import DrawnFor
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
 from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, TASK_ROWS, compiled
 from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout
 from ketscale.layers.masks import LANES
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import at_once, only_mapped, transforms_active
 
 # The layers of a `Dense`, whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]
@@ -97,6 +96,7 @@ class Dense(nn.Sequential):
             drawn is None
             or not self.training
             or not x.is_cpu
+            or x.dtype not in (torch.float32, torch.float64)
             or len(shape) not in (2, 3)
             or not shape[-2]
             or drawn.samples.shape != shape[:-1]
@@ -122,6 +122,8 @@ def _widths(shape: torch.Size, dtype: torch.dtype, parameters: list[Any]) -> tup
     """How many outputs each layer has; None where compiled code, which takes shapes at their word, may not read them."""
     widths, width = [], shape[-1]
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
+        if bias is None:
+            return None
         own = weight.shape
         if (
             len(own) != len(shape)
@@ -137,7 +139,7 @@ def _widths(shape: torch.Size, dtype: torch.dtype, parameters: list[Any]) -> tup
 
 
 def _fits(layers: Layers) -> bool:
-    """Whether the operator has these layers, with biases, in one precision."""
+    """Whether the operator has these layers, with biases."""
     hidden, rest = divmod(len(layers), 3)
     kinds = [*(nn.Linear, nn.ReLU, SampleDropout) * hidden, nn.Linear, *[nn.Tanh] * (rest - 1)]
     linear: Sequence[Any] = layers[::3]
@@ -146,8 +148,6 @@ def _fits(layers: Layers) -> bool:
         and all(set(layer._parameters) == {"weight", "bias"} and layer.bias is not None for layer in linear)
         and all(layer.bias.stride(-1) == 1 for layer in linear)
         and all(layer.out_features % LANES == 0 for layer in linear[:-1])
-        and linear[0].weight.dtype in (torch.float32, torch.float64)
-        and len({parameter.dtype for layer in linear for parameter in layer.parameters()}) == 1
     )
 
 

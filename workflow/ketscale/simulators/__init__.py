@@ -1,1 +1,1 @@
-"""Simulators by settings or name: the engines, inside of what times, places and compiles their circuits."""
+"""Simulators by settings or name: the engines, wrapped in what times, places and compiles their circuits."""

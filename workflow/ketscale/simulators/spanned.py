@@ -1,4 +1,4 @@
-"""What every simulator of a usual name is inside of: spans of sampled steps, notes of requests, torch's compilers."""
+"""The wrapper of every simulator that has a usual name: spans of sampled steps, notes of requests, torch's compilers."""
 
 from __future__ import annotations
 

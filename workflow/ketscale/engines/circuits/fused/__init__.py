@@ -2,9 +2,10 @@
 
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a state, and
 `listing` writes them into a table, which the machine code of `kernels`, `rows`, `moves` and `mixing` reads: it is compiled
-once for a processor. `sweeps` has their memory, and `cpu` calls them from torch. On a GPU `tables` puts the
-program into device memory, and `gpu` launches the two kernels of `triton_kernels`, or beyond 12 qubits lets `stepwise`
-take one rotation after the other. `hessians` has all derivatives but the first ones. `route` compares the costs of one matrix product and of a sweep.
+once for a processor. `sweeps` has their memory, and `cpu` calls them from torch. `tables` puts the program into a device's
+memory: a GPU reads it in the two kernels of `triton_kernels`, which `gpu` launches, or beyond 12 qubits in `stepwise`,
+rotation by rotation. `hessians` has all derivatives but the first ones, by shifted angles or by `stepwise`, on any device;
+`jax_hessians` those of JAX. `route` compares the costs of one matrix product and of a sweep.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ MOST_WAYS = 4096
 class Fused:
     """Our own simulator. Everything is differentiable: angles, initial states and final states.
 
-    route: see `settings.CircuitSimulator`.
+    route: see `config.simulators.circuits.CircuitSimulator`.
     choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
     stacks: see `simulator.stacks`; also for `superposed` and for torch.func.grad. replays: see `simulator.replays`.
 

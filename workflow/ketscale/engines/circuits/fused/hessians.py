@@ -30,7 +30,7 @@ from ketscale.private_torch import applied
 
 Wanted = Literal["input", "weight", "initial", "mix"]
 
-# Angles are not shifted if they are more than so many, whose states would take much memory.
+# More angles than this are not shifted: the states would take too much memory.
 MOST_SHIFTED = 128
 
 # The columns that are shifted, and the factors of their angles.
@@ -283,7 +283,7 @@ def recorded_gradients(
 ) -> list[torch.Tensor | None]:
     """The gradients by the wanted tensors, in a graph of their own; None for the others. saved: their values.
 
-    Those by each operand that is shifted are a function of their own: nobody differentiates the others where they are used.
+    Those by each operand that is shifted are a function of their own: where one is differentiated, the others are not.
     """
     point = {place: each for place, each in enumerate(tensors) if each is not None}
     places = [place for place in point if wanted[place]]

@@ -57,7 +57,8 @@ KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, SIZE, NEX
 # LANES; their PIVOTs are those of both flips, ascending. Two that exchange no vectors are LOCAL, with flags for ODD. Words
 # of one flip are done together too: the row of kind WORDS, and ODD, has their flip and number.
 ODD, LANES, PAIRS, DIAGONAL, WORDS, LOCAL, TWO, SEVERAL = 1, 2, 4, 8, 10, 12, 16, 24
-# So many words of PAIRS are a row of kind SEVERAL, and ODD: a psi and an adjoint of 8 qubits are larger than the first cache.
+# So many words of PAIRS are done together, as a row of kind SEVERAL plus ODD: from 8 qubits on, psi and adjoint no longer fit
+# the first cache, and are then read once for all of them.
 WORDS_AT_ONCE = 4
 # The fields of a pass: its steps, the dimensions of its blocks, where their pivots and offsets are listed, and the number of
 # blocks. Of a move: how many basis states it multiplies, 0, how many pairs it exchanges; where these are listed, and where
@@ -648,7 +649,8 @@ def _several(
         return
     psi, adjoint = blocks
     words = []
-    for at, signed in enumerate([*tile.two_sines, *tile.two_signs]):
+    kept = [*tile.two_sines, *tile.two_signs]
+    for at, signed in zip(range(WORDS_AT_ONCE), kept, strict=True):
         own = args.steps[following + at]
         signs = tile.lane_signs.part((own[SIGNS], 0), 1, element="vector")[0]
         negative, weight = own[NEGATIVE] ^ _parity(base & own[BASE]), tile.words[own[INDEX]] * signs

@@ -46,7 +46,7 @@ class RouteChoice(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def choose(circuit: Circuit, batch: int) -> RouteChoice:
-    """The route that the cost model finds cheaper for a batch of this size."""
+    """The route that the cost model finds cheaper for a batch of this size, from |0...0>."""
     size, steps = 2**circuit.qubits, tail_steps(circuit)
     sweep_s = batch * size * steps * (STEP_S / 2 if reduce(circuit, None).real else STEP_S)
     product_s = batch * size * (size * PRODUCT_S + PASSING_S)

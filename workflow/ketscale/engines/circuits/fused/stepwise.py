@@ -1,6 +1,6 @@
-"""What the two kernels of `triton_kernels` compute, rotation by rotation in torch's operators, which know every derivative.
+"""What the two kernels of `triton_kernels` compute, rotation by rotation in torch's operators, which have derivatives of every order.
 
-So it is what further derivatives are of, on any device (`evaluate`), and how a GPU computes states that no block of threads
+So further derivatives are taken of it, on any device (`evaluate`), and how a GPU computes states that no block of threads
 holds: `forward` and `backward` have the kernels' arguments and write where they write. As there, nothing waits for the GPU,
 and the backward pass keeps state and adjoint alone.
 """
@@ -13,7 +13,7 @@ import torch
 
 from ketscale.engines.circuits.fused.tables import SOURCES, Tables
 
-# Exchanges are made for several rotations at once, which have so many numbers.
+# Exchanges are made for as many rotations at once as have so many numbers.
 _NUMBERS = 2**16
 
 

@@ -95,9 +95,9 @@ class Workspace:
         self.threads = threads
         # torch aligns what it allocates to 64 bytes, the widest vector.
         self._scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=kernel.real)
-        several = kernel.tiles if kernel.group_tiles > 1 else 0
-        self._weight_rows = torch.empty(several * plan.weight_columns, dtype=kernel.real)
-        self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
+        rows = kernel.tiles if kernel.group_tiles > 1 else 0
+        self._weight_rows = torch.empty(rows * plan.weight_columns, dtype=kernel.real)
+        self._mix_rows = torch.empty(rows * plan.mix_size, dtype=kernel.real)
         self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
         # Without a backward pass, there is one state for each thread instead of each tile.
         unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes

@@ -1,4 +1,4 @@
-"""A program as tables of real arithmetic in device memory, which the GPU's kernels read.
+"""A program as tables of real arithmetic in device memory, which the GPU's kernels and `stepwise` read.
 
 A complex number is a pair of reals; the highest bit of an index says which part it is. So i is a signed exchange of
 the pair: (re, im) becomes (-im, re). Pauli words, alone or times a power of i, are signed exchanges too. If every
@@ -83,7 +83,7 @@ def tabulate(
     device: torch.device,
     lanes: int,
 ) -> Tables:
-    """The tables of a program without flips.
+    """The tables of a program without moves.
 
     real: leave out imaginary parts; only for expectation values of a program that is `Program.real`.
     lanes: how many numbers of a state make a row of a block.
