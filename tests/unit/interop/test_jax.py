@@ -216,6 +216,17 @@ def test_inputs_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPat
     same(jax.jit(loss(f))(w), loss(exact)(w), 1e-11)
 
 
+def test_mapped_hessians_by_operators_are_differentiated_by_weights() -> None:
+    circuit = Circuit(2).ry(0, "x0").rx(0, "x0").ry(1, "w0").cnot(0, 1).ry(1, "w0")
+    f, x, w = on_jax.expval(circuit), drawn(3, 1), drawn(1)
+
+    def loss(w: Any, x: Any) -> Any:
+        return (jax.vmap(jax.hessian(lambda each: f(each, w)))(x) ** 2).sum()
+
+    alone = jax.jit(jax.grad(lambda w, x: (jax.hessian(lambda each: f(each, w))(x) ** 2).sum()))
+    same(jax.jit(jax.grad(loss))(w, x), sum(alone(w, each) for each in x), 1e-12)
+
+
 @pytest.mark.parametrize("given", ["zero", "one", "each"])
 def test_states_and_initial_states_are_differentiated(given: str) -> None:
     """Against products of matrices in JAX."""

@@ -135,7 +135,9 @@ def _second(
     for numbers, some in ((which, by_shifts), (left, others)):
         if numbers and some:
             function = _of(numbers, point, partial(_derivative, moves=some, **request))
-            pulled = jax.vjp(function, *(point[number] for number in numbers))[1](cotangent)
+            values, pull = jax.vjp(function, *(point[number] for number in numbers))
+            # All copies of a point may share a cotangent.
+            pulled = pull(jnp.broadcast_to(cotangent, values.shape))
             for number, each in zip(numbers, pulled, strict=True):
                 terms[number].append(each)
     for number in [number for number in which if number in shifts and others]:
