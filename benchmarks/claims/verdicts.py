@@ -96,23 +96,23 @@ def _asked(claim: Claim, collected: Collected) -> list[Reading]:
 def _since(claim: Claim, collected: Collected) -> Collected:
     """What was not measured before the claim's rule had its words."""
     old = {run for run, record in collected.records.items() if record.started < claim.since}
-    groups = collected.points.items()
-    new = {key: [row for row in group if Run.of(row) not in old] for key, group in groups}
+    new = {key: [row for row in group if Run.of(row) not in old] for key, group in collected.points.items()}
     why = f"measured before its rule was written ({claim.since:%Y-%m-%d %H:%M})"
     return replace(collected, points=new, why={**collected.why, **dict.fromkeys(old, why)})
 
 
 def _on(host: str, claim: Claim, collected: Collected, level: float) -> Verdict:
     """The verdict on one class of hosts, or on all for ''."""
-    conditions = rule(claim.id)(Reader(claim, collected.on(host)))
+    points = collected.points.items()
+    own = {key: [row for row in group if host in ("", row["hardware"])] for key, group in points}
+    conditions = rule(claim.id)(Reader(claim, replace(collected, points=own)))
     ruling = {verdict: condition(level) for verdict, condition in conditions.items()}
     holding = [verdict for verdict, found in ruling.items() if found.truth]
     # One number of a claim may be more than claimed, and another less.
     if MORE in holding and ruling[REFUTED].truth is not False:
         holding.remove(MORE)
-    if len(holding) == 1:
-        found = ruling[holding[0]]
-        return _verdict(claim, holding[0], [found.witness, *found.readings], collected)
+    for verdict in holding if len(holding) == 1 else ():
+        return _verdict(claim, verdict, [ruling[verdict].witness, *ruling[verdict].readings], collected)
     readings = [reading for found in ruling.values() for reading in found.readings]
     unknown = [found.witness for found in ruling.values() if found.truth is None]
     absent = [reading for reading in readings if reading.absent]

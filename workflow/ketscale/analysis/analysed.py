@@ -213,7 +213,7 @@ def outdated(config: Config, results: Path) -> str | None:
     """Why the tables must be made again although they are there; None if they must not."""
     note, tables = results / NOTE, [*(results / "tables").glob("*.csv")]
     if not note.exists():
-        return f"{note}: is missing, so that nothing says what {tables[0]} is of" if tables else None
+        return f"{note}: is missing, so nothing says what {tables[0]} was made from" if tables else None
     made_from, _, partial = note.read_text(errors="replace").strip().partition(" ")
     if partial and not config.partial:
         return f"{results / 'tables'}: made while some runs had no record that could be used"

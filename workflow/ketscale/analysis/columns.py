@@ -170,7 +170,7 @@ def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _sizes(config: Config) -> Iterator[Column]:
-    """The sizes of the config's families; a run has none of an axis that its family has not."""
+    """The sizes of the config's families; a run has none of an axis that its family lacks."""
     for name, axis in size_axes(config).items():
         of = partial(lambda name, run: run.settings.sizes.get(name), name)
         yield Column(name, f"Size of the model: {axis.title}", of, axis.title)

@@ -190,10 +190,3 @@ class Collected:
         """The rows of each point of a study that was measured, in its order."""
         points = dict.fromkeys(map(point_of, study.runs))
         return [self.points[each] for each in points if each in self.points]
-
-    def on(self, host: str) -> Collected:
-        """What was measured on one class of hosts; everything for ''."""
-        if not host:
-            return self
-        own = {key: [row for row in group if row["hardware"] == host] for key, group in self.points.items()}
-        return replace(self, points={key: group for key, group in own.items() if group})

@@ -1,1 +1,1 @@
-"""What figures share: inputs, style, and the ticks of logarithmic axes."""
+"""Figures: their style, those of times, and those of models."""

@@ -76,7 +76,7 @@ def theme() -> None:
     mpl.use("Agg")  # needs no screen
     changes = {
         "svg.hashsalt": "ketscale",
-        # Text can be searched, and set in another font of about the same width by who has not the first.
+        # Text can be searched, and set in another font of about the same width where the first is missing.
         "svg.fonttype": "none",
         "font.sans-serif": ["DejaVu Sans", "Verdana"],
         "axes.titleweight": "bold",

@@ -41,7 +41,7 @@ def largest(made: Sequence[Row]) -> Row:
 
 
 def nearest(made: Sequence[Row]) -> Row:
-    """The row that is nearest to its reference: where the first is not surely ahead, that is what holds everywhere."""
+    """The row with the smallest effect: what holds everywhere."""
     return min(made, key=lambda row: row["effect"])
 
 
@@ -143,8 +143,7 @@ LAST = (
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
         partial(times.effects, "step time over that of one fair rank")), lead=wrong),
-    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest,
-         figure=Figure(
+    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, figure=Figure(
         "accuracy", "Test results",
         "The headline metric on test data with the best weights, with its 95 % interval. Hollow: some seeds failed. Dotted: "
         "the best baseline of the data, and guessing.", models.accuracy)),
@@ -154,8 +153,7 @@ LAST = (
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
         "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks.",
         models.comparison)),
-    Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=nearest,
-         figure=Figure(
+    Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=nearest, figure=Figure(
         "trainability", "Gradients over random weights",
         "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
         "variance): means over seeds with 95 % intervals. Dotted: random unitaries.", models.probes)),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from ketscale.analysis.points import axis_of, point_of, serial, workers
+from ketscale.analysis.points import axis_of, serial, workers
 from ketscale.config import Config
-from ketscale.grid import LAYOUT, Run, Study
+from ketscale.grid import LAYOUT, POINT, Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]
 
@@ -56,6 +56,14 @@ def mistakes(study: Study, config: Config) -> Iterator[str]:
     yield from one_core(study, config)
 
 
+def changes(study: Study, config: Config) -> Iterator[str]:
+    """Require that each point differs from the first one in one axis."""
+    for run in study.runs:
+        axes = [name for name in POINT if getattr(run, name) != getattr(study.runs[0], name)]
+        if len(axes) > 1:
+            yield f"a point must differ from the first one in one axis, not in {', '.join(axes)}; make a study of each"
+
+
 def measured_errors(study: Study, config: Config) -> Iterator[str]:
     """Require runs whose error and step time are measured."""
     for run in study.runs:
@@ -70,7 +78,6 @@ def measured_errors(study: Study, config: Config) -> Iterator[str]:
 
 
 simulators = several(lambda run, config: run.simulator, "values of simulator")
-changes = several(lambda run, config: point_of(run), "points")
 features = several(lambda run, config: config.protocols[run.protocol].features, "values of features")
 convergence = every(measured_errors, simulators)
 

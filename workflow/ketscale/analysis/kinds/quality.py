@@ -2,8 +2,8 @@
 
 Models are compared by their family's headline metric: on each data set, each at the configuration that `selection` chose. In
 studies of several data sets validation chooses one of the models that have a control, and its reference among that one's
-controls and the best baseline; the test compares the two. Their intervals are of one level, 1 - 5 % / (number of data sets), so
-that they hold together, and decide.
+controls and the best baseline; the test compares the two. Their intervals, of the level 1 - 5 % / (number of data sets),
+hold together.
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
     if strongest := best(better) or next(iter(better), None):
         what = "the baseline " if strongest is one.baseline else ""
         yield f"{what}{strongest.model} is better than both"
+    if one.baseline is None and collected.config.family(one.of.point[0]).baselines is not None:
+        yield "no baseline was fitted to these data (ketscale baseline)"
     models = [each for each in one.sides if each.group]
     for each in models:
         reached = each.estimate() if each.metric.is_share and each.chance is not None else None

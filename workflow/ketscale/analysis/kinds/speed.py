@@ -1,6 +1,6 @@
 """All kinds of studies of speed as data: what a point is compared with, and how its effect is shown.
 
-A kind is a few values; `rows` makes the rows of speed.csv of every one of them.
+A kind is a few values; `rows` makes the rows of speed.csv of all but `parity`, which has `parity_rows`.
 """
 
 from __future__ import annotations
