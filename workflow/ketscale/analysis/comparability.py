@@ -1,7 +1,6 @@
 """What runs must share before their times, or their accuracies, are compared or joined in a median.
 
-Code and packages of two runs agree if whatever both used is the same, since one simulator imports modules that another
-does not.
+Code and packages of two runs agree if what both used is the same: a simulator imports modules that another does not.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The kinds of studies, one value each. To add a kind, add a line below, and of a kind that compares
-times its reference to `speed.SPEED`.
+"""The kinds of studies, one value each. To add a kind, add a line below; the reference of times is in `speed.SPEED`.
 
 Snakemake checks its config with them at every start, so they import what they need for drawing only when they draw.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from ketscale.analysis.points import axis_of, serial, workers
+from ketscale.analysis.points import axis_of, point_of, serial, workers
 from ketscale.config import Config
 from ketscale.grid import LAYOUT, POINT, Run, Study
 
@@ -56,7 +56,7 @@ def mistakes(study: Study, config: Config) -> Iterator[str]:
     yield from one_core(study, config)
 
 
-def changes(study: Study, config: Config) -> Iterator[str]:
+def one_axis(study: Study, config: Config) -> Iterator[str]:
     """Require that each point differs from the first one in one axis."""
     for run in study.runs:
         axes = [name for name in POINT if getattr(run, name) != getattr(study.runs[0], name)]
@@ -77,8 +77,9 @@ def measured_errors(study: Study, config: Config) -> Iterator[str]:
             )
 
 
+changes = every(several(lambda run, config: point_of(run), "points"), one_axis)
 simulators = several(lambda run, config: run.simulator, "values of simulator")
-features = several(lambda run, config: config.protocols[run.protocol].features, "values of features")
+features = several(lambda run, config: config.protocols[run.protocol].features, "cached and inline features")
 convergence = every(measured_errors, simulators)
 
 

@@ -34,8 +34,9 @@ Tasks = Mapping[Task, set[str]]
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """Every configuration of the study that has a record; the chosen ones beside the best of their controls."""
     made = configurations(study, collected)
-    compared = selection.together(selection.comparisons(made, study, collected))
-    yield from table(study, made, compared, collected)
+    yield from table(
+        study, made, selection.together(selection.comparisons(made, study, collected)), collected
+    )
 
 
 def configurations(study: Study, collected: Collected) -> list[Configuration]:
@@ -136,7 +137,7 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
     if strongest := best(better) or next(iter(better), None):
         what = "the baseline " if strongest is one.baseline else ""
         yield f"{what}{strongest.model} is better than both"
-    if one.baseline is None and collected.config.family(one.of.point[0]).baselines is not None:
+    if one.to.model == selection.GUESSING and collected.config.family(one.of.point[0]).baselines:
         yield "no baseline was fitted to these data (ketscale baseline)"
     models = [each for each in one.sides if each.group]
     for each in models:
