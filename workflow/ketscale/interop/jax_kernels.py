@@ -51,7 +51,7 @@ class Layout:
         self.batch = math.prod(leading) // max(1, self.groups)
 
     def _sizes(self, by_group: bool) -> list[int]:
-        """Of all dimensions, those that make groups first; of the others 1 for what does not vary within a group."""
+        """All dimensions: those that make groups first; the others are 1 for what does not vary within a group."""
         sizes = [self.leading[axis] for axis in self._order]
         return [*sizes[: self._outer], *[1] * (len(sizes) - self._outer)] if by_group else sizes
 

@@ -25,11 +25,11 @@ from ketscale.engines.circuits.fused.hessians import Shifts, shifts_of
 from ketscale.engines.circuits.fused.jax_hessians import Shifted, plain
 from ketscale.interop import jax_kernels
 
-# Of the operands.
+# A function of the operands.
 values_p = Primitive("ketscale_values")
-# Of the operands, then a tangent for each of `which`.
+# A function of the operands, then of a tangent for each of `which`.
 tangent_p = Primitive("ketscale_tangent")
-# Of the operands and a cotangent of the values: a gradient for each of `which`.
+# A function of the operands and a cotangent of the values, which gives a gradient for each of `which`.
 gradients_p = Primitive("ketscale_gradients")
 
 Moves = dict[int, Any]  # tangents by the numbers of their operands

@@ -114,15 +114,13 @@ class KnownTapes:
             return kind, measurement.wires.labels
         if kind is not ExpectationMP or observable is None:
             raise _Unknown
-        if not observable.data and observable.name in GATES:
+        if observable.name in GATES:
             return type(observable), observable.wires.labels
         known = self._observables.get(id(observable))
         if known is None or known[0] is not observable:
             known = observable, _Hashed(_observable(observable))
-            if not any(
-                isinstance(each, np.ndarray) and each.ndim for each in observable.data
-            ):  # may be written to
-                keep(self._observables, id(observable), known)
+            # Only sums of Pauli words have records, and PennyLane keeps theirs too: nothing is written to.
+            keep(self._observables, id(observable), known)
         return known[1]
 
 

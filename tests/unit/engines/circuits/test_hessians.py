@@ -202,7 +202,7 @@ def test_angles_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("circuit", [CIRCUIT, strongly_entangling_ansatz(3, 1)])
 def test_superpositions(circuit: Circuit) -> None:
-    """Of amplitudes in their true order, and in another one."""
+    """Amplitudes are in their true order, or in another one."""
     given = [*points(circuit, 2)[:2], drawn(2).to(torch.complex128) * 1j, drawn(8).to(torch.complex128)]
 
     def asked(simulator: Simulator) -> list[Any]:

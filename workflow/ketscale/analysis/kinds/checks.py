@@ -28,7 +28,7 @@ def weak(study: Study, config: Config) -> Iterator[str]:
     """Require a batch in proportion to the workers, and a run on one core."""
     shares: dict[tuple[Any, ...], set[float]] = {}
     for run in study.runs:
-        # Where the batch is not free, the size may differ too.
+        # The size may differ too if the batch is not free.
         size = ("size",) if config.family(run.workload).work else ()
         shares.setdefault(run.without("batch", *LAYOUT, *size), set()).add(run.batch / workers(run.layout))
     if any(len(each) > 1 for each in shares.values()):

@@ -24,7 +24,7 @@ from ketscale.engines.circuits.superposition import reversal
 from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK, NEXT_WORKER
 from ketscale.private_torch import transforms_active
 
-# Where a workspace has the arguments that a call sets.
+# The places of the arguments that a call sets, in a workspace.
 (
     INPUTS, INPUT_STRIDE, WEIGHTS, SHARED, STATES, OUT, INITIAL, INITIAL_STRIDE, MIX, COTANGENT, INPUT_GRADIENT,
     INPUT_GRADIENT_STRIDE, WEIGHT_ROWS, WEIGHT_GRADIENT, INITIAL_GRADIENT, MIX_ROWS, MIX_GRADIENT,
