@@ -124,9 +124,15 @@ def main() -> None:
 
 
 def _once_for_a_processor(rng: random.Random) -> None:
+    """The kernels of a precision: for real and complex amplitudes, in the vectors of small and of large calls."""
     for dtype in (torch.float32, torch.float64):
-        call = step(Fused(), drawn(3, 1, rng), 4, dtype)
-        print(f"once for a processor, {dtype}: {seconds(call):.2f} s")
+        calls = [
+            step(Fused(), circuit, batch, dtype)
+            for circuit in (drawn(3, 1, rng), encoded(3))
+            for batch in (4, 512)
+        ]
+        times = ", ".join(f"{seconds(call):.2f}" for call in calls)
+        print(f"once for a processor, {dtype}: {times} s")
 
 
 def _case(

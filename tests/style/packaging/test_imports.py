@@ -106,6 +106,7 @@ def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -
     assert packages == {"ketscale", "msgspec", "numpy"}
     ours = [name.split(".")[1:] for name in found if name.startswith("ketscale.")]
     assert {name[0] for name in ours} <= {
+        "autograd_function",
         "config",
         "engines",
         "errors",

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 import torch
 
+from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.elements import together
@@ -34,7 +35,7 @@ from ketscale.engines.pulses.integrators import integrator
 from ketscale.engines.pulses.lattice import Chain
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
-from ketscale.private_torch import applied, forward_mode, transforms_active, unwrapped
+from ketscale.private_torch import forward_mode, transforms_active, unwrapped
 from ketscale.words import suggestion
 
 Kind = Literal["ket", "unitary", "density", "channel"]

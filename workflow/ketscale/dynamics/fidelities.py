@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.methods import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
@@ -20,7 +21,7 @@ from ketscale.engines.gates import UNITARY
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
 from ketscale.engines.pulses.virtual_z import best_phases, largest_form
 from ketscale.errors import UserError
-from ketscale.private_torch import applied, forward_mode, transforms_active
+from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.shapes import Float, Shaped
 
 

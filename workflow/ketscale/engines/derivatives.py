@@ -11,8 +11,9 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.autograd import forward_ad
 
+from ketscale.autograd_function import Differentiable, applied
 from ketscale.errors import UserError
-from ketscale.private_torch import Differentiable, applied, forward_mode, is_grad_batched, transforms_active
+from ketscale.private_torch import forward_mode, is_grad_batched, transforms_active
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,7 +71,7 @@ def paired(values: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
 class ByOperators(ABC):
     """A function with derivatives of its own, whose further ones are those of torch's operators.
 
-    It is given to `private_torch.applied`, which has the rules of each method. A subclass has `__call__`, and `plainly` or
+    It is given to `autograd_function.applied`, which has the rules of each method. A subclass has `__call__`, and `plainly` or
     both of `pull` and `push`.
     """
 
@@ -85,14 +86,14 @@ class ByOperators(ABC):
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `private_torch.Differentiable.pull`."""
+        """See `autograd_function.Differentiable.pull`."""
         found: Sequence[torch.Tensor] = torch.func.vjp(self.plainly, *tensors)[1](tuple(cotangents))
         return found
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        """See `private_torch.Differentiable.push`: the gradient of the gradient.
+        """See `autograd_function.Differentiable.push`: the gradient of the gradient.
 
         torch.func.jvp does not work within torch.autograd.forward_ad.
         """
@@ -106,7 +107,7 @@ class ByOperators(ABC):
         return made
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `private_torch.Differentiable.many`: a call for each member."""
+        """See `autograd_function.Differentiable.many`: a call for each member."""
         given = list(zip(tensors, mapped, strict=True))
         found = [
             applied(copy(self), *(each[number] if own else each for each, own in given))

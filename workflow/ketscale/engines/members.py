@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ketscale.private_torch import at_once, is_mapped, only_mapped
+from ketscale.autograd_function import at_once
+from ketscale.private_torch import is_mapped, only_mapped
 
 
 def leading(info: Any, tensor: torch.Tensor, dim: int | None) -> torch.Tensor:

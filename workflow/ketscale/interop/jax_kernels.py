@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
-from ketscale.engines.circuits.fused import sweeps
+from ketscale.engines.circuits.fused.call import Call, CompiledCall
 from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.language import COUNTERS
@@ -105,23 +105,19 @@ class _Operands:
             "initial": 2**circuit.qubits,
         }
 
-    def bind(self, words: tuple[str, ...] | None, wanted: tuple[Wanted, ...] | None, *cotangent: Any) -> Any:
-        """The kernel's results."""
+    def bind(self, words: tuple[str, ...] | None, wanted: tuple[Wanted, ...] = (), *cotangent: Any) -> Any:
+        """The kernel's values, or the gradients that are wanted."""
         point = [self._columns("input"), self._columns("weight")]
         if self.prepared:
             initial = self.given[-1]
             # One state for all samples, or one for each.
             one = all(length == 1 for length in initial.shape[:-1])
             point.append(initial.reshape(1, -1) if one else self.layout.rows(initial))
-        return kernel_p.bind(
-            *point,
-            *map(self.layout.rows, cotangent),
-            circuit=self.circuit,
-            words=words,
-            groups=self.layout.groups,
-            prepared=self.prepared,
-            wanted=wanted,
-        )
+        call = Call(
+            self.circuit, words, getattr(torch, point[0].dtype.name), self.layout.batch, self.layout.groups,
+            not self.prepared, wanted,
+        )  # fmt: skip
+        return kernel_p.bind(*point, *map(self.layout.rows, cotangent), call=call)
 
     def _columns(self, kind: Wanted) -> Any:
         """The blocks of a kind, side by side."""
@@ -154,7 +150,7 @@ def values(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> A
         columns = 2**circuit.qubits if words is None else len(words)
         return jnp.zeros((*leading, columns), jnp.result_type(real, jnp.complex64) if words is None else real)
     given = _Operands(circuit, operands, leading)
-    value, *_ = given.bind(words, None)
+    value, *_ = given.bind(words)
     return given.layout.back(value, leading)
 
 
@@ -178,62 +174,48 @@ def gradients(
 
 
 class Compiled(NamedTuple):
-    """A kernel and the types of its results, with its scratch after them."""
+    """A foreign call and the types of its results, with its scratch after them."""
 
     table: Table
     results: tuple[jax.core.ShapedArray, ...]
 
 
 @lru_cache(maxsize=256)
-def compiled(
-    shapes: tuple[tuple[int, ...], ...],
-    dtype: str,
-    *,
-    circuit: Circuit,
-    words: tuple[str, ...] | None,
-    groups: int,
-    prepared: bool,
-    wanted: tuple[Wanted, ...] | None,
-) -> Compiled:
-    """The kernel for operands of these shapes; see `_Operands`."""
-    real, rows = np.dtype(dtype), shapes[0][0]
-    batch, kind = rows // groups, getattr(torch, dtype)
-    request = sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), None, groups)
-    made = sweeps.CompiledSweep(request)
-    plan = made.plan
+def compiled(call: Call, one_state: bool) -> Compiled:
+    """The foreign call; see `_Operands`. one_state: all samples have the same initial state."""
+    made = CompiledCall(call)
+    plan, circuit, groups = made.plan, call.circuit, call.groups
     slots = {name: COUNTERS + number for number, name in enumerate(made.names)}
     several = made.group_tiles > 1
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = min(cores, made.most_threads)
-    names = ["inputs", "weights", *["initial"] * prepared, *["cotangent"] * (wanted is not None)]
+    names = ["inputs", "weights", *["initial"] * (not call.from_zero), *["cotangent"] * bool(call.wanted)]
     sizes = {
-        "out": (rows, plan.columns),
+        "out": (made.rows, plan.columns),
         "states": (threads * plan.state_vectors * plan.lanes,),
-        "input_gradient": (rows, circuit.inputs),
+        "input_gradient": (made.rows, circuit.inputs),
         "weight_gradient": (groups, circuit.weights),
-        "initial_gradient": (rows, plan.amplitude_floats),
+        "initial_gradient": (made.rows, plan.amplitude_floats),
         "weight_rows": (made.tiles, plan.weight_columns),
         "scratch": (threads * plan.scratch_vectors * plan.lanes,),
-        "shared": (groups * plan.shared_stride,),
+        "shared": (made.shared_floats,),
     }
-    asked = ["out", "states"] if wanted is None else [f"{kind}_gradient" for kind in wanted]
-    asked += ["weight_rows"] * (several and "weight_gradient" in asked)
-    results = {name: sizes[name] for name in (*asked, "scratch", "shared")}
+    results = [f"{kind}_gradient" for kind in call.wanted] or ["out", "states"]
+    results += ["weight_rows"] * (several and "weight_gradient" in results) + ["scratch", "shared"]
     # The functions, and whether threads share them.
-    functions = {"prepare": False, "pull" if wanted else "forward": True}
-    functions |= {"collect": False} if wanted and several else {}
+    functions = {"prepare": False, "pull" if call.wanted else "forward": True}
+    functions |= {"collect": False} if call.wanted and several else {}
     fixed = made.fixed | {
         "input_stride": circuit.inputs,
         "input_gradient_stride": circuit.inputs,
-        "initial_stride": plan.amplitude_floats if prepared and shapes[2][0] > 1 else 0,
+        "initial_stride": 0 if one_state else plan.amplitude_floats,
         "states_per_worker": plan.state_vectors,
     }
     places = [Place(number, slots[name]) for number, name in enumerate([*names, *results])]
-    if "weight_gradient" in results and "weight_rows" not in results:
+    if "weight_gradient" in results and not several:
         # With a single tile its row is the sum.
-        at = len(names) + list(results).index("weight_gradient")
-        places.append(Place(at, slots["weight_rows"]))
+        places.append(Place(len(names) + results.index("weight_gradient"), slots["weight_rows"]))
     table = Table(
         [(made.library.address(name), shared) for name, shared in functions.items()],
         threads,
@@ -241,28 +223,29 @@ def compiled(
         places,
         made,
     )
+    real = np.dtype(str(call.dtype).removeprefix("torch."))
     complex_ = np.result_type(real, np.complex64)
-    amplitudes = {"initial_gradient"} | ({"out"} if words is None else set())
+    amplitudes = {"initial_gradient"} | ({"out"} if call.words is None else set())
     typed = (
         jax.core.ShapedArray((*shape[:-1], shape[-1] // 2), complex_)
         if name in amplitudes
         else jax.core.ShapedArray(shape, real)
-        for name, shape in results.items()
+        for name, shape in ((name, sizes[name]) for name in results)
     )
     return Compiled(table, tuple(typed))
 
 
-def _compiled(avals: Any, settings: Any) -> Compiled:
-    return compiled(tuple(aval.shape for aval in avals), avals[0].dtype.name, **settings)
+def _compiled(avals: Any, call: Call) -> Compiled:
+    return compiled(call, call.from_zero or avals[2].shape[0] == 1)
 
 
 @kernel_p.def_abstract_eval
-def _results(*avals: Any, **settings: Any) -> Any:
-    return list(_compiled(avals, settings).results)
+def _results(*avals: Any, call: Call) -> Any:
+    return list(_compiled(avals, call).results)
 
 
-def _lower(ctx: Any, *operands: Any, **settings: Any) -> Any:
-    table = _compiled(ctx.avals_in, settings).table
+def _lower(ctx: Any, *operands: Any, call: Call) -> Any:
+    table = _compiled(ctx.avals_in, call).table
     # The executable keeps the table, and so the code.
     ctx.module_context.add_keepalive(table)
     attributes = {name: np.int64(value) for name, value in table.attributes().items()}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import nn
 
+from ketscale.autograd_function import at_once
 from ketscale.engines import randomness
 from ketscale.engines.compiled.kernel import threads_for
 from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK
@@ -23,7 +24,7 @@ from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
 from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, TASK_ROWS, compiled
 from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout
 from ketscale.layers.masks import LANES
-from ketscale.private_torch import at_once, only_mapped, transforms_active
+from ketscale.private_torch import only_mapped, transforms_active
 
 # The layers of a `Dense`, whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]

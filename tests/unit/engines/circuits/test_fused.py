@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.fused import Fused, routes_taken, sweeps
+from ketscale.engines.circuits.fused import Fused, call, routes_taken
 from ketscale.engines.circuits.fused.listing import Wanted
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.compiled import library
@@ -43,8 +43,8 @@ def angles_of(circuit: Circuit, batch: int, dtype: torch.dtype = torch.float64, 
 
 
 def test_neither_threads_nor_groups_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
-    sweeps.sweep.cache_clear()
+    monkeypatch.setattr(call, "WORK_PER_THREAD", 1)
+    call.compiled.cache_clear()
     circuit, words = strongly_entangling_ansatz(5, 2), pauli_words(5)
     groups = [angles_of(circuit, 200, torch.float32, seed) for seed in range(3)]
     leaves = [tensor for angles in groups for tensor in angles]
@@ -62,7 +62,7 @@ def test_neither_threads_nor_groups_change_a_bit(monkeypatch: pytest.MonkeyPatch
                 results.append([values.detach(), *gradients])
     finally:
         torch.set_num_threads(before)
-        sweeps.sweep.cache_clear()
+        call.compiled.cache_clear()
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
@@ -76,8 +76,8 @@ def test_a_call_needs_about_four_times_the_batch_of_states(
     """All that a call forward and back allocates beside its results, with two threads: 4.05 times at 8 qubits."""
     circuit, words = ansatz(qubits, 2), pauli_words(qubits, letters)
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
-    kernel = sweeps.sweep(sweeps.Request(circuit, words, torch.float32, batch, True, wanted))
-    workspace = sweeps.Workspace(kernel, threads=2)
+    kernel = call.compiled(call.Call(circuit, words, torch.float32, batch, wanted=wanted))
+    workspace = call.Workspace(kernel, threads=2)
     kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
     assert kept + 4 * kernel.saved_floats <= times * batch * 2**qubits * 8
 
@@ -161,13 +161,13 @@ RECIPE = library.Recipe("tested", (), lambda: None, ())
 
 
 def test_a_change_of_any_file_that_writes_code_compiles_it_anew() -> None:
-    folder, found, waiting = Path(sweeps.__file__).parent, set(), ["kernels"]
+    folder, found, waiting = Path(call.__file__).parent, set(), ["kernels"]
     while waiting:
         name = waiting.pop()
         found.add(name)
         imports = re.findall(rf"from {fused.__name__}\.(\w+) import", (folder / f"{name}.py").read_text())
         waiting += set(imports) - found
-    assert found == {"kernels", *(Path(str(module.__file__)).stem for module in sweeps.SOURCES)}
+    assert found == {"kernels", *(Path(str(module.__file__)).stem for module in call.SOURCES)}
 
 
 @pytest.mark.parametrize(

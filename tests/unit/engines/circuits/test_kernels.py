@@ -12,7 +12,7 @@ from scipy.stats import unitary_group
 
 import ketscale
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
-from ketscale.engines.circuits.fused import Fused, listing, sweeps
+from ketscale.engines.circuits.fused import Fused, call, listing
 from ketscale.engines.compiled import library
 from tests.unit.engines.circuits.dense import final_states, means
 
@@ -33,15 +33,15 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """No table of another layout is used again."""
-    sweeps.sweep.cache_clear()
+    call.compiled.cache_clear()
     yield
-    sweeps.sweep.cache_clear()
+    call.compiled.cache_clear()
 
 
 def laid_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, whole, block = LAYOUTS[layout]
-    monkeypatch.setattr(sweeps, "TILE_BYTES", tile)
-    monkeypatch.setattr(sweeps, "MOVED_BYTES", tile)
+    monkeypatch.setattr(call, "TILE_BYTES", tile)
+    monkeypatch.setattr(call, "MOVED_BYTES", tile)
     monkeypatch.setattr(listing, "WHOLE_BYTES", whole)
     monkeypatch.setattr(listing, "BLOCK_BYTES", block)
 
@@ -171,8 +171,8 @@ def test_random_circuits_agree_with_dense_matrices(
 ) -> None:
     """Values, states, and the gradients by all that there is, or by one of them alone, or by none."""
     laid_out(layout, monkeypatch)
-    monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
-    monkeypatch.setattr(sweeps, "FEW_AMPLITUDES", 0)  # or small batches would have vectors of 32 bytes
+    monkeypatch.setattr(call, "vector_bytes", lambda: width)
+    monkeypatch.setattr(call, "FEW_AMPLITUDES", 0)  # or small batches would have vectors of 32 bytes
     rng, tolerance = (
         random.Random(f"{dtype} {kind} {layout} {seeds}"),
         1e-12 if dtype == torch.float64 else 1e-5,

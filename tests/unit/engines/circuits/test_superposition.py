@@ -8,7 +8,7 @@ import torch
 from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
-from ketscale.engines.circuits.fused import Fused, listing, sweeps
+from ketscale.engines.circuits.fused import Fused, call, listing
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import (
     Superposition,
@@ -103,11 +103,11 @@ def test_fused_agrees_with_default_qubit(
     # A state in several blocks.
     monkeypatch.setattr(listing, "WHOLE_BYTES", 0)
     monkeypatch.setattr(listing, "BLOCK_BYTES", 1024)
-    sweeps.sweep.cache_clear()
+    call.compiled.cache_clear()
     try:
         torch.testing.assert_close(evaluated(Fused(), circuit, batch), expected, atol=1e-10, rtol=1e-10)
     finally:
-        sweeps.sweep.cache_clear()
+        call.compiled.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_single_precision_is_close_to_double() -> None:
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
-    sweeps.sweep.cache_clear()
+    monkeypatch.setattr(call, "WORK_PER_THREAD", 1)
+    call.compiled.cache_clear()
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):
@@ -159,7 +159,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
             results.append(evaluated(Fused(), CIRCUITS["odd"], 200, torch.float32))
     finally:
         torch.set_num_threads(before)
-        sweeps.sweep.cache_clear()
+        call.compiled.cache_clear()
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 

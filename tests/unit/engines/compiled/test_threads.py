@@ -12,7 +12,7 @@ import torch
 
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
-from ketscale.engines.circuits.fused import Fused, sweeps
+from ketscale.engines.circuits.fused import Fused, call
 from ketscale.engines.compiled import threads
 
 
@@ -49,9 +49,9 @@ def values_and_slopes() -> list[torch.Tensor]:
 def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_and_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(call, "WORK_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    sweeps.sweep.cache_clear()
+    call.compiled.cache_clear()
     expected = values_and_slopes()
     assert threads.usable(3) == 3
     with torch_with_another_pool():
@@ -61,5 +61,5 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             values_and_slopes()
-    sweeps.sweep.cache_clear()
+    call.compiled.cache_clear()
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))

@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 import torch
 
+from ketscale.autograd_function import Differentiable, applied
 from ketscale.engines.circuits.checks import check_request, no_rows, one_gradient
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.pennylane import quantum_function
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.optional import needed_for
-from ketscale.private_torch import Differentiable, applied, transforms_active
+from ketscale.private_torch import transforms_active
 
 with needed_for("simulator default.qubit-jit", "jax"):
     import jax

@@ -14,10 +14,11 @@ from functools import lru_cache, reduce
 
 import torch
 
+from ketscale.autograd_function import applied, at_once
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.derivatives import ByOperators, Rows, paired
-from ketscale.private_torch import applied, at_once, only_mapped, transforms_active
+from ketscale.private_torch import only_mapped, transforms_active
 
 
 def called(

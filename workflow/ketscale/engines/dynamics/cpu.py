@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale.autograd_function import applied
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import Rows, one_gradient
 from ketscale.engines.dynamics import kernels
@@ -23,7 +24,7 @@ from ketscale.engines.dynamics.generators import Evolution, Generators
 from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.engines.dynamics.spectral import FinalKets
 from ketscale.engines.dynamics.tasks import as_array
-from ketscale.private_torch import applied, forward_mode, transforms_active
+from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.spans import span
 
 

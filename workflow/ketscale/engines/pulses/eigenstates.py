@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import torch
 
+from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import ByOperators
 from ketscale.errors import UserError
-from ketscale.private_torch import applied, is_mapped, transforms_active
+from ketscale.private_torch import is_mapped, transforms_active
 
 # The smallest gap beside a level, relative to the largest energy, at which its state still has a derivative.
 SEPARATION = 1e-11

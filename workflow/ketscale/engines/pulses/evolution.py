@@ -20,6 +20,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
+from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import ByOperators, paired
 from ketscale.engines.evolved import Kernel
 from ketscale.engines.pulses import plain
@@ -27,7 +28,7 @@ from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence, unitary
 from ketscale.engines.pulses.schemes import MagnusScheme
 from ketscale.errors import UserError
-from ketscale.private_torch import applied, transforms_active
+from ketscale.private_torch import transforms_active
 from ketscale.spans import span
 
 # Product states of a lattice whose steps are matrices for second derivatives: 200 steps of that size take some GiB.

@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import ByOperators
 from ketscale.errors import UserError
-from ketscale.private_torch import applied, transforms_active
+from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float64
 
 # A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits,

@@ -2,10 +2,11 @@
 
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a state, and
 `listing` writes them into a table, which the machine code of `kernels`, `rows`, `moves` and `mixing` reads: it is compiled
-once for a processor. `sweeps` has their memory, and `cpu` calls them from torch. `tables` puts the program into a device's
-memory: a GPU reads it in the two kernels of `triton_kernels`, which `gpu` launches, or beyond 12 qubits in `stepwise`,
-rotation by rotation. `hessians` has all derivatives but the first ones, by shifted angles or by `stepwise`, on any device;
-`jax_hessians` those of JAX. `route` compares the costs of one matrix product and of a sweep.
+once for a processor. `call` says what is asked and has its memory; `cpu` makes torch's functions of it, and
+`interop.jax_kernels` JAX's. `tables` puts the program into a device's memory: a GPU reads it in the two kernels of
+`triton_kernels`, which `gpu` launches, or beyond 12 qubits in `stepwise`, rotation by rotation. `hessians` has all
+derivatives but the first ones, by shifted angles or by `stepwise`, on any device; `jax_hessians` those of JAX. `route`
+compares the costs of one matrix product and of a sweep.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Fused:
         self.choices: dict[tuple[Circuit, int], RouteChoice] = {}
         # Checks and choices depend on shapes alone, and take longer than a small circuit does.
         self._ways: dict[object, Way] = {}
-        # The kernels of `vjp`; None for calls that are answered in another way.
-        self._sweeps: dict[object, Any] = {}
+        # The compiled calls of `vjp`; None for those that are answered in another way.
+        self._compiled: dict[object, Any] = {}
 
     def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
         return Fused, (self.route,)
@@ -103,13 +104,13 @@ class Fused:
         """See `simulator.vjp`; where the answer is one sweep of all samples on a CPU."""
         inputs, weights = angles
         key = (circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype)
-        if key not in self._sweeps:
-            self._sweeps[key] = self._swept(circuit, angles, paulis)
-        sweep = self._sweeps[key]
-        return None if sweep is None else self._cpu.vjp(sweep, inputs, weights)
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(circuit, angles, paulis)
+        compiled = self._compiled[key]
+        return None if compiled is None else self._cpu.vjp(compiled, inputs, weights)
 
-    def _swept(self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]) -> Any:
-        """The kernel of `vjp`, or None."""
+    def _compile(self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]) -> Any:
+        """The call of `vjp`, or None."""
         inputs, weights = angles
         *groups, batch, _ = inputs.shape
         check_request(circuit, Angles(inputs[0], weights[0]) if groups else angles, None, paulis)
@@ -118,11 +119,10 @@ class Fused:
         more = weights.shape[-1] > circuit.weights
         if few or more or not inputs.is_cpu or self._route(circuit, inputs) == "matrix":
             return None
-        wanted = ("input", "weight")
-        request = self._cpu.Request(
-            circuit, paulis, inputs.dtype, batch, True, wanted, None, math.prod(groups)
+        call = self._cpu.Call(
+            circuit, paulis, inputs.dtype, batch, math.prod(groups), wanted=("input", "weight")
         )
-        return self._cpu.sweep(request)
+        return self._cpu.compiled(call)
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
@@ -204,7 +204,7 @@ class Fused:
         if self._route(circuit, inputs) == "matrix":
             return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
         if inputs.is_cpu and not groups:
-            return partial(self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial))
+            return partial(self._cpu.run, self._cpu.compiled_for(circuit, inputs, weights, paulis, initial))
         return lambda i, w, s: evaluate(circuit, i, w, paulis, s)
 
     def _route(self, circuit: Circuit, inputs: torch.Tensor) -> str:

@@ -1,7 +1,7 @@
 """Calling compiled kernels from torch: buffers, threads, and the autograd function.
 
 A small circuit's arithmetic takes a few microseconds, so every Python call matters here. What does not change
-between calls (`CompiledSweep`, `Workspace`) is kept.
+between calls (`CompiledCall`, `Workspace`) is kept.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import gpu
+from ketscale.engines.circuits.fused.call import Call, CompiledCall, Workspace, compiled
 from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, wanted_of
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, Workspace, sweep
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.superposition import reversal
 from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK, NEXT_WORKER
@@ -55,12 +55,13 @@ def evaluate(
         weights, mix = weights[:, : circuit.weights], None if mix is None else mix.contiguous()
     if groups and initial is not None and initial.ndim == 2:
         initial = initial[:, None].expand(-1, inputs.shape[1], -1)
-    compiled = kernel_for(circuit, inputs, weights, paulis, initial, mix, partners)
-    values = call(compiled, inputs, weights, initial, mix)
+    values = run(
+        compiled_for(circuit, inputs, weights, paulis, initial, mix, partners), inputs, weights, initial, mix
+    )
     return values.unflatten(0, inputs.shape[:2]) if groups else values
 
 
-def kernel_for(
+def compiled_for(
     circuit: Circuit,
     inputs: torch.Tensor,
     weights: torch.Tensor,
@@ -68,22 +69,22 @@ def kernel_for(
     initial: torch.Tensor | None,
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
-) -> CompiledSweep:
-    """The table and kernels for tensors of these shapes that want these gradients; `mix` and `partners` go together."""
+) -> CompiledCall:
+    """The call for tensors of these shapes that want these gradients; `mix` and `partners` go together."""
     wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
     batch, groups = inputs.shape[-2], len(inputs) if inputs.ndim == 3 else 1
-    return sweep(Request(circuit, paulis, inputs.dtype, batch, initial is None, wanted, partners, groups))
+    return compiled(Call(circuit, paulis, inputs.dtype, batch, groups, initial is None, wanted, partners))
 
 
-def call(
-    compiled: CompiledSweep,
+def run(
+    compiled: CompiledCall,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
     mix: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The result of kernels (rows, ...), with a gradient if their table was made for one."""
-    if compiled.plan.wanted:
+    """The result of a call (rows, ...), with a gradient if it wants one."""
+    if compiled.call.wanted:
         result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
         return result
     return _forward(compiled, inputs, weights, initial, mix, None)
@@ -99,9 +100,9 @@ class _Sweep(torch.autograd.Function):
         weights: torch.Tensor,
         initial: torch.Tensor | None,
         mix: torch.Tensor | None,
-        compiled: CompiledSweep,
+        compiled: CompiledCall,
     ) -> torch.Tensor:
-        saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
+        saved = torch.empty(compiled.saved_floats, dtype=compiled.call.dtype)
         ctx.save_for_backward(inputs, weights, initial, mix, saved)
         ctx.compiled = compiled
         return _forward(compiled, inputs, weights, initial, mix, saved)
@@ -116,8 +117,8 @@ class _Sweep(torch.autograd.Function):
             if not torch.is_grad_enabled():
                 return *known, None
         cotangent = cotangent.unflatten(0, inputs.shape[:-1])
-        tensors, request = (inputs, weights, initial, mix), ctx.compiled.request
-        result = result_of(request.circuit, request.paulis, request.partners)
+        tensors, call = (inputs, weights, initial, mix), ctx.compiled.call
+        result = result_of(call.circuit, call.words, call.partners)
         return *recorded_gradients(result, ctx.needs_input_grad[:4], tensors, cotangent, known), None
 
 
@@ -153,13 +154,13 @@ def plain_sums(
 
 
 def vjp(
-    compiled: CompiledSweep, inputs: torch.Tensor, weights: torch.Tensor
+    compiled: CompiledCall, inputs: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, CircuitPullBack]:
     """See `simulator.vjp`; by a kernel of which just the gradients by inputs and weights are wanted.
 
     inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).
     """
-    saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
+    saved = torch.empty(compiled.saved_floats, dtype=compiled.call.dtype)
 
     def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         to_inputs, to_weights, *_ = _gradients(compiled, inputs, weights, None, None, saved, cotangent)
@@ -171,7 +172,7 @@ def vjp(
 
 
 def _gradients(
-    compiled: CompiledSweep,
+    compiled: CompiledCall,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
@@ -198,7 +199,9 @@ def _gradients(
         given[WEIGHT_GRADIENT] = to_weights.data_ptr()
         given[WEIGHT_ROWS] = workspace.weight_rows if several else given[WEIGHT_GRADIENT]
     if initial is not None and "initial" in plan.wanted:
-        to_initial = torch.empty(*inputs.shape[:-1], 2**plan.program.qubits, dtype=compiled.complex)
+        to_initial = torch.empty(
+            *inputs.shape[:-1], 2**plan.program.qubits, dtype=compiled.call.dtype.to_complex()
+        )
         given[INITIAL_GRADIENT] = to_initial.data_ptr()
     if mix is not None and "mix" in plan.wanted:
         to_mix = torch.empty_like(mix)
@@ -217,7 +220,7 @@ def _gradients(
 
 
 def _forward(
-    compiled: CompiledSweep,
+    compiled: CompiledCall,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
@@ -244,7 +247,7 @@ def _forward(
 
 
 def _begun(
-    compiled: CompiledSweep,
+    compiled: CompiledCall,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     mix: torch.Tensor | None,

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale.autograd_function import applied
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.program import Rotation, reduce
 from ketscale.engines.circuits.transforms import pulled
 from ketscale.engines.derivatives import ByOperators, Rows
-from ketscale.private_torch import applied
 
 Wanted = Literal["input", "weight", "initial", "mix"]
 

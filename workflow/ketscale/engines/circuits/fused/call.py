@@ -1,4 +1,4 @@
-"""The kernels of a circuit's calls, and what they need in memory."""
+"""A call of a circuit: what is asked, the table and kernels that answer it, and their memory. torch and JAX bind it."""
 
 from __future__ import annotations
 
@@ -28,28 +28,56 @@ FEW_AMPLITUDES = 512
 SOURCES = (mixing, moves, rows)
 
 
-class CompiledSweep:
-    """One circuit's table for a set of wanted gradients, a batch size and a number of groups, and the kernels that read it.
+class Call(NamedTuple):
+    """What is asked of a circuit.
 
-    plan: the table. batch: samples in each group. fixed: the arguments that all calls have. work:
-    multiply-adds of a state's sweep there and back.
+    words: whose expectation values; None asks for the state. batch: samples of each group; groups: each has weights of its
+    own. from_zero: the initial state is |0...0> instead of a given one. wanted: the gradients. partners: see `Listing`.
     """
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.plan = plan = request.listing()
-        self.library = _kernel(request.dtype, plan.lanes, plan.real).library
-        self.batch, self.groups = request.batch, request.groups
-        self.rows = self.groups * self.batch
-        self.group_tiles = -(-self.batch // plan.samples)
-        self.tiles = self.groups * self.group_tiles
+    circuit: Circuit
+    words: tuple[str, ...] | None
+    dtype: torch.dtype
+    batch: int
+    groups: int = 1
+    from_zero: bool = True
+    wanted: tuple[Wanted, ...] = ()
+    partners: tuple[int, ...] | None = None
+
+    def listing(self) -> Listing:
+        """The circuit as a table."""
+        program = reduce(self.circuit, self.words, self.partners is not None)
+        real = self.from_zero and program.real and not self.partners
+        lanes = _lanes(self.batch << program.qubits, self.dtype.itemsize)
+        moves = any(isinstance(step, Move) for step in program.rotations)
+        most = MOVED_BYTES if moves else TILE_BYTES
+        amplitude_bytes, bits = self.dtype.itemsize * (2 - real), 0
+        if not self.partners:
+            bits = _lane_bits(lanes, program.qubits, self.batch, amplitude_bytes, most)
+        return Listing(
+            program, self.circuit.inputs, self.circuit.weights, self.dtype == torch.float64, lanes, bits,
+            self.from_zero, self.wanted, self.partners,
+        )  # fmt: skip
+
+
+class CompiledCall:
+    """A call's table, and the kernels that read it.
+
+    plan: the table. fixed: the arguments that do not change. work: multiply-adds of a state's sweep there and back.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.plan = plan = call.listing()
+        self.library = _kernel(call.dtype, plan.lanes, plan.real).library
+        self.rows = call.groups * call.batch
+        self.group_tiles = -(-call.batch // plan.samples)
+        self.tiles = call.groups * self.group_tiles
         self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
         self.most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
-        self.real = torch.float64 if plan.double else torch.float32
-        self.complex = self.real.to_complex()
-        words, size = plan.program.words, 2**plan.program.qubits
+        words, size = call.words, 2**call.circuit.qubits
         self.shape = (self.rows, size if words is None else len(words))
-        self.dtype = self.complex if words is None else self.real
+        self.dtype = call.dtype.to_complex() if words is None else call.dtype
         self.names = " ".join(kernels.ARGUMENTS).split()
         counts, self._tables = plan.listed()
         order, powers = plan.program.order or (), plan.program.powers or ()
@@ -58,7 +86,7 @@ class CompiledSweep:
         sources = torch.tensor(order, dtype=torch.int64).argsort()
         self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
         self.fixed: dict[str, Any] = plan.sizes() | counts | {
-            "batch": self.batch, "groups": self.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
+            "batch": call.batch, "groups": call.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
             "states_per_tile": plan.state_vectors if plan.wanted else 0,
             "states_per_worker": 0 if plan.wanted else plan.state_vectors,
         }  # fmt: skip
@@ -68,8 +96,8 @@ class CompiledSweep:
         if plan.wanted:
             self.backward, self.collect = run["backward"], run["collect"]
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
-        self.shared_floats = self.groups * plan.shared_stride
-        self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
+        self.shared_floats = call.groups * plan.shared_stride
+        self.shared_bytes = self.shared_floats * call.dtype.itemsize
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
         self._free: list[Workspace] = []
 
@@ -90,20 +118,20 @@ class CompiledSweep:
 class Workspace:
     """The memory of one call: scratch for each thread, sums of tiles, and the arguments."""
 
-    def __init__(self, kernel: CompiledSweep, threads: int) -> None:
-        plan = kernel.plan
+    def __init__(self, compiled: CompiledCall, threads: int) -> None:
+        plan, dtype = compiled.plan, compiled.call.dtype
         self.threads = threads
         # torch aligns what it allocates to 64 bytes, the widest vector.
-        self._scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=kernel.real)
-        rows = kernel.tiles if kernel.group_tiles > 1 else 0
-        self._weight_rows = torch.empty(rows * plan.weight_columns, dtype=kernel.real)
-        self._mix_rows = torch.empty(rows * plan.mix_size, dtype=kernel.real)
+        self._scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=dtype)
+        rows = compiled.tiles if compiled.group_tiles > 1 else 0
+        self._weight_rows = torch.empty(rows * plan.weight_columns, dtype=dtype)
+        self._mix_rows = torch.empty(rows * plan.mix_size, dtype=dtype)
         self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
         # Without a backward pass, there is one state for each thread instead of each tile.
-        unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes
-        self.unsaved = torch.empty(unsaved, dtype=kernel.real)
-        fixed = kernel.fixed | {"scratch": self._scratch.data_ptr()}
-        self.arguments = array("q", [0] * COUNTERS + [fixed.get(name, 0) for name in kernel.names])
+        unsaved = 0 if plan.wanted else compiled.shared_floats + threads * plan.state_vectors * plan.lanes
+        self.unsaved = torch.empty(unsaved, dtype=dtype)
+        fixed = compiled.fixed | {"scratch": self._scratch.data_ptr()}
+        self.arguments = array("q", [0] * COUNTERS + [fixed.get(name, 0) for name in compiled.names])
         self.address = self.arguments.buffer_info()[0]
 
 
@@ -116,38 +144,10 @@ def _kernel(dtype: torch.dtype, lanes: int, real: bool) -> Kernel:
     return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, real, SOURCES)
 
 
-class Request(NamedTuple):
-    """What a call is for: a circuit, the wanted result, and the wanted gradients."""
-
-    circuit: Circuit
-    paulis: tuple[str, ...] | None
-    dtype: torch.dtype
-    batch: int
-    from_zero: bool
-    wanted: tuple[Wanted, ...]
-    partners: tuple[int, ...] | None = None
-    groups: int = 1
-
-    def listing(self) -> Listing:
-        """The circuit as a table."""
-        program = reduce(self.circuit, self.paulis, self.partners is not None)
-        real = self.from_zero and program.real and not self.partners
-        lanes = _lanes(self.batch << program.qubits, self.dtype.itemsize)
-        moves = any(isinstance(step, Move) for step in program.rotations)
-        most = MOVED_BYTES if moves else TILE_BYTES
-        amplitude_bytes, bits = self.dtype.itemsize * (2 - real), 0
-        if not self.partners:
-            bits = _lane_bits(lanes, program.qubits, self.batch, amplitude_bytes, most)
-        return Listing(
-            program, self.circuit.inputs, self.circuit.weights, self.dtype == torch.float64, lanes, bits,
-            self.from_zero, self.wanted, self.partners,
-        )  # fmt: skip
-
-
 @lru_cache(maxsize=4096)
-def sweep(request: Request) -> CompiledSweep:
-    """The table of a circuit, for the wanted result and gradients, with its kernels."""
-    return CompiledSweep(request)
+def compiled(call: Call) -> CompiledCall:
+    """The table and kernels of a call."""
+    return CompiledCall(call)
 
 
 def _lanes(amplitudes: int, float_bytes: int) -> int:
