@@ -3,7 +3,7 @@
 A table with a line `[CSV](FILE.csv)` below it is an excerpt: its columns are some of the file's, its rows some of the file's
 rows. A number in prose is marked by a comment behind it, which forges and the site do not show:
 
-    22.3 times<!-- 2026-11-peers.csv / 8 x 128 / tensorcircuit / over fused -->
+    18.3 times<!-- 2026-11-peers.csv / 8 x 128 / tensorcircuit / over fused -->
 
 The comment names the file, relative to the page, then cells of one row, then a column. The last number before it, with what is
 in brackets behind, has to stand in that row and column, or be what stands there rounded. `tests/style/docs` checks both.
