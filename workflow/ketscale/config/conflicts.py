@@ -41,9 +41,14 @@ def _of_model(settings: Settings) -> Iterator[str]:
         yield f"{run.model} does not take {' or '.join(foreign)}: give it {zeros}, in a point of its own"
     elif not model.takes("simulator") and run.simulator != "none":
         yield f"{run.model} does not take a simulator: give it simulator: none, in a point of its own"
-    elif model.takes("simulator") and settings.simulator is None and settings.family.simulators:
+    elif (
+        model.takes("simulator")
+        and settings.simulator is None
+        and settings.family.simulators
+        and not model.own_code
+    ):
         yield f"{run.model} has physics to simulate, so its simulator cannot be none; name one of simulators"
-    elif any(model.takes(name) and not size for name, size in sizes.items()):
+    elif not model.own_code and any(model.takes(name) and not size for name, size in sizes.items()):
         yield f"{run.model} is not classical, so none of its sizes can be 0 ({words})"
     elif settings.simulator is not None and not isinstance(settings.simulator, settings.family.simulators):
         devices = ", ".join(device for kind in settings.family.simulators for device in kind.devices)
@@ -93,7 +98,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             )
             yield f"{where} probes the weights of a circuit, and {run.model} {why}; leave it out"
         return
-    if settings.model.fitted != protocol.fitted:
+    if settings.fitted != protocol.fitted:
         if protocol.fitted:
             yield f"{run.model} is trained by steps, but {where} has none; give it epochs or steps, and a learning_rate"
         else:

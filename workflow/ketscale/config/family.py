@@ -434,6 +434,11 @@ class Settings:
         return decode(self.family.sizes, self.run.size)
 
     @property
+    def fitted(self) -> bool:
+        """Whether the model is fitted in one phase, not trained by steps; of a user's own the protocol says that."""
+        return self.protocol.fitted if self.model.own_code else self.model.fitted
+
+    @property
     def sampler(self) -> Sampling:
         """How the run's training samples are drawn."""
         return self.model.sampling(self) or self.family.sampler

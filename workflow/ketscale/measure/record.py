@@ -202,7 +202,10 @@ def _compared(record: Record, settings: Settings) -> Checked:
     if record.run != settings.content["run"]:
         return Checked("refused", "the axes in the record differ from those in its path")
     if record.config_hash != settings.hash:
-        return Checked("stale", "trained with other settings: its config hash is not the config's")
+        own, why = record.config["model"], "its config hash is not the config's"
+        if "code" in own and "arguments" in own:
+            why = "an earlier version hashed the comments of its code too"
+        return Checked("stale", f"trained with other settings: {why}")
     if record.config != settings.content:
         return Checked("refused", "the settings in the record do not match its config hash")
     return _consistent(record, settings)

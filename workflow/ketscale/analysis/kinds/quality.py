@@ -127,7 +127,7 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         return
     classical = [
         each.of for each in others
-        if each.of.task == one.of.task and collected.config.models[each.of.model][1].classical
+        if each.of.task == one.of.task and each.of.model in collected.config.classical
     ]  # fmt: skip
     better = [
         each for each in (one.baseline, *classical)

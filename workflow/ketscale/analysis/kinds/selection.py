@@ -303,8 +303,9 @@ def controls(config: Config, other: str, model: str) -> bool:
     """Whether a model is a control of another: the one, or of the kind, that this names, or any classical one of a
     quantum one.
     """
-    (kind, control), (_, of) = config.models[other], config.models[model]
-    return other != model and (of.control in (other, kind) or (control.classical and not of.classical))
+    (kind, _), (_, of) = config.models[other], config.models[model]
+    classical = other in config.classical and model not in config.classical
+    return other != model and (of.control in (other, kind) or classical)
 
 
 def standard(each: Configuration, collected: Collected) -> Configuration | None:
