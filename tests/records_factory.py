@@ -23,7 +23,7 @@ from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, Settings, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
-from ketscale.jobs import baselines, choice, prepared
+from ketscale.jobs import choice, prepared
 from ketscale.measure import record as records
 from ketscale.measure.right import packed
 from tests import ROOT
@@ -285,8 +285,6 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
                     folder / "features.json",
                     prepared.digest(sources(config, workload), folder / "features.json"),
                 )
-        if file := baselines.path(config, results, workload):
-            baselines.write(file, FEATURES, ())
     lost = []
     for run in config.runs:
         changes, settings = change(run), config.settings(run)

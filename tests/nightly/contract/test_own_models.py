@@ -141,7 +141,6 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
     results, record = spied.config["results"], spied.record_path(model="ring", protocol="quality")
     shutil.copytree(spied.folder / results, spied.folder / "other")
     others = {
-        "baseline": ["mine", "--out", "baseline.json"],
         "bench": ["--help"],
         "choose": [record.replace("seed0/metrics.json", "chosen.json")],
         "compare": [results, "other"],

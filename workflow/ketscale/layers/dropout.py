@@ -38,40 +38,16 @@ class SampleDropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         if self.number is None:
             raise RuntimeError(UNNAMED)
-        return _dropped(x, self.p, self.number, drawn)
+        number, p, (seed, step, samples, _) = self.number, self.p, drawn
 
+        def masked(x: torch.Tensor, samples: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
+            keys = [MASKS.key(each, step, number) for each in seeds]
+            columns = x.numel() // max(1, samples.numel())
+            return x * masks.scaled(keys, samples, columns, p, x.dtype).reshape(x.shape)
 
-def _dropped(x: torch.Tensor, p: float, number: int, drawn: randomness.DrawnFor) -> torch.Tensor:
-    """Each entry of x (samples, ...) is 0 with probability p; number: distinguishes dropouts."""
-    seed, step, samples, _ = drawn
-
-    def masked(x: torch.Tensor, samples: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
-        keys = [MASKS.key(each, step, number) for each in seeds]
-        columns = x.numel() // max(1, samples.numel())
-        return x * masks.scaled(keys, samples, columns, p, x.dtype).reshape(x.shape)
-
-    if isinstance(seed, int):
-        return masked(x, samples, [seed])
-    return at_once(lambda x, samples, seeds: masked(x, samples, seeds.tolist()), x, samples, seed)
-
-
-_torchs = nn.functional.dropout
-
-
-def _of_torch(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
-    """`torch.nn.functional.dropout`, which inside `keyed` has masks of its own for each call in turn."""
-    drawn = randomness.current()
-    if drawn is None or not training or p == 0:
-        return _torchs(input, p, training, inplace)
-    dropped = _dropped(input, p, next(drawn.calls), drawn)
-    return input.copy_(dropped) if inplace else dropped
-
-
-def replace_torchs() -> None:
-    """From now on torch's own dropout, as a user's model calls it, does inside `keyed` not depend on ranks either."""
-    nn.functional.dropout = _of_torch
+        if isinstance(seed, int):
+            return masked(x, samples, [seed])
+        return at_once(lambda x, samples, seeds: masked(x, samples, seeds.tolist()), x, samples, seed)
 
 
 def name_dropouts(model: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import os
@@ -102,12 +103,16 @@ def drafted(
     }
     varied = ["simulator: [fused, default.qubit]"] if simulated else []
     varied += ["backend: [cpu-n1r1t1, ddp-cpu-n1r2t1]"] if cores > 1 else []
+    baselines = [kind for kind, settings in family.models.items() if settings.baseline and _installed(kind)]
+    values |= {"baselines": ", ".join(baselines)}
     values |= {
         "own": _inline(block) if block else "",
         "varied": ", ".join(varied),
         "axes": PARTS["axes"].format(**values),
         "early": PARTS["early"].format() if draft.validation else "",
         "fewer": PARTS["fewer"].format() if simulated else "",
+        "fit": PARTS["fit"].format() if baselines and not scaling else "",
+        "beside": PARTS["beside"].format(**values) if baselines else "",
     }
     wanted = {"head": True, "models": bool(block), "simulators": simulated, "protocols": True}
     if scaling:
@@ -147,6 +152,12 @@ def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple
         raise UserError(f"{data}: may be {' or '.join(found)}; say which with --kind")
     ((name, (family, draft)),) = found.items()
     return family, draft, name
+
+
+def _installed(kind: str) -> bool:
+    """Whether a baseline finds the package that fits it, which an extra brings."""
+    package = {"linear": "sklearn", "csp": "mne"}.get(kind)
+    return package is None or importlib.util.find_spec(package) is not None
 
 
 def _of_family(family: Family) -> Chosen:

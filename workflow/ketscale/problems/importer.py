@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -35,8 +36,6 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
         UserError: the code is not the one of the settings.
         BaseException: whatever the code raises, SystemExit too.
     """
-    from ketscale.layers import dropout
-
     if code.hash != expected:
         raise UserError(
             f"{code.file}: is not the code that the settings of this run have; start the run again, or bring the code back"
@@ -45,7 +44,7 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
     for name in [each for each in sys.modules if f"{each}.".startswith(f"{importer.package}.")]:
         del sys.modules[name]
     sys.meta_path[:] = [importer, *(each for each in sys.meta_path if each != importer)]
-    dropout.replace_torchs()
+    _replace_dropout()
     with running(0):
         return importlib.import_module(f"{importer.package}.{next(iter(code.modules))}")
 
@@ -114,6 +113,26 @@ def running(seed: int) -> Iterator[None]:
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
             os.chdir(folder)
+
+
+@functools.cache
+def _replace_dropout() -> None:
+    """From now on torch's own dropout draws inside `keyed` as `SampleDropout` does, each call of a step in turn."""
+    from torch import nn
+
+    from ketscale.engines import randomness
+    from ketscale.layers.dropout import SampleDropout
+
+    torchs, ours = nn.functional.dropout, SampleDropout(0.0)
+
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        drawn = randomness.current()
+        if drawn is None or not training or p == 0:
+            return torchs(input, p, training, inplace)
+        ours.p, ours.number = p, next(drawn.calls)
+        return input.copy_(ours(input)) if inplace else ours(input)
+
+    nn.functional.dropout = dropout
 
 
 class _Importer(ExecutionLoader, MetaPathFinder):
