@@ -123,7 +123,7 @@ def with_cases(config: Config, run: Run, quality: Mapping[str, Any]) -> dict[str
 
 def split_of(config: Config, run: Run) -> dict[str, Any]:
     """A split; the seed chooses the fold of a workload that has several."""
-    folds = 3 if config.workloads[run.workload][1].folded else None
+    folds = 3 if getattr(config.workloads[run.workload][1], "folded", False) else None
     fold = None if folds is None else fold_of(run.seed, folds)
     return {"by": "runs" if folds else "labels", "fold": fold, "folds": folds, "held_out": fold, "shared": 0}
 

@@ -27,9 +27,6 @@ def _of_model(settings: Settings) -> Iterator[str]:
     for axis in settings.family.sizes:
         if sizes[axis.name] > axis.most:
             yield f"{axis.name}: {sizes[axis.name]} is too large; it should be at most {axis.most}"
-    for name, value in model.sizes.items():
-        if sizes[name] != value:
-            yield f"{run.model} has {value} {name}, not {sizes[name]}; set {name}: {value}"
     foreign = [name for name, size in sizes.items() if size and not model.takes(name)]
     zeros = ", ".join(f"{name}: 0" for name in sizes if not model.takes(name))
     if model.classical and (foreign or run.simulator != "none"):
@@ -107,14 +104,8 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
                 "learning_rate, in a point of its own"
             )
         return
-    if protocol.search is not None:
-        if fault := protocol.search.lacks(run.model):
-            yield f"{where}: search: {fault}"
-        if settings.workload.folded:
-            yield (
-                f"{where} has a search, but seeds of {run.workload} test different folds, and a choice for all of them "
-                "would have seen some; give the workload several split_seeds instead of folds"
-            )
+    if protocol.search is not None and (fault := protocol.search.lacks(run.model)):
+        yield f"{where}: search: {fault}"
     if protocol.features == "inline" and not settings.workload.inline:
         yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
     if protocol.dropout and not settings.model.has_dropout:

@@ -119,11 +119,6 @@ class Workload(Part, frozen=True, kw_only=True):
         return ""
 
     @property
-    def folded(self) -> bool:
-        """Whether its data have several folds, of which a run's seed chooses one (`fold_of`)."""
-        return False
-
-    @property
     def inline(self) -> bool:
         """Whether a network between the raw data and the model can run in every step (features: inline)."""
         return False
@@ -185,7 +180,6 @@ class Model(Part, frozen=True, kw_only=True):
     classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
     control: the kind of the model that it is compared with.
     baseline: it is a standard method, which stands beside all models, and in for the control of those that have none.
-    sizes: size axes that have only one possible value.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
     stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once; None
         if only `ketscale try` finds that out.
@@ -199,7 +193,6 @@ class Model(Part, frozen=True, kw_only=True):
     fitted: ClassVar[bool] = False
     baseline: ClassVar[bool] = False
     control: ClassVar[str | None] = None
-    sizes: ClassVar[Mapping[str, int]] = {}
 
     def takes(self, name: str) -> bool:
         """Whether it has this size, or `simulator`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,8 +20,12 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
     """The words so far, in superposition, turned towards the next word."""
 
     implementation: ClassVar[str] = "ketscale.problems.sentences.transformer:SuperpositionTransformer"
-    sizes: ClassVar[Mapping[str, int]] = {"qubits": 4}
     stacks: ClassVar[bool] = True
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """Its circuits have four qubits."""
+        if settings.sizes["qubits"] != 4:
+            yield f"{settings.run.model} has 4 qubits, not {settings.sizes['qubits']}; set qubits: 4"
 
 
 class FrequentWordSettings(Model, frozen=True, kw_only=True):
