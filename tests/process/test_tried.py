@@ -203,9 +203,7 @@ def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
     assert cli.main(["try"]) == 2
     said = capsys.readouterr()
     assert "mine/ring/q2-l0-b16/none/mpi-n1r2t1/p/seed0: loss " in said.out
-    assert said.err.startswith(
-        "ketscale: what ring.py: Statistics makes of a sample depends on the others in its batch"
-    )
+    assert said.err.startswith("ketscale: ring.py: Statistics trains a sample by the others in its batch")
     assert said.err.endswith("(the first step of mine/statistics/q2-l0-b16/none/mpi-n1r2t1/p/seed0)\n")
 
 
@@ -259,14 +257,14 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
     [
         # A stack would lose the means, which no loss of the first step depends on.
         (MEANS, LATER, SUM, 1, "; seeds train alone (a step changes mean, of which a stack would keep the first"),
-        (MEANS, LATER, SUM, 2, "what ring.py: Ring makes of a sample depends on the others in its batch"),
+        (MEANS, LATER, SUM, 2, "ring.py: Ring trains a sample by the others in its batch"),
         ("self.mean = 0", LATER, SUM, 1, "ring.py: Ring makes something else of the same samples each time"),
         ("self.n = 0", "self.n += 1", "self.layer(x) / (1 + self.n)", 1, "ring.py: Ring makes something else of"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 2, "/mpi-n1r2t1/p/seed0: loss"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 1, "; seeds train alone (a step changes "),
-        ("pass", "return self.layer(x)", "self.layer(x - x.mean(0))", 1, "what ring.py: Ring makes of a sample in evalu"),
+        ("pass", "return self.layer(x)", "self.layer(x - x.mean(0))", 1, "ring.py: Ring evaluates a sample by the others"),
         ("self.norm = nn.BatchNorm1d(inputs)", "pass", "self.layer(self.norm(x))", 1, "; seeds train alone (a step changes norm."),
-        ("self.norm = nn.BatchNorm1d(inputs)", "pass", "self.layer(self.norm(x))", 2, "what ring.py: Ring makes of a sample depends"),
+        ("self.norm = nn.BatchNorm1d(inputs)", "pass", "self.layer(self.norm(x))", 2, "ring.py: Ring trains a sample by the others"),
         ("pass", "x = nn.functional.dropout(x, 0.3)", "self.layer(x)", 2, "/mpi-n1r2t1/p/seed0: loss"),
         ("pass", "x = nn.functional.dropout(x, 0.3)", "self.layer(x)", 1, "; seeds train together"),
         # That of seed 3 is below 0.1, those of seeds 0 to 2 are not.

@@ -121,7 +121,11 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
         UserError: equal calls from one state give other numbers or leave something else, or a sample depends on others;
             the latter is allowed in steps of one rank, which batch normalisation needs.
     """
-    who, ranks = f"{model.file}: {model.class_}", settings.run.ranks
+
+    def check(wrong: bool, fault: str) -> None:
+        if wrong:
+            raise UserError(f"{model.file}: {model.class_} {fault} (docs/own-models.md)")
+
     # A probe has no learning rate, and no step is taken here, so any will do.
     rate = settings.protocol.learning_rate or 1.0
     protocol = msgspec.structs.replace(settings.protocol, learning_rate=rate)
@@ -134,50 +138,35 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
         stepper = None if settings.fitted else Stepper(problem, world, protocol)
         drawn = torch.get_rng_state().tolist(), random.getstate()
         for call in calls if stepper else filter(str.isupper, calls):
-            part = "train" if call.islower() else split
-            rows = torch.arange(problem.splits[part])
+            rows = torch.arange(problem.splits["train" if call.islower() else split])
             few = min(PART, max(2, len(rows) // 2), len(rows))
-            samples = {"a": rows[:few], "b": rows[-few:]}.get(
-                call.lower(), torch.cat([rows[:few], rows[-few:]])
-            )
+            parts = {"a": rows[:few], "b": rows[-few:], "c": torch.cat([rows[:few], rows[-few:]])}
+            samples = parts[call.lower()]
             problem.model.load_state_dict(start)
             problem.train()
-            if stepper and part == "train":
-                numbers = stepper.differentiate(samples, 0).sums
-            else:
-                numbers = problem.outputs(split, samples)
-            if not close(seen.setdefault(call, (numbers, state_of(problem.model)))[0], numbers):
-                raise UserError(
-                    f"{who} makes something else of the same samples each time, so that a resumed or loaded model would have "
-                    "other numbers; keep what it learns, counts or draws in parameters and buffers"
-                )
+            step = stepper and call.islower() and stepper.differentiate(samples, 0).sums
+            numbers = step if isinstance(step, torch.Tensor) else problem.outputs(split, samples)
+            known, _ = seen.setdefault(call, (numbers, state_of(problem.model)))
+            check(not close(known, numbers), "makes something else of the same samples each time")
             kept = Attributes(problem.model, importer.modules(model.code))
-            if place := attributes.setdefault(call, kept).change(kept):
-                raise UserError(
-                    f"{who} changes {place} from call to call, which neither checkpoints nor saved weights have; keep it in a "
-                    "buffer (register_buffer), or leave it out"
-                )
-        if stepper and (torch.get_rng_state().tolist(), random.getstate()) != drawn:
-            raise UserError(
-                f"{who} draws random numbers, of which other ranks and a resumed run would have others; draw in the "
-                "constructor, or use dropout"
-            )
-    outputs, changed = {call: numbers for call, (numbers, _) in seen.items()}, dict[str, list[str]]()
-    for call, (_, state) in seen.items():
-        changed[call] = [name for name in start if not close(state[name], start[name])]
-    if changed["A"]:
-        raise UserError(
-            f"{who} changes {changed['A'][0]} in evaluation; change it in training (if self.training)"
+            place = attributes.setdefault(call, kept).change(kept)
+            check(bool(place), f"changes {place} from call to call; keep it in a buffer, or leave it out")
+        now = torch.get_rng_state().tolist(), random.getstate()
+        check(stepper is not None and now != drawn, "draws random numbers; do so in the constructor")
+    changed = {
+        call: [name for name in start if not close(state[name], start[name])]
+        for call, (_, state) in seen.items()
+    }
+    check(
+        bool(changed["A"]), f"changes {''.join(changed['A'][:1])} in evaluation; change it in training alone"
+    )
+    apart = torch.cat([seen["A"][0], seen["B"][0]])
+    check(not close(seen["C"][0], apart), "evaluates a sample by the others beside it; leave that out")
+    if settings.run.ranks > 1:
+        (a, one), (b, other), (both, whole) = (seen[call] for call in "abc")
+        alike = all(close(each[name], whole[name]) for each in (one, other) for name in start)
+        check(
+            not alike or not close(both, a + b),
+            "trains a sample by the others in its batch, which ranks share; use nn.LayerNorm, or one rank",
         )
-    if not close(outputs["C"], torch.cat([outputs["A"], outputs["B"]])):
-        raise UserError(
-            f"what {who} makes of a sample in evaluation depends on the others beside it; leave that out"
-        )
-    if ranks > 1:
-        alike = all(close(seen[call][1][name], seen["c"][1][name]) for call in "ab" for name in start)
-        if not alike or not close(outputs["c"], outputs["a"] + outputs["b"]):
-            raise UserError(
-                f"what {who} makes of a sample depends on the others in its batch, as by batch normalisation, so that ranks "
-                "that share a batch would have other numbers; use nn.LayerNorm or nn.GroupNorm, or one rank"
-            )
     return changed.get("a", [])
