@@ -23,7 +23,7 @@ from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, Settings, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
-from ketscale.jobs import baselines, choice, prepared
+from ketscale.jobs import choice, prepared
 from ketscale.measure import record as records
 from ketscale.measure.right import packed
 from tests import ROOT
@@ -123,7 +123,7 @@ def with_cases(config: Config, run: Run, quality: Mapping[str, Any]) -> dict[str
 
 def split_of(config: Config, run: Run) -> dict[str, Any]:
     """A split; the seed chooses the fold of a workload that has several."""
-    folds = 3 if config.workloads[run.workload][1].folded else None
+    folds = 3 if getattr(config.workloads[run.workload][1], "folded", False) else None
     fold = None if folds is None else fold_of(run.seed, folds)
     return {"by": "runs" if folds else "labels", "fold": fold, "folds": folds, "held_out": fold, "shared": 0}
 
@@ -285,8 +285,6 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
                     folder / "features.json",
                     prepared.digest(sources(config, workload), folder / "features.json"),
                 )
-        if file := baselines.path(config, results, workload):
-            baselines.write(file, FEATURES, ())
     lost = []
     for run in config.runs:
         changes, settings = change(run), config.settings(run)

@@ -19,7 +19,7 @@ from ketscale.analysis.figures import figures_of
 from ketscale.analysis.report import PAGE
 from ketscale.commands import results as of_study
 from ketscale.config import Settings
-from ketscale.jobs import baselines, choice
+from ketscale.jobs import choice
 from ketscale.jobs.prepared import features_hash
 from ketscale.problems.registry import FAMILIES
 
@@ -36,16 +36,13 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
-    name = sys.argv[2] if command in ("launch", "fetch", "prepare", "baseline", "choose") else command
+    name = sys.argv[2] if command in ("launch", "fetch", "prepare", "choose") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
     if command == "launch":
         time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
         write(name, option("--settings"))
         write(str(Path(name).with_name("history.csv")), "epoch,step\n")
-    elif command == "baseline":
-        json.loads(option("--local"))
-        baselines.write(Path(option("--out")), features_hash(Path(option("--features"))) or "", ())
     elif command == "choose":
         settings = Settings.of(json.loads(option("--settings")), FAMILIES, "--settings")
         equal = SimpleNamespace(quality=SimpleNamespace(validation={"accuracy": 0.5}))

@@ -176,9 +176,8 @@ def model(family: str) -> bytes:
     """The file of a model that its run has trained."""
     settings = SETTINGS[family]
     given = {"inputs": INPUTS.get(family, 6), "outputs": 3}
-    arguments = {name: value for name, value in given.items() if models.takes(settings, name)}
-    trained = models.of_settings(settings, None, **arguments)
-    return models.saved(settings, SimpleNamespace(model=trained, arguments=arguments, scale=None))
+    trained = models.of_settings(settings, None, **given)
+    return models.saved(settings, SimpleNamespace(model=trained, arguments=given, scale=None))
 
 
 @given(st.sampled_from(list(SETTINGS)), st.data())

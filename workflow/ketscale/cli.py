@@ -1,6 +1,6 @@
 """The command line.
 
-`ketscale init | train | launch | fetch | prepare | baseline | try | report | compare | export | status | plan | recommend | recover |
+`ketscale init | train | launch | fetch | prepare | try | report | compare | export | status | plan | recommend | recover |
 schema | bench | doctor`. The commands of a group stand in a module of `commands`.
 """
 

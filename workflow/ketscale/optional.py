@@ -34,7 +34,7 @@ EXTRAS = {
         },
     ),
     "estimators": Extra(
-        "estimators of scikit-learn, support vector machines, and the baselines of workloads",
+        "estimators of scikit-learn, support vector machines, `linear` and `csp`",
         {"sklearn": "scikit-learn"},
     ),
     "simulators": Extra(
@@ -52,7 +52,7 @@ EXTRAS = {
     ),
     "mpi": Extra("the backend mpi", {"mpi4py": "mpi4py"}),
     "eeg": Extra(
-        "the workload eegmmidb, and the baseline of trials, CSP with LDA",
+        "the workload eegmmidb, and the model csp",
         {"mne": "mne", "sklearn": "scikit-learn"},
     ),
     "workflow": Extra(

@@ -48,7 +48,7 @@ from ketscale.analysis.analysed import CONFIG_FILE
 from ketscale.analysis.columns import TABLES
 from ketscale.analysis.figures import figures_of
 from ketscale.errors import UserError
-from ketscale.jobs import baselines, choice, driver, launch, prepared, tried
+from ketscale.jobs import choice, driver, launch, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.ownership import finished
 from ketscale.measure import record
@@ -104,7 +104,6 @@ POINT = RUN.rpartition("/")[0]
 CHOSEN = f"{POINT}/{grid.CHOSEN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
-BASELINES = f"{RESULTS}/{grid.BASELINES}"
 TRIED = f"{RESULTS}/{grid.TRIED}"
 # The places of each workload's files on this machine, whether or not a study uses it, since the whole config is
 # checked. They are a resource, since they change no number.
@@ -158,13 +157,7 @@ def records_of_tables(wildcards):
     """The input of the tables; if they are there and are not what these records say now, they are made again."""
     if workflow.is_main_process and outdated():
         internals.make_again(workflow, f"{RESULTS}/{analysed.NOTE}")
-    return records() + fitted()
-
-
-def fitted():
-    """The baselines of the workloads whose families have some; for a partial report only the existing ones."""
-    paths = (baselines.path(CONFIG, RESULTS_PATH, name) for name in CONFIG.studied)
-    return [str(path) for path in paths if path and (path.exists() or not PARTIAL)]
+    return records()
 
 
 @functools.cache
@@ -281,13 +274,6 @@ def fetched_for(wildcards):
     if workflow.is_main_process and data_outdated(wildcards.workload):
         internals.make_again(workflow, FEATURES.format(workload=wildcards.workload))
     return fetched(wildcards)
-
-
-def features_of_baselines(wildcards):
-    """The manifest of the data of baselines, which are fitted again if they are of other data."""
-    if workflow.is_main_process and baselines.outdated(CONFIG, RESULTS_PATH, wildcards.workload):
-        internals.make_again(workflow, BASELINES.format(workload=wildcards.workload))
-    return features_of(wildcards)
 
 
 def workload_settings(wildcards):

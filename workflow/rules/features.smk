@@ -1,6 +1,5 @@
 # The data that all runs of a workload read: fetched by a local rule, the only one that uses the network, and prepared
-# once, and what standard methods reach on them. Required: nothing. Made: features/{workload}/features.json and, beside
-# it, the folder that it names; baselines/{workload}.json.
+# once. Required: nothing. Made: features/{workload}/features.json and, beside it, the folder that it names.
 
 
 rule fetch:
@@ -48,26 +47,3 @@ rule prepare:
     shell:
         "ketscale prepare {wildcards.workload} --settings {params.settings:q} --local {resources.places:q}"
         " --fetched {input.fetched:q} --out {output:q} > {log:q} 2>&1"
-
-
-# A second's work, before any run, so that no run that is timed has company.
-rule baseline:
-    """Fit the standard methods that stand beside a workload's models."""
-    input:
-        features=features_of_baselines,
-    output:
-        BASELINES,
-    log:
-        f"{RESULTS}/baselines/{{workload}}.log",
-    priority: len(RUNS) + 1
-    localrule: True
-    conda:
-        "../../envs/ketscale.yaml"
-    resources:
-        host=HOST,
-        places=workload_places,
-    params:
-        settings=workload_settings,
-    shell:
-        "ketscale baseline {wildcards.workload} --settings {params.settings:q} --local {resources.places:q}"
-        " --features {input.features:q} --out {output:q} > {log:q} 2>&1"

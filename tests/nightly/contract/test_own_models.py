@@ -43,7 +43,7 @@ QNODES = {
     name.lower(): {"file": "models/qnodes.py", "class": name, "control": "mlp"}
     for name in ("Layered", "Converted")
 }
-IMPORT = ("prepare", "try", "train", "launch")
+IMPORT = ("init", "prepare", "try", "train", "launch")
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +141,12 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
     results, record = spied.config["results"], spied.record_path(model="ring", protocol="quality")
     shutil.copytree(spied.folder / results, spied.folder / "other")
     others = {
-        "baseline": ["mine", "--out", "baseline.json"],
         "bench": ["--help"],
         "choose": [record.replace("seed0/metrics.json", "chosen.json")],
         "compare": [results, "other"],
         "doctor": [],
         "export": [results, "--to", "tensorboard", "--out", "board"],
         "fetch": ["mine"],
-        "init": ["mine.npz", "--model", "models/ring.py", "--out", "first.yaml"],
         "plan": [],
         "recommend": [record, "--minutes", "0"],
         "recover": ["--no-queue"],
@@ -175,7 +173,7 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
 
 def test_a_change_of_a_file_makes_its_runs_stale_and_only_its(project: Project) -> None:
     file = project.folder / "models" / "parts.py"
-    file.write_text(FILES["models/parts.py"] + "# changed\n")
+    file.write_text(FILES["models/parts.py"] + "x = 1\n")
     try:
         said = json.loads(project.run("ketscale", "status", "--json").stdout)
     finally:

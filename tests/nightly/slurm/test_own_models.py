@@ -32,6 +32,6 @@ def test_ranks_on_two_nodes_train_the_same_model_in_a_file(project, monkeypatch)
         np.testing.assert_allclose(record["losses"], records[0]["losses"], rtol=1e-10)
     codes = [OwnCode.unpacked(project.results(run) / grid.CODE, "models/ring.py") for run in runs]
     assert {code.hash for code in codes} == {record["config"]["model"]["code"] for record in records}
-    own_models.write(project.folder, {"models/parts.py": own_models.PARTS + "# changed\n"})
+    own_models.write(project.folder, {"models/parts.py": own_models.PARTS + "x = 1\n"})
     said = json.loads(project.ketscale("status", "--json").stdout)
     assert {run["state"] for run in said["runs"]} == {"stale"}

@@ -94,8 +94,8 @@ def test_a_misspelt_gate_stops_27_runs_before_the_first(project: Own) -> None:
     line = 1 + next(number for number, text in enumerate(RING.splitlines()) if ".cnot(" in text)
     failed = said[said.index("failed: try, see out/tried/mine.log") :].splitlines()
     assert failed[1] == (
-        f"    models/ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'cnott' (the first step of ring on "
-        "mine, none, q2-l0-b4, fp64)"
+        f"    models/ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'cnott' (the first step of "
+        "mine/ring/q2-l0-b4/none/cpu-n1r1t1/p/seed0)"
     )
     assert not (project.results / "runs").exists()
 
@@ -115,6 +115,8 @@ def test_other_code_is_tried_again_and_trained_again(project: Own) -> None:
     project.run("ketscale", "try", "mine")
     assert project.planned(project.target(1)) == {"train": 1}
     project.model(RING + "\n# another\n")
+    assert project.planned(project.target(0)) == {}
+    project.model(RING + "\nx = 1\n")
     assert project.planned(project.target(0)) == {"try": 1, "train": 1}
     project.model(RING)
     assert project.planned(project.target(0)) == {}

@@ -47,22 +47,6 @@ def test_a_changed_protocol_reruns_its_own_runs(finished: Path) -> None:
     assert "prepare" not in jobs
 
 
-def test_damaged_baselines_are_fitted_again_before_the_report(finished: Path) -> None:
-    file = finished / "results/baselines/digits.json"
-    file.write_text("{}")
-    os.utime(file, (1_000_000_000, 1_000_000_000))  # contents decide
-    assert planned(run_in(finished, *LOCAL, "-n")) == {
-        "baseline": 1,
-        "tabulate": 1,
-        "draw": 1,
-        "write_page": 1,
-        "all": 1,
-    }
-    run_in(finished, *LOCAL)
-    assert [call["command"] for call in calls(finished)] == ["baseline", *["report"] * 3]
-    assert planned(run_in(finished, *LOCAL, "-n")) == {}
-
-
 def outdate(project: Path, run: Run, **changes: Any) -> None:
     """Give a run the record of an earlier version, as new as all the others."""
     path = project / record(run)
@@ -233,7 +217,7 @@ def test_what_was_not_made_from_the_records_is_made_again(finished: Path) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "again"),
     [
-        ("split_seed: 0", "split_seed: 1", {"prepare": 1, "baseline": 1, "train": len(RUNS)}),
+        ("split_seed: 0", "split_seed: 1", {"prepare": 1, "train": len(RUNS)}),
         ("epochs: 1", "epochs: 2", {"train": sum(run.protocol == "quick" for run in RUNS)}),
     ],
 )
@@ -248,5 +232,4 @@ def test_copied_records_and_data_of_other_settings_are_made_again(
     config.write_text(config.read_text().replace(old, new))
     assert planned(run_in(fresh, *LOCAL, "-n")) == {**again, **AFTER_RUNS}
     one = next(run for run in RUNS if run.protocol == "quick")
-    again.pop("baseline", None)  # it stands beside the runs of a report, and no run needs it
     assert planned(run_in(fresh, *LOCAL, "-n", record(one))) == {**again, "train": 1}

@@ -20,7 +20,7 @@ from tests.tiny_study import Project
 
 # What no start imports: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
 NEVER = (
-    "IPython", "benchmarks", "jax", "jsonschema", "ketscale.analysis", "ketscale.interop", "ketscale.problems.baselines",
+    "IPython", "benchmarks", "jax", "jsonschema", "ketscale.analysis", "ketscale.interop",
     "matplotlib", "mne",
     "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "seaborn", "sklearn", "snakemake", "sympy",
     "torch._dynamo", "torch._inductor", "transformers", "triton", "yaml", "huggingface_hub", "PIL", "psutil",

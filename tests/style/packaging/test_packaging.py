@@ -179,7 +179,7 @@ def test_doctor_says_which_extra_would_help(monkeypatch: pytest.MonkeyPatch) -> 
     assert findings["extra simulators"].present
     assert not findings["extra eeg"].present
     assert findings["extra eeg"].detail.startswith("no mne; pip install 'ketscale[eeg]'")
-    assert findings["extra eeg"].enables == "the workload eegmmidb, and the baseline of trials, CSP with LDA"
+    assert findings["extra eeg"].enables == "the workload eegmmidb, and the model csp"
 
 
 def test_an_installed_package_is_not_of_the_repository_around_its_environment(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ketscale.config import Metric
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
-from tests.unit.analysis.test_quality import NONE, Truth, asked, baseline, given, right
+from tests.unit.analysis.test_quality import NONE, Truth, asked, given, right
 
 MODELS, CONTROLS = ("hybrid", "vqc"), ("mlp", "narrow")
 ACCURACY = Metric("accuracy", "accuracy", "share correct", "up")
@@ -134,9 +134,8 @@ def test_a_side_that_failed_on_a_data_set_has_not_won_the_others(tmp_path: Path)
 
 @pytest.mark.parametrize("models", ["mlp narrow", "vqc hybrid"])
 def test_one_side_alone_is_compared_with_nothing(models: str, tmp_path: Path) -> None:
-    """Neither guessing nor a baseline stands in for controls that failed."""
-    beside = [baseline("logistic regression", 0.75, samples=200)]
-    answer, rows = asked(study(2), tmp_path, failing(BETTER, models, "set0", "set1"), beside=beside)
+    """Guessing does not stand in for controls that failed."""
+    answer, rows = asked(study(2), tmp_path, failing(BETTER, models, "set0", "set1"))
     assert answer["verdict"] == verdicts.FAILED and rows["effect"].isna().all()
     assert of_data(rows) == {"set0": verdicts.FAILED, "set1": verdicts.FAILED}
 

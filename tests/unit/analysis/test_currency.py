@@ -14,7 +14,6 @@ import yaml
 from ketscale import analysis, cli
 from ketscale.analysis import analysed, report
 from ketscale.config import Config
-from ketscale.jobs import baselines
 from tests import records_factory as factory
 
 LAYOUTS = ["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r4t1"]
@@ -72,17 +71,11 @@ def other_record(results: Path) -> object:
     return factory.write(CONFIG, results, factory.record(CONFIG, FIRST, step_s=0.5))
 
 
-def other_baselines(results: Path) -> None:
-    file = baselines.path(CONFIG, results, FIRST.workload)
-    assert file is not None
-    baselines.write(file, factory.FEATURES, [baselines.Baseline("bigram", test=0.5)])
-
-
 FEATURES = "features/digits/features.json"
 
 
 @pytest.mark.parametrize("change", [
-    other_record, other_baselines,
+    other_record,
     lambda results: (results / FIRST.path).unlink(), lambda results: (results / FIRST.path).write_text("{"),
     lambda results: (results / FEATURES).write_text(json.dumps({"hash": "0" * 64})),
     lambda results: (results / FEATURES).unlink(),

@@ -19,9 +19,7 @@ from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.kinds import selection
 from ketscale.config import Config, Metric
 from ketscale.grid import Run
-from ketscale.jobs import baselines
 from ketscale.measure.right import packed
-from ketscale.problems.baselines import Baseline
 from tests import records_factory as factory
 
 # The kinds of studies that compare models by their tests.
@@ -33,13 +31,17 @@ NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
 Truth = Callable[[Run], tuple[float, np.ndarray[Any, Any]] | None]
 
 
-def given(seeds: int = 8, controls: tuple[str, ...] = ("mlp",), **axes: Any) -> dict[str, Any]:
-    """A circuit and its controls, classical models by these names."""
+def given(
+    seeds: int = 8, controls: tuple[str, ...] = ("mlp",), baselines: tuple[str, ...] = (), **axes: Any
+) -> dict[str, Any]:
+    """A circuit and its controls, classical models by these names, and baselines."""
     point = factory.point(protocol="quality", seed=[*range(seeds)], **axes)
     points = [{}, *({"model": name, **NONE} for name in controls)]
+    points += [{"model": name, **NONE, "batch": 1, "protocol": "fit"} for name in baselines]
     study = {"kind": "accuracy", "question": "?", "axes": point, "points": points}
     blocks = {name: {"kind": "mlp", "width": 4 + number} for number, name in enumerate(controls)}
-    return factory.small_study({"asked": study}, models=blocks)
+    made = factory.small_study({"asked": study}, models=blocks)
+    return {**made, "protocols": {**made["protocols"], "fit": {"precision": "fp64", "timed": False}}}
 
 
 def recorded(
@@ -47,10 +49,8 @@ def recorded(
     results: Path,
     truth: Truth,
     change: factory.Change = lambda run: {},
-    beside: Sequence[Baseline] = (),
-    features: str = factory.FEATURES,
 ) -> Config:
-    """Write the records of a study, and return it without those that are missing. beside, features: the baselines, and of which data."""
+    """Write the records of a study, and return it without those that are missing."""
 
     def made(run: Run) -> Mapping[str, Any]:
         found = truth(run)
@@ -66,8 +66,6 @@ def recorded(
         return {"quality": tested, **(change(run) or {})}
 
     factory.write_all(config, results, made)
-    for workload in config.studied:
-        baselines.write(results / f"baselines/{workload}.json", features, beside)
     return factory.partial(config)
 
 
@@ -270,13 +268,10 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
     study["studies"]["asked"]["points"] = [{"batch": [64, 256]}, *({"model": name, **NONE} for name in names)]
     validation = {"vqc": 0.8, "a": 0.9, "b": 0.9, "c": 0.7}
     truth = lost(shares(40, validation=validation, vqc=0.8, a=0.7, b=0.6, c=0.9), "c", 1)
-    beside = [
-        baseline(name, share, validation=0.8, samples=40) for name, share in (("tied", 0.7), ("too", 0.6))
-    ]
     found = []
     for order, made in enumerate((copy.deepcopy(study), turned(study))):
         results = tmp_path / str(order)
-        config = recorded(analysis.of(made), results, truth, beside=beside)
+        config = recorded(analysis.of(made), results, truth)
         report.build(config, results)
         found.append(Analysed.read(config, results))
     rows = found[0].tables["quality"]
@@ -291,7 +286,7 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path: Path) -> None:
-    """What is chosen from three batches of a model, two controls and two baselines is the same whatever they get right in the test."""
+    """What is chosen from three batches of a model and two controls is the same whatever they get right in the test."""
     study = given(seeds=3, controls=("a", "b"), batch=[16, 64, 256])
     study["studies"]["asked"]["kind"] = kind
     config, known = analysis.of(study), {("vqc", 64): 0.9, ("a", 16): 0.8, ("b", 256): 0.7}
@@ -301,13 +296,12 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
             run: (known.get((run.model, run.batch), 0.3), right(draw.random(), 40, run.seed))
             for run in config.runs
         }
-        beside = [baseline(name, draw.random(), at, samples=40) for name, at in (("one", 0.6), ("two", 0.5))]
-        _, rows = asked(config, tmp_path / str(number), tests.get, beside=beside)
-        chosen = rows[rows["chosen"].astype(bool)][["batch", "control", "baseline"]].fillna("")
+        _, rows = asked(config, tmp_path / str(number), tests.get)
+        chosen = rows[rows["chosen"].astype(bool)][["batch", "control"]].fillna("")
         assert chosen.to_dict("index") == {
-            "vqc": {"batch": 64, "control": "a", "baseline": "one"},
-            "a": {"batch": 16, "control": "", "baseline": "one"},
-            "b": {"batch": 256, "control": "", "baseline": "one"},
+            "vqc": {"batch": 64, "control": "a"},
+            "a": {"batch": 16, "control": ""},
+            "b": {"batch": 256, "control": ""},
         }
 
 
@@ -333,11 +327,11 @@ def test_a_failed_seed_beside_guessing_stays_in_its_own_fold() -> None:
 
 
 def test_a_failed_seed_of_one_split_counts_in_that_split_alone() -> None:
-    """Beside a baseline: the seed that failed gets nothing right, and the other seed of its split keeps its test."""
+    """Beside another model: the seed that failed gets nothing right, and the other seed of its split keeps its test."""
     tests = {
         (split, seed): metrics.Scored(1.0, np.ones(4)) for split in ("s0", "s1", "s2") for seed in (0, 1)
     }
-    beside = {seed: metrics.of_baseline(baseline("b", 0.5, samples=4), 0.2) for seed in tests}
+    beside = {seed: metrics.Scored(0.5, np.array([0.0, 0, 1, 1]), None, 0.2) for seed in tests}
     del tests["s0", 1]
     control = selection.replace(configuration(beside, ("s0", 1)), failed=())
     found = selection.Comparison(configuration(tests, ("s0", 1)), control).effect(failed=True)
@@ -345,70 +339,38 @@ def test_a_failed_seed_of_one_split_counts_in_that_split_alone() -> None:
     assert found is not None and found.value == pytest.approx(100 / 3)
 
 
-def baseline(
-    name: str, share: float, validation: float | None = None, fold: int | None = None, samples: int = 180
-) -> Baseline:
-    """A method that gets the last samples of the test right, where models get the first ones."""
-    cases = np.arange(samples) >= round((1 - share) * samples)
-    known = share if validation is None else validation
-    return Baseline(name, fold, None, known, float(cases.mean()), packed([[int(case)] for case in cases]))
-
-
-WEAK, STRONG = baseline("majority class", 0.1), baseline("logistic regression", 0.8)
-
-
-def test_the_baseline_that_is_best_on_validation_stands_beside_each_model(tmp_path: Path) -> None:
-    beside = [WEAK, baseline("lucky", 0.99, validation=0.5), STRONG]
-    answer, rows = asked(given(), tmp_path, shares(vqc=0.9, mlp=0.6), beside=beside)
-    for model, share in (("vqc", 0.9), ("mlp", 0.6)):
-        row, others = rows.loc[model], [right(share, 180, seed + 100 * len(model)) for seed in range(8)]
-        assert (row["baseline"], row["baseline_value"]) == ("logistic regression", 0.8)
-        assert (row["baseline_low"], row["baseline_high"]) == pytest.approx(metrics.wilson(0.8, 180))
-        assert row["over_baseline"] == pytest.approx(100 * (np.mean(others) - 0.8))
-        assert row["over_baseline_low"] < row["over_baseline"] < row["over_baseline_high"]
-    # It changes nothing of the comparison with the control.
-    assert (rows.loc["vqc", "control"], answer["verdict"]) == ("mlp", verdicts.BETTER)
+BASELINES = ("linear", "majority")
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(0.1, "better"), (0.7, "worse"), (0.9, "worse")])
-def test_a_baseline_that_is_better_than_both_is_told(share: float, verdict: str, tmp_path: Path) -> None:
+def test_a_baseline_stands_beside_a_model_and_its_control(share: float, verdict: str, tmp_path: Path) -> None:
     """Whatever the verdict: better than its control, a model may still be worse than the simplest method."""
-    beside = [baseline("logistic regression", 0.8, samples=1000)]
-    answer, rows = asked(given(), tmp_path, shares(1000, vqc=0.5, mlp=share), beside=beside)
-    assert answer["verdict"] == verdict
-    told = "the baseline logistic regression is better than both" in rows.loc["vqc", "why"]
-    assert told == (share < 0.8)
+    truth = shares(1000, vqc=0.5, mlp=share, linear=0.8, majority=0.1)
+    answer, rows = asked(given(baselines=BASELINES), tmp_path, truth)
+    assert (answer["verdict"], rows.loc["vqc", "control"]) == (verdict, "mlp")
+    assert rows.loc["linear", "value"] == pytest.approx(0.8, abs=0.01)
+    assert rows.loc[[*BASELINES, "mlp"], "verdict"].isna().all()
+    assert ("linear is better than both" in str(rows.loc["vqc", "why"])) == (share < 0.8)
 
 
-def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:
-    study = given(controls=())
-    answer, rows = asked(study, tmp_path, shares(vqc=0.6), beside=[WEAK, STRONG])
-    assert answer["verdict"] == verdicts.WORSE and answer["reference"] == "the baseline logistic regression"
-    row = rows.loc["vqc"]
-    assert row["control"] == "logistic regression"
-    assert row[["effect", "low"]].tolist() == row[["over_baseline", "over_baseline_low"]].tolist()
-    missing = Baseline("logistic regression", why="it needs scikit-learn")
-    _, rows = asked(study, tmp_path / "missing", shares(vqc=0.6), beside=[WEAK, missing])
-    assert rows.loc["vqc", "control"] == "majority class"
-    _, rows = asked(study, tmp_path / "other", shares(vqc=0.6), beside=[STRONG], features="0" * 64)
-    assert rows["baseline"].isna().all() and rows.loc["vqc", "control"] == "guessing"
+@pytest.mark.parametrize("count", [2, 1, 0])
+def test_without_a_control_the_best_baseline_stands_in(count: int, tmp_path: Path) -> None:
+    reference = ["guessing", "majority", "linear"][count]
+    study = given(controls=(), baselines=BASELINES[2 - count :])
+    answer, rows = asked(study, tmp_path, shares(vqc=0.6, linear=0.8, majority=0.2))
+    assert (answer["verdict"], answer["reference"]) == (
+        verdicts.WORSE if count == 2 else verdicts.BETTER,
+        reference,
+    )
+    assert rows["verdict"].notna().sum() == 1
 
 
-def test_each_seed_has_the_baseline_of_its_fold(tmp_path: Path) -> None:
-    """Seeds 0 to 5 of a study in which each seed leaves another of three recordings out."""
-    made = given(seeds=6, controls=(), workload="eeg-synthetic", model="classical_mamba", **NONE)
-    made["workloads"]["eeg-synthetic"] |= {"subjects": 1, "trials": 45, "split": "runs"}
-    beside = [
-        baseline("CSP with LDA", share, fold=fold, samples=15) for fold, share in enumerate((0.2, 0.4, 0.6))
-    ]
-    truth = dict.fromkeys(analysis.of(made).runs, (0.5, np.ones(15, bool))).get
-    _, rows = asked(made, tmp_path, truth, beside=beside)
-    row = rows.iloc[0]
-    assert row["baseline"] == "CSP with LDA"
-    assert row[["baseline_value", "over_baseline"]].tolist() == pytest.approx([0.4, 60])
-    assert row["baseline_low"] < 0.2 and row["baseline_high"] > 0.6
-    _, rows = asked(made, tmp_path / "two", truth, beside=beside[:2])
-    assert rows["baseline"].isna().all()
+def test_in_a_comparison_of_data_sets_a_baseline_is_one_of_the_controls(tmp_path: Path) -> None:
+    study = given(baselines=BASELINES)
+    study["studies"]["asked"]["kind"] = "comparison"
+    _, rows = asked(study, tmp_path, shares(vqc=0.6, mlp=0.7, linear=0.8, majority=0.2))
+    (row,) = rows[rows["verdict"].notna() & rows["row"].isna()].to_dict("records")
+    assert (row["control"], row["verdict"]) == ("linear", verdicts.WORSE)
 
 
 # --- several splits of the same data ---
@@ -428,9 +390,8 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
         share = {"vqc": 0.8, "mlp": 0.6}[run.model] + level[run.workload]
         return share, right(share, 200, run.seed)
 
-    beside = [baseline("logistic regression", 0.7, samples=200)]
     answer, rows = asked(
-        split_in([0, 1, 2]), tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}, beside
+        split_in([0, 1, 2]), tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}
     )
     assert rows[["workload", "n"]].values.tolist() == [["digits", 9]] * 2
     assert answer["verdict"] == verdicts.BETTER
@@ -438,8 +399,6 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
     # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.
     assert row["value_high"] - row["value_low"] > 0.2 and row["high"] - row["low"] < 20
     assert row["value"] == pytest.approx(0.8 + 0.01 / 3, abs=0.02)
-    assert row["baseline"] == "logistic regression" and row["baseline_value"] == pytest.approx(0.7)
-    assert row["over_baseline"] == pytest.approx(100 * (row["value"] - 0.7))
 
 
 @pytest.mark.parametrize("layers", [[3], [1, 3]])

@@ -141,6 +141,8 @@ def test_sizes_follow_what_the_settings_say() -> None:
     ("settings", "said"),
     [
         ({"arguments": {"count": "8"}}, "data/shapes.py, line 5: TypeError: can't multiply"),
+        ({"arguments": {"counts": 8}}, "data/make.py: make: "),
+        ({"function": "mak"}, "data/make.py: has no mak"),
         ({"file": "data/other.py"}, "workloads.mine"),
         ({"file": "data.npz"}, "workloads.mine.function"),
         ({"function": None}, "workloads.mine.file"),

@@ -155,7 +155,6 @@ def by_recording(seed):
     "seed, fold, why",
     [
         (1, 0, "its fold is 0, but seed 1 has number 1 of 3"),
-        (0, None, "it has no folds, but its workload has such"),
         (5, 2, None),
     ],
 )

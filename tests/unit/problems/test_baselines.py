@@ -1,144 +1,76 @@
-"""The standard methods beside models: the numbers of scikit-learn and MNE called directly, on the same data and split."""
+"""The models that are standard methods: what they learn is what is counted, or what scikit-learn and MNE compute."""
 
 from __future__ import annotations
 
-import base64
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, log_loss, root_mean_squared_error
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+import torch
 
-from ketscale.problems import baselines
-from ketscale.problems.baselines import PENALTIES, Baseline, of_vectors
-from ketscale.problems.registry import FAMILIES, workload_of
+from ketscale.config import Config
+from ketscale.problems import library, models
+from ketscale.problems.fitted import Samples
+from ketscale.problems.problem import Problem
+from ketscale.problems.registry import FAMILIES
+from ketscale.problems.vectors.majority import Majority
+from ketscale.training.fit import fit
 
 RNG = np.random.default_rng(5)
-PARTS = dict(zip(("train", "validation", "test"), np.split(RNG.permutation(240), [140, 190]), strict=True))
-VECTORS = RNG.normal(size=(240, 6)).astype(np.float32)
-SCORES = VECTORS @ RNG.normal(size=(6, 3)) + RNG.gumbel(size=(240, 3))
-CLASSES = SCORES.argmax(1)
-COLUMNS = np.stack([SCORES[:, 0], 40 + 3 * SCORES[:, 1]], axis=1)
+BASELINES = [
+    (name, kind)
+    for name, family in FAMILIES.items()
+    for kind, model in family.models.items()
+    if model.baseline
+]
 
 
-def part(name: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-    return tuple(array[PARTS[name]] for array in arrays)
-
-
-def bits(found: Baseline) -> list[int]:
-    assert found.right is not None
-    text = "".join(f"{byte:08b}" for byte in base64.b64decode(found.right.bits))
-    cases = sum(found.right.cases or [1] * found.right.samples)
-    return [int(bit) for bit in text[:cases]]
-
-
-def test_logistic_regression_has_the_penalty_with_the_least_loss_on_validation() -> None:
-    _, found = of_vectors(VECTORS, CLASSES, PARTS)
-    models = {
-        each: LogisticRegression(C=1 / each, max_iter=1000).fit(*part("train", VECTORS, CLASSES))
-        for each in PENALTIES
-    }
-    (x, y), (x_test, y_test) = part("validation", VECTORS, CLASSES), part("test", VECTORS, CLASSES)
-    losses = {
-        each: log_loss(y, model.predict_proba(x.astype(float)), labels=[0, 1, 2])
-        for each, model in models.items()
-    }
-    best = min(losses, key=lambda each: losses[each])
-    assert best not in (PENALTIES[0], PENALTIES[-1])
-    named = models[best].predict(x_test)
-    assert (found.name, found.penalty) == ("logistic regression", best)
-    assert found.validation == pytest.approx(accuracy_score(y, models[best].predict(x)))
-    assert found.test == pytest.approx(accuracy_score(y_test, named))
-    assert bits(found) == (named == y_test).astype(int).tolist()
-
-
-def test_the_unit_of_a_target_and_where_its_zero_is_change_no_error() -> None:
-    _, found = of_vectors(VECTORS, COLUMNS, PARTS)
-    _, moved = of_vectors(VECTORS, 1e-3 * COLUMNS + 1e7, PARTS)
-    assert moved.penalty == found.penalty
-    assert found.test is not None and moved.test == pytest.approx(1e-3 * found.test, rel=1e-4)
-
-
-@pytest.mark.parametrize("targets", [COLUMNS, COLUMNS[:, :1]], ids=["two columns", "one"])
-def test_ridge_regression_has_the_penalty_with_the_least_error_on_validation(targets: np.ndarray) -> None:
-    constant, found = of_vectors(VECTORS, targets, PARTS)
-    models = {
-        each: Ridge(alpha=each).fit(*part("train", VECTORS.astype(float), targets)) for each in PENALTIES
-    }
-
-    def error(each: float, name: str) -> float:
-        x, y = part(name, VECTORS.astype(float), targets)
-        return float(root_mean_squared_error(y, models[each].predict(x).reshape(y.shape)))
-
-    best = min(PENALTIES, key=lambda each: error(each, "validation"))
-    assert (found.name, found.penalty, found.right) == ("ridge regression", best, None)
-    assert (found.validation, found.test) == (
-        pytest.approx(error(best, "validation")),
-        pytest.approx(error(best, "test")),
+def fitted(block: dict[str, Any], model: str, folder: Path, precision: str = "fp64") -> tuple[Problem, Any]:
+    """The problem of a workload whose model is fitted, and the run's settings."""
+    axes = {
+        "workload": "mine", "model": model, "qubits": 0, "layers": 0, "batch": 1, "simulator": "none",
+        "backend": "cpu-n1r1t1", "protocol": "fit", "seed": 0,
+    }  # fmt: skip
+    study = {"kind": "accuracy", "question": "?", "axes": axes}
+    protocols = {"fit": {"precision": precision, "timed": False}}
+    config = Config.of(
+        {"title": "", "workloads": {"mine": block}, "protocols": protocols, "studies": {"s": study}}, FAMILIES
     )
-    mean, (y,) = targets[PARTS["train"]].mean(0), part("test", targets)
-    assert constant.name == "mean" and constant.test == pytest.approx(
-        root_mean_squared_error(y, np.broadcast_to(mean, y.shape))
-    )
+    settings = config.settings(config.runs[0])
+    family, manifest = settings.family, folder / "features.json"
+    assert family.prepare and family.read
+    family.prepare(settings.workload, manifest, None)
+    problem = family.build(settings, family.read(settings, manifest), torch.device("cpu"))
+    problem.convert(torch.device("cpu"), torch.float64 if precision == "fp64" else torch.float32)
+    fit(problem)
+    return problem, settings
 
 
-def test_the_majority_class_is_that_of_the_training_part() -> None:
-    classes = np.zeros(240, np.int64)
-    classes[PARTS["test"]] = 1
-    classes[PARTS["test"][:3]] = 0
-    classes[PARTS["train"][:20]] = 1
-    found = baselines.constant(VECTORS, classes, PARTS)
-    assert (found.name, found.penalty, found.validation, found.test) == ("majority class", None, 1.0, 3 / 50)
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+@pytest.mark.parametrize(("family", "kind"), BASELINES)
+def test_each_is_tested_and_comes_back_from_its_file(
+    family: str, kind: str, precision: str, tmp_path: Path
+) -> None:
+    if kind == "csp":
+        pytest.importorskip("mne", reason="the extra eeg is not installed")
+    ((name, block),) = FAMILIES[family].tiny["workloads"].items()
+    problem, settings = fitted({"kind": name, **block}, kind, tmp_path, precision)
+    outputs = problem.outputs("test", torch.arange(problem.splits["test"]))
+    quality = problem.metrics("test", outputs, full=True)
+    assert 0 <= quality[settings.family.headline.name] <= 1
+    (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, problem))
+    state = library.load(tmp_path).state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in problem.model.state_dict().items())
 
 
-def test_without_validation_the_penalty_is_the_usual_one() -> None:
-    _, found = of_vectors(VECTORS, CLASSES, {**PARTS, "validation": PARTS["validation"][:0]})
-    model = LogisticRegression(max_iter=1000).fit(*part("train", VECTORS, CLASSES))
-    assert (found.penalty, found.validation) == (1.0, None)
-    assert found.test == pytest.approx(model.score(*part("test", VECTORS, CLASSES)))
-
-
-def test_data_that_do_not_suit_a_method_are_said() -> None:
-    found = baselines.fitted(
-        "logistic regression", baselines._logistic, VECTORS, 0 * CLASSES, PARTS, PENALTIES
-    )
-    assert found.test is None and "class" in found.why
-
-
-# --- families ---
-
-
-def of_family(block: dict[str, Any], folder: Path) -> tuple[Path, list[Baseline]]:
-    """The prepared data of a workload, and its baselines."""
-    workload = workload_of(block, "workloads.mine")
-    family = next(each for each in FAMILIES.values() if block["kind"] in each.workloads)
-    assert family.prepare is not None and family.baselines is not None
-    family.prepare(workload, folder / "features.json", None)
-    return folder, list(family.baselines(folder / "features.json"))
-
-
-@pytest.mark.parametrize("kind", ["arrays", "regression"])
-def test_vectors_are_those_that_models_see(kind: str, tmp_path: Path) -> None:
-    """Standardised by the training part alone, with the split of the file."""
-    part_of = np.empty(240, "U10")
-    for name, rows in PARTS.items():
-        part_of[rows] = name
-    numbers = kind == "regression"
-    targets = COLUMNS if numbers else CLASSES
-    np.savez(tmp_path / "x.npz", x=30 + 5 * VECTORS, y=targets, split=part_of)
-    task = {"kind": "rows", "task": "regression"} if numbers else {"kind": kind}
-    _, (_, found) = of_family({**task, "file": str(tmp_path / "x.npz"), "split": "given"}, tmp_path)
-    penalty = found.penalty or 0
-    model = Ridge(alpha=penalty) if numbers else LogisticRegression(C=1 / penalty, max_iter=1000)
-    (x, y), (x_test, y_test) = part("train", VECTORS, targets), part("test", VECTORS, targets)
-    named = make_pipeline(StandardScaler(), model).fit(x.astype(float), y).predict(x_test.astype(float))
-    expected = root_mean_squared_error(y_test, named) if numbers else accuracy_score(y_test, named)
-    assert found.penalty in PENALTIES and found.test == pytest.approx(expected, rel=1e-4)
+def test_the_majority_is_that_of_training() -> None:
+    model = Majority(3)
+    model.fit(Samples(torch.zeros(5, 2), torch.tensor([0, 2, 2, 1, 2])), None)
+    assert model(torch.zeros(4, 2)).argmax(1).tolist() == [2] * 4
+    model = Majority(2)
+    model.fit(Samples(torch.zeros(2, 2), torch.tensor([[1.0, 2.0], [3.0, 6.0]])), None)
+    assert model(torch.zeros(1, 2)).tolist() == [[2.0, 4.0]]
 
 
 def test_trials_have_the_common_spatial_patterns_of_mne(tmp_path: Path) -> None:
@@ -154,43 +86,22 @@ def test_trials_have_the_common_spatial_patterns_of_mne(tmp_path: Path) -> None:
     parts = np.repeat(["train", "validation", "test"], [70, 20, 30])
     np.savez(tmp_path / "x.npz", x=signals, y=labels, split=parts)
     block = {"kind": "series", "file": str(tmp_path / "x.npz"), "split": "given"}
-    folder, (constant, found) = of_family(block, tmp_path)
-    x = np.load(next(folder.glob("*/signals.npy"))).astype(float)
+    problem, _ = fitted(block, "csp", tmp_path)
+    x = np.load(next(tmp_path.glob("*/signals.npy"))).astype(float)
     patterns = mne.decoding.CSP(4, reg="oas", log=True).fit(x[:70], labels[:70])
     linear = LinearDiscriminantAnalysis().fit(patterns.transform(x[:70]), labels[:70])
-    named = linear.predict(patterns.transform(x[90:]))
-    assert (found.name, found.why, found.fold) == ("CSP with LDA", "", None)
-    assert bits(found) == (named == labels[90:]).astype(int).tolist()
-    assert found.test == np.mean(named == labels[90:]) > 0.6
-    assert found.validation == linear.score(patterns.transform(x[70:90]), labels[70:90])
-    assert constant.test == 0.5
+    outputs = problem.outputs("test", torch.arange(30))
+    expected = linear.decision_function(patterns.transform(x[90:]))
+    assert (outputs[:, 1] - outputs[:, 0]).tolist() == pytest.approx(expected.tolist(), rel=1e-9)
+    assert np.mean((expected > 0) == labels[90:]) > 0.6
 
 
-def test_without_mne_the_other_baseline_of_trials_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mne", None)
-    np.savez(tmp_path / "x.npz", x=RNG.normal(size=(40, 2, 20)), y=np.arange(40) % 2)
-    block = {"kind": "series", "file": str(tmp_path / "x.npz"), "split": "trials", "split_seed": 0}
-    _, (constant, found) = of_family(block, tmp_path)
-    assert constant.test == 0.5
-    assert found.test is None and found.why.startswith(
-        "the baseline CSP with LDA needs mne: pip install 'ketscale[eeg]'"
-    )
+@pytest.mark.parametrize(("model", "right"), [("frequent_word", [0, 0, 0, 1]), ("bigram", [0, 0, 1, 0])])
+def test_words_are_counted_in_training_alone(model: str, right: list[int], tmp_path: Path) -> None:
+    """Counted by hand: in training `cat` comes next four times, `dog` behind `a` twice, `a` behind `sees` twice.
 
-
-def test_each_fold_has_its_own(tmp_path: Path) -> None:
-    block = {
-        "kind": "eeg-synthetic", "subjects": 1, "trials": 45, "rate": 40, "window_s": 1.0, "seed": 0, "gain": 20,
-        "split": "runs", "split_seed": 0,
-    }  # fmt: skip
-    _, found = of_family(block, tmp_path)
-    assert [each.fold for each in found if each.name == "majority class"] == [0, 1, 2]
-    assert [each.right.samples for each in found if each.right] == [15] * len(found)
-
-
-def test_words_are_counted_in_training_alone(tmp_path: Path) -> None:
-    """Counted by hand: in training `cat` comes next four times, `dog` behind `a` twice, `a` behind `sees` twice."""
+    Training has no `my`, and nothing behind `dog`.
+    """
     training = ["a cat sees the cat", "the cat sees a dog", "one cat sees a dog"]
     validation, test = "a dog sees the dog", "my dog sees a cat"
     (tmp_path / "lines.txt").write_text("\n".join([*training, validation, test]))
@@ -201,10 +112,8 @@ def test_words_are_counted_in_training_alone(tmp_path: Path) -> None:
         "held_out": 1,
         "split_seed": 5,
     }
-    folder, (frequent, bigram) = of_family(block, tmp_path)
-    with np.load(next(folder.glob("*/splits.npz"))) as rows:
+    problem, _ = fitted(block, model, tmp_path)
+    with np.load(next(tmp_path.glob("*/splits.npz"))) as rows:
         assert (rows["validation"].tolist(), rows["test"].tolist()) == ([3], [4])
-    # Training has no `my`, and nothing behind `dog`.
-    assert (frequent.name, bits(frequent)) == ("most frequent word", [0, 0, 0, 1])
-    assert (bigram.name, bits(bigram), bigram.test) == ("bigram", [0, 0, 1, 0], 0.25)
-    assert (frequent.validation, bigram.validation) == (0.0, 0.25)
+    found = problem.right("test", problem.outputs("test", torch.arange(1)))
+    assert found is not None and found.tolist() == [right]

@@ -24,11 +24,13 @@ CLASSES = np.arange(40) % 2
 NUMBERS = np.linspace(0, 1, 40)
 RING = """
 from torch import nn
-raise RuntimeError("a draft runs no code of the user's")
+import ketscale
 class Ring(nn.Module):
     def __init__(self, qubits, inputs, outputs, simulator=None, spread=0.1): ...
 class Plain(nn.Module):
     def __init__(self, inputs, outputs): ...
+class Nearest(ketscale.Fitted):
+    def __init__(self, inputs): ...
 """
 
 
@@ -169,7 +171,7 @@ def test_a_model_of_ones_own_has_the_sizes_and_the_simulator_that_it_names() -> 
     Path("ring.py").write_text(RING)
     data = saved(x=VECTORS, y=CLASSES)
     config = made(data, model="ring.py:Ring")
-    assert config["models"] == {"ring": {"file": "ring.py", "class": "Ring", "control": "mlp"}}
+    assert config["models"] == {"Ring": {"file": "ring.py", "class": "Ring", "control": "mlp"}}
     axes = config["studies"]["quality"]["axes"]
     assert (axes["qubits"], axes["layers"], axes["simulator"]) == (4, 0, "fused")
     axes = made(data, model="ring.py:Plain")["studies"]["quality"]["axes"]
@@ -191,17 +193,23 @@ def test_any_name_of_a_file_gives_a_name_that_yaml_reads_as_text(file: str, name
 
 @pytest.mark.parametrize(("file", "name"), [("mlp", "own-mlp"), ("no", "model-no")])
 def test_any_name_of_a_models_file_gives_one_that_no_other_model_has(file: str, name: str) -> None:
-    Path(f"{file}.py").write_text(RING)
-    config = made(saved(x=VECTORS, y=CLASSES), model=f"{file}.py:Ring")
+    Path(f"{file}.py").write_text(RING[: RING.index("class Plain")])
+    config = made(saved(x=VECTORS, y=CLASSES), model=f"{file}.py")
     assert list(config["models"]) == [config["studies"]["quality"]["axes"]["model"]] == [name]
 
 
-def test_a_model_that_is_fitted_is_refused() -> None:
-    Path("fit.py").write_text(
-        "class Nearest(Fitted):\n    def __init__(self, inputs): ...\n    def fit(self, a, b): ..."
-    )
-    with pytest.raises(UserError, match=r"--model fit.py: Nearest has a method `fit`, .*docs/own-models.md"):
-        made(saved(x=VECTORS, y=CLASSES), model="fit.py")
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("ring.py", "Ring, Plain, Nearest"),
+        ("ring.py:Rung", "Ring, Plain"),
+        ("ring.py:Nearest", "Nearest is fitted"),
+    ],
+)
+def test_a_model_has_to_be_one_that_is_trained_by_steps(model: str, said: str) -> None:
+    Path("ring.py").write_text(RING)
+    with pytest.raises(UserError, match=f"--model {model}: .*{said}"):
+        made(saved(x=VECTORS, y=CLASSES), model=model)
 
 
 @pytest.mark.parametrize(

@@ -284,18 +284,6 @@ def own(
     assert state() == before
 
 
-@pytest.mark.parametrize(
-    ("called", "what"),
-    [(DTYPE, "torch's default type"), ("torch.set_num_threads(3)", "torch's number of threads"), ("os.chdir('/')", "the working directory")],
-)  # fmt: skip
-def test_a_model_that_changes_in_a_step_what_is_global_is_refused(
-    own: Callable[..., None], called: str, what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    own(called=called)
-    assert main(["try", "--config", "mine.yaml"]) == 2
-    assert f"mine.py: Mine changes {what}, which the whole process has" in capsys.readouterr().err
-
-
 def test_a_model_that_changes_what_is_global_before_trains_to_the_same_numbers(
     own: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

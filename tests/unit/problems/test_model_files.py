@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -13,8 +16,8 @@ from torch import nn
 import ketscale
 from ketscale import grid
 from ketscale.config import Config, OwnCode, Settings
+from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
-from ketscale.layers.dropout import SampleDropout
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
 from tests.own_models import given, write
@@ -107,31 +110,78 @@ def test_the_constructor_may_take_the_seed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("torch.manual_seed(1)", "own.py: Own sets torch's seed, so that all seeds of a study would begin alike"),
-        ("self.a = nn.LazyLinear(4)", "own.py: Own has parameters without a shape"),
-        ("self.requires_grad_(False)", "own.py: Own has no parameter to train"),
-        ("self.get_extra_state = dict\n\n    def get_extra_state(self): return {}", "Own keeps other things than tensors"),
+        ("torch.manual_seed(1)", "sets torch's seed"),
+        ("\n    def __new__(cls, **named): return 3", "is no torch.nn.Module"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_trained_is_refused(folder: Path, line: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=rf"own.py: Own {said}"):
         built(settings(folder, INIT + line))
 
 
-def test_batch_normalisation_is_for_one_rank(folder: Path) -> None:
-    body = INIT + "self.norm = nn.BatchNorm1d(inputs)"
-    assert built(settings(folder, body))
-    with pytest.raises(
-        UserError, match=r"own.py: Own has batch normalisation, .* nn.LayerNorm or nn.GroupNorm"
-    ):
-        built(settings(folder, body, backend="mpi-n1r2t1"))
+@pytest.mark.parametrize(
+    ("arguments", "axes", "said"),
+    [
+        ("qubits, layers, simulator", {}, ""),
+        ("qubits, simulator", {"layers": 0}, ""),
+        ("qubits, layers", {"simulator": "none"}, ""),
+        ("inputs", {"simulator": "none", "qubits": 0, "layers": 0}, ""),
+        ("*, layers, spread=1, **more", {"simulator": "none", "qubits": 0}, ""),
+        ("qubits, layers, simulator", {"simulator": "none"}, "takes a simulator"),
+        ("qubits, simulator", {}, "layers: 0"),
+        ("qubits, layers", {}, "simulator: none"),
+        ("inputs", {"simulator": "none", "layers": 0}, "qubits: 0"),
+        ("qubits, layers, simulator, width", {}, "'width'"),
+    ],
+)
+def test_a_constructor_gets_what_it_names_and_has_to_name_what_the_study_varies(
+    folder: Path, arguments: str, axes: dict[str, Any], said: str
+) -> None:
+    write(
+        folder,
+        {
+            "own.py": f"{HEAD.rpartition('class')[0]}class Own(nn.Module):\n    def __init__(self, {arguments}):\n        super().__init__()"
+        },
+    )
+    config = Config.of(given(folder, {"file": "own.py", "class": "Own"}, **axes), FAMILIES)
+    of = next(config.settings(run) for run in config.runs if run.model == "ring")
+    simulator = None if of.simulator is None else "fused"
+    if not said:
+        assert models.of_settings(of, simulator, inputs=4, outputs=3)
+    else:
+        with pytest.raises(UserError, match=f"own.py: Own.*{said}"):
+            models.of_settings(of, simulator, inputs=4, outputs=3)
 
 
-def test_torchs_dropout_becomes_one_that_does_not_depend_on_ranks(folder: Path) -> None:
-    body = INIT + "drop = nn.Dropout(0.3); self.a = nn.Sequential(drop, self.a, drop)"
-    model = built(settings(folder, body))
-    assert [each.p for each in model.modules() if isinstance(each, SampleDropout)] == [0.3, 0.3]
-    assert not [each for each in model.modules() if isinstance(each, nn.Dropout)]
+@pytest.mark.parametrize("more", [{"spred": 1}, {"inputs": 3}])
+def test_a_setting_that_the_constructor_does_not_take_is_refused(folder: Path, more: dict[str, int]) -> None:
+    of = settings(folder, INIT + "pass")
+    with pytest.raises(UserError, match=rf"own.py: Own: .*'{next(iter(more))}'"):
+        built(dataclasses.replace(of, model=msgspec.structs.replace(of.model, settings=more)))
+
+
+@pytest.mark.parametrize("call", ["nn.Dropout(0.3)(x)", "nn.functional.dropout(x, 0.3, self.training, True)"])
+def test_a_dropout_of_torchs_depends_on_neither_ranks_nor_interruptions(folder: Path, call: str) -> None:
+    model = built(
+        settings(
+            folder,
+            f"    def forward(self, x):\n        x = {call}\n        return {call.replace('x,', 'x * 1,')}",
+        )
+    )
+    samples = torch.arange(40)
+
+    def called(samples: torch.Tensor, step: int) -> torch.Tensor:
+        with keyed(0, step, samples):
+            return model(torch.ones(len(samples), 4))
+
+    whole = called(samples, 3)
+    assert torch.equal(torch.cat([called(part, 3) for part in samples.split(7)]), whole)
+    assert not torch.equal(called(samples, 4), whole)
+    # The two of a forward have masks of their own, which together keep 0.7 squared.
+    assert sorted(set(whole.flatten().tolist())) == pytest.approx([0, 1 / 0.49])
+    assert 0.3 < float((whole > 0).double().mean()) < 0.65
+    assert not torch.equal(model(torch.ones(40, 4)), model(torch.ones(40, 4)))
+    torch.manual_seed(0)
 
 
 @pytest.mark.parametrize(

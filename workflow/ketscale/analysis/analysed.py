@@ -28,7 +28,7 @@ from ketscale.config import Config, sources
 from ketscale.errors import UserError
 from ketscale.files import read_bytes, read_csv, sha256
 from ketscale.grid import AXES, Run, Study
-from ketscale.jobs import baselines, prepared, records
+from ketscale.jobs import prepared, records
 from ketscale.words import counted
 
 # The folder of the tables below a results folder, and the file of the config that they are of, by which a folder can be
@@ -101,7 +101,7 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     """The runs by point, and the rows of runs.csv, those of searches and without a record included.
 
     Raises:
-        UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
+        UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
     found = records.read(config, results)
     asked: dict[Run, dict[str, None]] = {}
@@ -137,8 +137,7 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     usable = {run: record for run, record in usable.items() if not config.is_trial(run)}
     measured = [known[run] for run in usable]
     without = {run: f"{status} ({why})" for run, (status, why) in lost.items()}
-    beside = baselines.of(config, results)
-    return Collected.of(config, measured, found.comparisons, usable, without, beside), table
+    return Collected.of(config, measured, found.comparisons, usable, without), table
 
 
 def answer(
@@ -198,13 +197,12 @@ def summary(results: Path) -> list[str]:
 
 
 def digest(config: Config, results: Path) -> str:
-    """SHA-256 of all that the tables are made of: the config, the records, the data, baselines, and the code of the analysis."""
+    """SHA-256 of all that the tables are made of: the config, the records, the data, and the code of the analysis."""
     # Sorted: Snakemake hands the studies over by name, which is another order than that of a file.
     parts: list[object] = [config.text, __version__, _code()]
     for name in sorted(config.studied):
-        manifest, file = prepared.manifest(config, results, name), baselines.path(config, results, name)
+        manifest = prepared.manifest(config, results, name)
         parts += [prepared.features_hash(manifest), _source_files(config, results, name)]
-        parts.append(file and _file(file))
     parts += [_file(results / path) for path in sorted(run.path for run in config.runs)]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 

@@ -365,10 +365,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("chance", "What guessing gives", heading="guessing"),
     Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs"),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
-    Column("control", "The model of the reference: the best of its controls on validation data, without one the best baseline, or `guessing`", text=True),
-    Column("baseline", "The baseline of the data that does best on validation data", heading="best baseline", shown=True, text=True),
-    Column("baseline_value", "The baseline's estimate, on the same test data", heading="reaches", shown=True), *_ends("baseline_", "its 95 % interval"),
-    Column("over_baseline", "How much more the model has than the baseline: `points` of a share, else `times`"), *_ends("over_baseline_", "its 95 % interval"),
+    Column("control", "The model of the reference: the best of its controls on validation data, without one the best baseline of the study, or `guessing`", text=True),
     HARDWARE, CODE,
 ))
 

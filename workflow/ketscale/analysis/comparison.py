@@ -20,7 +20,6 @@ from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typic
 from ketscale.analysis.points import WORK, Group, Point, Row, point, point_of, usable
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, POINT, Run, Study
-from ketscale.jobs.baselines import Baselines
 from ketscale.measure.form import Record
 from ketscale.measure.parity import Comparison
 
@@ -157,7 +156,6 @@ class Collected:
 
     points: the rows of runs.csv by point. comparisons: of runs that must train alike. records: those of the rows.
     times: those of all points of the results folder. why: the state of every run without a record, with the reason.
-    baselines: of each workload that has a file of them.
     """
 
     config: Config
@@ -166,7 +164,6 @@ class Collected:
     records: Mapping[Run, Record]
     times: Times
     why: Mapping[Run, str]
-    baselines: Mapping[str, Baselines]
 
     @classmethod
     def of(
@@ -176,7 +173,6 @@ class Collected:
         comparisons: Iterable[Comparison],
         records: Mapping[Run, Record],
         why: Mapping[Run, str] | None = None,
-        baselines: Mapping[str, Baselines] | None = None,
     ) -> Collected:
         """The rows of runs.csv, grouped, with all that is known of their runs."""
         points: dict[Point, list[Row]] = {}
@@ -184,7 +180,7 @@ class Collected:
             points.setdefault(point(row), []).append(row)
         for group in points.values():
             group.sort(key=itemgetter("seed"))
-        return cls(config, points, (*comparisons,), records, Times(points), why or {}, baselines or {})
+        return cls(config, points, (*comparisons,), records, Times(points), why or {})
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

@@ -26,7 +26,6 @@ from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, sprea
 from ketscale.config import Metric
 from ketscale.measure.form import Quality, Record
 from ketscale.measure.right import unpacked, unpacked_numbers
-from ketscale.problems.baselines import Baseline
 
 Table: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 
@@ -67,12 +66,6 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[Seed, Scored]:
             ratio = tested / trained if trained else 0.0
             found[seed] = Scored(float(value), _added(value, quality), record.split.fold, ratio)
     return dict(sorted(found.items()))
-
-
-def of_baseline(found: Baseline, ratio: float) -> Scored:
-    """The test of a baseline that was fitted; ratio: see `Scored`."""
-    assert found.test is not None
-    return Scored(found.test, _added(found.test, found), found.fold, ratio)
 
 
 def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:
@@ -177,7 +170,7 @@ def _rest(table: Table) -> float:
     return float((rest**2).sum()) / max(1, (table.shape[0] - 1) * (table.shape[1] - 1))
 
 
-def _added(value: float, of: Quality | Baseline) -> Table | None:
+def _added(value: float, of: Quality) -> Table | None:
     """What each sample adds to a metric of this value, or to its logarithm, as `Scored` has it."""
     if of.influence is not None and value > 0:
         moved = np.array(unpacked_numbers(of.influence))

@@ -1,4 +1,4 @@
-"""`ketscale init`, `fetch`, `prepare` and `baseline`: the data of a workload, and what standard methods reach on them."""
+"""`ketscale init`, `fetch` and `prepare`: the data of a workload."""
 
 from __future__ import annotations
 
@@ -57,13 +57,7 @@ def add(command: Add) -> None:
         "Convert a workload's data, once, to the form that runs read",
         "What that is depends on the workload's family. Data that are complete already are kept.",
     )
-    baseline = command(
-        "baseline",
-        _baseline,
-        "Fit standard methods to a workload's prepared data, which stand beside its models",
-        "Such as logistic regression and the majority class. A method whose package is missing is named.",
-    )
-    for parser in (fetch, prepare, baseline):
+    for parser in (fetch, prepare):
         parser.add_argument("workload", help="the workload's name in the config")
         add_source(parser, "--settings", "the workload's settings as JSON, instead of a config")
         parser.add_argument(
@@ -77,7 +71,6 @@ def add(command: Add) -> None:
     prepare.add_argument(
         "--fetched", type=Path, nargs="?", metavar="FILE", help="fetched.json of `ketscale fetch`"
     )
-    baseline.add_argument("--features", type=Path, metavar="FILE", help="features.json of `ketscale prepare`")
 
 
 def _init(options: argparse.Namespace) -> None:
@@ -148,21 +141,6 @@ def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
             f"{name}: {shared:,} samples of validation and test have something in common with a part before theirs "
             "(docs/own-data.md)"
         )
-
-
-def _baseline(options: argparse.Namespace) -> None:
-    from ketscale.jobs import baselines
-    from ketscale.problems.registry import family_of
-
-    workload, results = _workload(options)
-    manifest, out = (
-        given or results / place.format(workload=options.workload)
-        for given, place in ((options.features, grid.PREPARED), (options.out, grid.BASELINES))
-    )
-    for found in baselines.fit(f"workloads.{options.workload}", family_of(workload), manifest, out):
-        reached = "no test" if found.test is None else f"{found.test:.4g} on the test"
-        fold = "" if found.fold is None else f", fold {found.fold}"
-        print(f"{options.workload}: {found.name}{fold}: {found.why or reached}")
 
 
 def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:

@@ -161,16 +161,13 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
     found: dict[str, tried.Tried] = {}
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
-        about = tried.named(settings)
         try:
             found[key] = one = first_step.take(settings, manifest)
+            print(f"{settings.run.name}: {one}", flush=True)
         except (Exception, SystemExit) as error:
-            said = in_words(error)
-            if said is None:
+            if (said := in_words(error)) is None:
                 raise
-            failed.setdefault(said, []).append(about)
-            continue
-        print(f"{about}: {one}", flush=True)
+            failed.setdefault(said, []).append(settings.run.name)
     if failed:
         lines = []
         for said, (first, *others) in failed.items():

@@ -170,6 +170,18 @@ class Config:
         return frozenset((*study.runs, *(trial for run in study.runs for trial in self.trials_of(run))))
 
     @cached_property
+    def classical(self) -> frozenset[str]:
+        """The models without a circuit: of a user's own those without a control that no study gives a simulator or qubits."""
+        simulated = {
+            run.model for run in self.runs if run.simulator != "none" or self.sizes(run).get("qubits")
+        }
+        return frozenset(
+            name
+            for name, (_, model) in self.models.items()
+            if (model.control is None and name not in simulated if model.own_code else model.classical)
+        )
+
+    @cached_property
     def run_set(self) -> frozenset[Run]:
         """The same, to look a run up among thousands."""
         return frozenset(self.runs)

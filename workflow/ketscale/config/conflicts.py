@@ -27,9 +27,6 @@ def _of_model(settings: Settings) -> Iterator[str]:
     for axis in settings.family.sizes:
         if sizes[axis.name] > axis.most:
             yield f"{axis.name}: {sizes[axis.name]} is too large; it should be at most {axis.most}"
-    for name, value in model.sizes.items():
-        if sizes[name] != value:
-            yield f"{run.model} has {value} {name}, not {sizes[name]}; set {name}: {value}"
     foreign = [name for name, size in sizes.items() if size and not model.takes(name)]
     zeros = ", ".join(f"{name}: 0" for name in sizes if not model.takes(name))
     if model.classical and (foreign or run.simulator != "none"):
@@ -41,9 +38,14 @@ def _of_model(settings: Settings) -> Iterator[str]:
         yield f"{run.model} does not take {' or '.join(foreign)}: give it {zeros}, in a point of its own"
     elif not model.takes("simulator") and run.simulator != "none":
         yield f"{run.model} does not take a simulator: give it simulator: none, in a point of its own"
-    elif model.takes("simulator") and settings.simulator is None and settings.family.simulators:
+    elif (
+        model.takes("simulator")
+        and settings.simulator is None
+        and settings.family.simulators
+        and not model.own_code
+    ):
         yield f"{run.model} has physics to simulate, so its simulator cannot be none; name one of simulators"
-    elif any(model.takes(name) and not size for name, size in sizes.items()):
+    elif not model.own_code and any(model.takes(name) and not size for name, size in sizes.items()):
         yield f"{run.model} is not classical, so none of its sizes can be 0 ({words})"
     elif settings.simulator is not None and not isinstance(settings.simulator, settings.family.simulators):
         devices = ", ".join(device for kind in settings.family.simulators for device in kind.devices)
@@ -93,7 +95,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             )
             yield f"{where} probes the weights of a circuit, and {run.model} {why}; leave it out"
         return
-    if settings.model.fitted != protocol.fitted:
+    if settings.fitted != protocol.fitted:
         if protocol.fitted:
             yield f"{run.model} is trained by steps, but {where} has none; give it epochs or steps, and a learning_rate"
         else:
@@ -102,14 +104,8 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
                 "learning_rate, in a point of its own"
             )
         return
-    if protocol.search is not None:
-        if fault := protocol.search.lacks(run.model):
-            yield f"{where}: search: {fault}"
-        if settings.workload.folded:
-            yield (
-                f"{where} has a search, but seeds of {run.workload} test different folds, and a choice for all of them "
-                "would have seen some; give the workload several split_seeds instead of folds"
-            )
+    if protocol.search is not None and (fault := protocol.search.lacks(run.model)):
+        yield f"{where}: search: {fault}"
     if protocol.features == "inline" and not settings.workload.inline:
         yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
     if protocol.dropout and not settings.model.has_dropout:

@@ -119,11 +119,6 @@ class Workload(Part, frozen=True, kw_only=True):
         return ""
 
     @property
-    def folded(self) -> bool:
-        """Whether its data have several folds, of which a run's seed chooses one (`fold_of`)."""
-        return False
-
-    @property
     def inline(self) -> bool:
         """Whether a network between the raw data and the model can run in every step (features: inline)."""
         return False
@@ -184,7 +179,7 @@ class Model(Part, frozen=True, kw_only=True):
         the family's `build` adds.
     classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
     control: the kind of the model that it is compared with.
-    sizes: size axes that have only one possible value.
+    baseline: it is a standard method, which stands beside all models, and in for the control of those that have none.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
     stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once; None
         if only `ketscale try` finds that out.
@@ -196,8 +191,8 @@ class Model(Part, frozen=True, kw_only=True):
     has_dropout: ClassVar[bool] = False
     stacks: ClassVar[bool | None] = False
     fitted: ClassVar[bool] = False
+    baseline: ClassVar[bool] = False
     control: ClassVar[str | None] = None
-    sizes: ClassVar[Mapping[str, int]] = {}
 
     def takes(self, name: str) -> bool:
         """Whether it has this size, or `simulator`."""
@@ -304,7 +299,6 @@ class Data:
 Prepare = Callable[[Workload, Path, "Path | None"], None]
 Read = Callable[["Settings", Path], Data]
 Build = Callable[["Settings", Data, "torch.device"], Any]
-Baselines = Callable[[Path], Iterable[Any]]
 
 
 def lazily(function: str) -> Callable[..., Any]:
@@ -334,8 +328,6 @@ class Family:
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
     read: opens and verifies what `prepare` wrote.
-    baselines: fits the standard methods that stand beside every model of a workload, to what `prepare` wrote at a manifest
-        (`problems.baselines.Baseline`, one for each method and fold); None if there are none.
     work: the arithmetic of a sample by sizes, relative to others, for families in which a larger batch needs a larger
         model; None where the batch is free.
     tasks: what is measured where a workload's task is another than the usual one.
@@ -356,7 +348,6 @@ class Family:
     loss_unit: str = ""
     prepare: Prepare | None = None
     read: Read | None = None
-    baselines: Baselines | None = None
     work: Callable[[Mapping[str, int]], float] | None = None
     tasks: Mapping[str, Task] = field(default_factory=dict)
 
@@ -432,6 +423,11 @@ class Settings:
     def sizes(self) -> dict[str, int]:
         """The model's sizes by name, e.g. {'qubits': 4, 'layers': 3}."""
         return decode(self.family.sizes, self.run.size)
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the model is fitted in one phase, not trained by steps; of a user's own the protocol says that."""
+        return self.protocol.fitted if self.model.own_code else self.model.fitted
 
     @property
     def sampler(self) -> Sampling:

@@ -18,7 +18,6 @@ from ketscale.config.parsing import parse
 from ketscale.errors import UserError, short
 from ketscale.files import expanded, sha256
 from ketscale.grid import canonical
-from ketscale.words import suggestion
 
 # What a constructor gets from the run, besides sizes, if it names them.
 _OF_RUN = ("simulator", "dropout", "inputs", "outputs", "seed")
@@ -42,17 +41,16 @@ class FileBlock(Model, frozen=True, kw_only=True):
 
 
 class FileModel(FileBlock, frozen=True, kw_only=True):
-    """The settings of such a model.
+    """The settings of such a model; what its constructor takes is known where it runs (`problems.models`).
 
-    settings: the block's others. arguments: those of the constructor, by name. fitted: whether the class has a method `fit`.
-    code: SHA-256 of the file and of what it imports from beside it. reads: that of each other file and variable that it reads.
+    settings: the block's others. code: the hash of the file and of what it imports from beside it (`OwnCode.hash`). reads:
+    SHA-256 of each other file and variable that it reads.
     """
 
     stacks: ClassVar[bool | None] = None
+    has_dropout: ClassVar[bool] = True
 
     settings: dict[str, Any]
-    arguments: list[str]
-    fitted: bool  # type: ignore[misc]  # as `control`
     code: str
     reads: dict[str, str] = msgspec.field(default_factory=dict)  # type: ignore[assignment]  # in a block they are names
 
@@ -63,31 +61,25 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
         sizes: the names of all sizes of models.
 
         Raises:
-            UserError: the file cannot be read, or has no such class; or the constructor does not take a setting, or
-                lacks one.
+            UserError: the file cannot be read, or a setting is one that the run gives, or none that JSON can say.
         """
         named = {key: value for key, value in block.items() if key in ("file", "class", "control", "reads")}
         free = {key: value for key, value in block.items() if key not in ("kind", *named)}
         head = parse(FileBlock, named, where)
         try:
             code = OwnCode.read(head.file)
-            takes = code.arguments(head.class_)
             reads = {name: content_hash(name) for name in head.reads or ()}
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
-        of_run = (*_OF_RUN, *sizes)
         for name, value in free.items():
-            if name in of_run:
+            if name in (*_OF_RUN, *sizes):
                 raise UserError(f"{where}.{name}: the run gives it; leave it out")
             _check_plain(value, f"{where}.{name}")
-        takes.check(head.class_, where, free, of_run)
         return cls(
             file=head.file,
             class_=head.class_,
             control=head.control,
             settings=free,
-            arguments=list(takes.names),
-            fitted=code.has_method(head.class_, "fit"),
             code=code.hash,
             reads=reads,
         )
@@ -101,28 +93,10 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
         """It is the user's."""
         return True
 
-    @property
-    def classical(self) -> bool:  # type: ignore[override]  # models of the package have it in common
-        """Whether nothing says that there is a circuit in it: an argument `simulator` or `qubits`, or a control."""
-        return self.control is None and not self.takes("simulator") and not self.takes("qubits")
-
-    @property
-    def has_dropout(self) -> bool:  # type: ignore[override]  # as above
-        """Whether the constructor names it."""
-        return self.takes("dropout")
-
-    def takes(self, name: str) -> bool:
-        """Whether the constructor names this size, or the simulator."""
-        return name in self.arguments
-
     def changed(self, settings: Mapping[str, Any], where: str) -> Self:
         """The model with other values of some settings of its constructor; see `Model`."""
-        known = sorted({*self.arguments, *self.settings} - {*_OF_RUN})
-        for name in settings:
-            if name not in known:
-                raise UserError(
-                    f"{where}.{name}: {self.class_} has no such argument{suggestion(name, known)}"
-                )
+        for name in set(_OF_RUN) & set(settings):
+            raise UserError(f"{where}.{name}: the run gives it; leave it out")
         return msgspec.structs.replace(self, settings={**self.settings, **settings})
 
 

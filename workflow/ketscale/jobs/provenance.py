@@ -38,7 +38,6 @@ _NOT_TRAINING = (
     "commands/data.py",
     "commands/results.py",
     "commands/study.py",
-    "jobs/baselines.py",
     "jobs/slurm",
     "jobs/status",
     "jobs/doctor.py",
@@ -47,9 +46,6 @@ _NOT_TRAINING = (
     "jobs/snakemake_internals.py",
     "jobs/records.py",
     "measure/parity.py",
-    "problems/baselines.py",
-    "problems/eeg/baselines.py",
-    "problems/sentences/baselines.py",
 )
 PACKAGES = (
     "torch", "numpy", "scipy", "llvmlite", "triton", "pennylane", "pennylane-lightning", "qiskit", "mpi4py", "scikit-learn",

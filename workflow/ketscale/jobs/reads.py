@@ -11,7 +11,9 @@ import functools
 import json
 import os
 import re
+import site
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -20,7 +22,6 @@ from typing import Any
 from ketscale.config import FileModel
 from ketscale.errors import OWN, UserError
 from ketscale.files import expanded
-from ketscale.problems import importer
 
 # Folders without data of a user.
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev")))
@@ -36,8 +37,13 @@ class _Watch:
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
-    """Inside the block the set gets what the user's code reads: the paths of files, and variables as $NAME."""
+    """Inside the block the set gets what the user's code reads: the paths of files, and variables as $NAME.
+
+    So it does of files of Python that it imports from below the working directory by other means than the statements that
+    `OwnCode` follows.
+    """
     _listen()
+    before = set(sys.modules)
     kind = type(os.environ)
     found = set[str]()
     _Watch.read, _Watch.written = found, set()
@@ -47,6 +53,11 @@ def watched() -> Iterator[set[str]]:
     finally:
         os.environ.__class__ = kind
         _Watch.read = None
+        for name in sys.modules.keys() - before:
+            path = Path(os.path.realpath(getattr(sys.modules[name], "__file__", None) or "/"))
+            foreign = path.is_relative_to(Path.cwd()) and not any(map(path.is_relative_to, _folders()))
+            if foreign and path.is_file() and not name.startswith(OWN):
+                found.add(str(path))
 
 
 def check(names: set[str], name: str, model: FileModel) -> None:
@@ -147,7 +158,10 @@ def _asked() -> bool:
 
 @functools.cache
 def _folders() -> tuple[Path, ...]:
-    return *_SYSTEM, *importer.installed()
+    """Where nothing of a user's is, although it may be below a folder of a user's."""
+    package, python = str(Path(__file__).parents[1]), sysconfig.get_paths().values()
+    places = (package, sys.prefix, sys.base_prefix, site.getusersitepackages(), *python)
+    return *_SYSTEM, *(Path(place).resolve() for place in places)
 
 
 def _shown(name: str) -> str:

@@ -97,7 +97,7 @@ class StartedRun:
         )
         if settings.protocol.probe is not None:
             self.trainer = Probe(self.problem, world, clock, settings, history)
-        elif settings.model.fitted:
+        elif settings.fitted:
             self.trainer = Fit(self.problem, world, clock, settings.run.batch, history)
         else:
             self.trainer = Trainer(

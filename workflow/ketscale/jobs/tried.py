@@ -21,16 +21,11 @@ if TYPE_CHECKING:
 class Tried:
     """A model's first step.
 
-    loss, step_s: of the step, which with all that happens in a first step takes longer than others; a model that is
-    fitted has no loss, and was fitted to a few samples. together: whether
-    several seeds can be trained in one process; None if the kind of the model says that. why: the reason why not, or
-    why no step was taken.
+    loss: of the step; None of a model that is fitted or probed. step_s: of the step, with all that happens in a first one.
+    together: whether several seeds can be trained in one process; None if the kind of the model says that. why: the reason
+    why not, or why no step was taken.
     """
 
-    model: str
-    simulator: str
-    size: str
-    batch: int
     loss: float | None = None
     step_s: float | None = None
     together: bool | None = None
@@ -40,10 +35,8 @@ class Tried:
         if self.step_s is None:
             return f"not tried: {self.why}"
         did = "ended" if self.loss is None else f"loss {self.loss:.4g}"
-        said = f"{did} after {duration(self.step_s, 2)}"
-        if self.together is None:
-            return said
-        return f"{said}; seeds train " + ("together" if self.together else f"alone ({self.why})")
+        seeds = {True: "; seeds train together", False: f"; seeds train alone ({self.why})"}
+        return f"{did} after {duration(self.step_s, 2)}{seeds.get(self.together, '')}"  # type: ignore[arg-type]
 
 
 def key(content: Mapping[str, Any]) -> str:
@@ -60,33 +53,20 @@ def key(content: Mapping[str, Any]) -> str:
     return grid.config_hash(parts)
 
 
-def named(settings: Settings) -> str:
-    """What a step is of, in words."""
-    run, words = settings.run, [f"{settings.run.model} on {settings.run.workload}", settings.run.simulator]
-    words += [f"{run.size}-b{run.batch}"]
-    if settings.model.own_code:
-        words += [settings.protocol.precision, *["dropout"] * bool(settings.protocol.dropout)]
-        words += [f"{run.ranks} ranks"] * (run.ranks > 1)
-    return ", ".join(words)
-
-
 def smallest(config: Config, workload: str) -> dict[str, Settings]:
-    """For each model and simulator of a workload's runs the smallest run, by `key`."""
+    """For each model and simulator of a workload's runs the smallest run, by `key`. Of a search its trials are tried."""
     found: dict[str, Settings] = {}
     for run in config.runs:
-        if run.workload == workload:
-            settings = config.settings(run)
-            if settings.protocol.search is not None:
-                continue  # its trials are tried
+        settings = config.settings(run) if run.workload == workload else None
+        if settings and settings.protocol.search is None:
             name = key(settings.content)
-            if name not in found or _work(settings) < _work(found[name]):
-                found[name] = settings
+            # Neither seeds nor layouts make a difference.
+            found[name] = min(
+                found.get(name, settings),
+                settings,
+                key=lambda each: (sum(each.sizes.values()), each.run.batch, each.run),
+            )
     return found
-
-
-def _work(settings: Settings) -> tuple[Any, ...]:
-    # Neither seeds nor layouts make a difference.
-    return sum(settings.sizes.values()), settings.run.batch, settings.run
 
 
 def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:

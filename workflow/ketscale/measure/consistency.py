@@ -44,9 +44,6 @@ def _fold(record: Record, settings: Settings) -> Iterator[str]:
     fold, folds = record.split.fold, record.split.folds
     if folds is not None and fold != fold_of(settings.run.seed, folds):
         yield f"its fold is {fold}, but seed {settings.run.seed} has number {fold_of(settings.run.seed, folds)} of {folds}"
-    # A run whose data did not fit in memory knows of no split.
-    elif settings.workload.folded != (folds is not None) and record.status != "out_of_memory":
-        yield f"it has {'no ' * (folds is None)}folds, but its workload has {'no ' * (folds is not None)}such"
 
 
 def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:

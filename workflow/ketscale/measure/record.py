@@ -93,10 +93,7 @@ def read(path: Path) -> Checked:
         return Checked("refused", f"its record cannot be read (not JSON: {error})")
     version = record.get("schema") if isinstance(record, dict) else None
     if version not in SCHEMAS:
-        return Checked(
-            "stale",
-            f"its record has schema {version!r}, but this version reads {' and '.join(map(str, SCHEMAS))}",
-        )
+        return Checked("stale", f"its record has schema {version!r}, and this version reads {SCHEMAS}")
     return _formed(record)
 
 
@@ -202,7 +199,10 @@ def _compared(record: Record, settings: Settings) -> Checked:
     if record.run != settings.content["run"]:
         return Checked("refused", "the axes in the record differ from those in its path")
     if record.config_hash != settings.hash:
-        return Checked("stale", "trained with other settings: its config hash is not the config's")
+        why = "its config hash is not the config's"
+        if "arguments" in record.config["model"]:  # of a model in a file
+            why = "an earlier version hashed the comments of its code too"
+        return Checked("stale", f"trained with other settings: {why}")
     if record.config != settings.content:
         return Checked("refused", "the settings in the record do not match its config hash")
     return _consistent(record, settings)

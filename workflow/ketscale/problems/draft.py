@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,11 +38,19 @@ PARTS = dict(
 
 
 class Chosen(NamedTuple):
-    """The model of a first study: its name, its settings, and its block in the config if it needs one."""
+    """The model of a first study: its name, its settings, and its block in the config if it needs one.
+
+    arguments: of the constructor of one of the user's own.
+    """
 
     name: str
     settings: Model
     block: Mapping[str, Any] | None = None
+    arguments: Container[str] = ()
+
+    def takes(self, name: str) -> bool:
+        """Whether it has this size, or `simulator`."""
+        return name in self.arguments if self.block else self.settings.takes(name)
 
 
 def drafted(
@@ -70,8 +80,8 @@ def drafted(
     control = usual.settings.control
     name = _name(data.stem, "data") if data else kind
     sizes = {axis.name: FIRST.get(axis.name, 1) for axis in family.sizes}
-    sizes = {axis: value if chosen.settings.takes(axis) else 0 for axis, value in sizes.items()}
-    simulated = chosen.settings.takes("simulator")
+    sizes = {axis: value if chosen.takes(axis) else 0 for axis, value in sizes.items()}
+    simulated = chosen.takes("simulator")
     cores = len(os.sched_getaffinity(0))
     block = None if chosen.block is None else {**chosen.block, "control": control}
     values = {
@@ -93,12 +103,16 @@ def drafted(
     }
     varied = ["simulator: [fused, default.qubit]"] if simulated else []
     varied += ["backend: [cpu-n1r1t1, ddp-cpu-n1r2t1]"] if cores > 1 else []
+    baselines = [kind for kind, settings in family.models.items() if settings.baseline and _installed(kind)]
+    values |= {"baselines": ", ".join(baselines)}
     values |= {
         "own": _inline(block) if block else "",
         "varied": ", ".join(varied),
         "axes": PARTS["axes"].format(**values),
         "early": PARTS["early"].format() if draft.validation else "",
         "fewer": PARTS["fewer"].format() if simulated else "",
+        "fit": PARTS["fit"].format() if baselines and not scaling else "",
+        "beside": PARTS["beside"].format(**values) if baselines else "",
     }
     wanted = {"head": True, "models": bool(block), "simulators": simulated, "protocols": True}
     if scaling:
@@ -140,30 +154,46 @@ def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple
     return family, draft, name
 
 
+def _installed(kind: str) -> bool:
+    """Whether a baseline finds the package that fits it, which an extra brings."""
+    package = {"linear": "sklearn", "csp": "mne"}.get(kind)
+    return package is None or importlib.util.find_spec(package) is not None
+
+
 def _of_family(family: Family) -> Chosen:
     """The first of a family's models that has a control."""
     return next(Chosen(name, kind()) for name, kind in family.models.items() if kind.control is not None)
 
 
 def _own(given: str, family: Family) -> Chosen:
+    from torch.nn import Module
+
+    from ketscale.problems import importer
+    from ketscale.problems.fitted import Fitted
+
     file, _, name = given.partition(":")
     code = OwnCode.read(file)
-    if not name:
-        if not code.classes:
-            raise UserError(f"{file}: has no class; write the model as a class, a torch.nn.Module")
-        if len(code.classes) != 1:
-            raise UserError(f"{file}: has {len(code.classes)} classes; name the model as {file}:CLASS")
-        (name,) = code.classes
-    sizes = [axis.name for axis in family.sizes]
-    block = {"file": file, "class": name}
-    settings = FileModel.of_block(block, f"--model {given}", sizes)
-    if settings.fitted:
+    module = importer.imported(code, code.hash)
+    classes = {
+        each.__name__: each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Module) and each.__module__ == module.__name__
+    }
+    if name not in classes and (name or len(classes) != 1):
         raise UserError(
-            f"--model {given}: {name} has a method `fit`, and this writes studies of models that are trained by steps; copy the "
-            "study of docs/own-models.md"
+            f"--model {given}: {file} has the modules {', '.join(classes) or 'none'}; name one as {file}:CLASS"
         )
-    called = _name(Path(file).stem, "model")
-    return Chosen(f"own-{called}" if called in family.models else called, settings, block)
+    name = name or next(iter(classes))
+    if issubclass(classes[name], Fitted):
+        raise UserError(
+            f"--model {given}: {name} is fitted, and this writes studies of models that are trained by steps; copy the study "
+            "of docs/own-models.md"
+        )
+    block = {"file": file, "class": name}
+    settings = FileModel.of_block(block, f"--model {given}", [axis.name for axis in family.sizes])
+    called = _name(Path(file).stem if len(classes) == 1 else name, "model")
+    arguments = inspect.signature(classes[name]).parameters
+    return Chosen(f"own-{called}" if called in family.models else called, settings, block, arguments)
 
 
 def _name(stem: str, usual: str) -> str:

@@ -1,34 +1,30 @@
 """Runs a user's own code (`config.own_code`): imports it as it was hashed, under a name made from the hash.
 
-Nothing of it is found by its name elsewhere in the process, so that two versions of a file do not meet. Only what
-trains, tries, prepares or loads a model imports this module.
+Nothing of it has its own name in the process, so that two versions of a file do not meet. Only what trains, tries,
+prepares or loads a model imports this module.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import importlib
 import importlib.util
+import inspect
 import os
 import random
-import site
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any
 
 from ketscale.config import OwnCode
 from ketscale.config.own_code import TAKEN
-from ketscale.errors import OWN, UserError
-
-# The generators among what all code of a process shares.
-NUMPY_GENERATOR, TORCH_GENERATOR = "NumPy's global generator", "torch's global generator"
-GENERATORS = ("random's generator", NUMPY_GENERATOR, TORCH_GENERATOR)
+from ketscale.errors import OWN, UserError, in_words, short
+from ketscale.words import suggestion
 
 
 def imported(code: OwnCode, expected: str) -> ModuleType:
@@ -37,7 +33,7 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
     expected: the hash in the settings of the run.
 
     Raises:
-        UserError: the code is not the one of the settings; or it imports a file of the user's that the hash does not cover.
+        UserError: the code is not the one of the settings.
         BaseException: whatever the code raises, SystemExit too.
     """
     if code.hash != expected:
@@ -48,8 +44,35 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
     for name in [each for each in sys.modules if f"{each}.".startswith(f"{importer.package}.")]:
         del sys.modules[name]
     sys.meta_path[:] = [importer, *(each for each in sys.meta_path if each != importer)]
+    _replace_dropout()
     with running(0):
         return importlib.import_module(f"{importer.package}.{next(iter(code.modules))}")
+
+
+def member(code: OwnCode, expected: str, name: str) -> Callable[..., Any]:
+    """The class or function of this name in the user's file; raises as `imported`, or UserError if there is none."""
+    module = imported(code, expected)
+    if not callable(found := getattr(module, name, None)):
+        known = [other for other, value in vars(module).items() if callable(value)]
+        raise UserError(f"{code.file}: has no {name}{suggestion(name, known)}")
+    return found
+
+
+def called(target: Callable[..., Any], where: str, given: Mapping[str, Any], more: Mapping[str, Any]) -> Any:
+    """What a class or function of the user's makes of arguments, which are given in two parts.
+
+    Raises:
+        UserError: it does not take them; begins with `where`.
+        BaseException: whatever it raises.
+    """
+    try:
+        inspect.signature(target).bind(**given, **more)
+        return target(**given, **more)
+    except TypeError as error:
+        if in_words(error) is not None:
+            raise
+        # No line of the user's has run.
+        raise UserError(f"{where}: {short(error)}") from None
 
 
 def in_use(expected: str) -> OwnCode | None:
@@ -64,81 +87,58 @@ def modules(expected: str) -> list[ModuleType]:
     return [module for name, module in sys.modules.items() if name.startswith(package)]
 
 
-class Shared:
-    """What all code of a process shares, as it is now: a user's own could change it for the rest."""
-
-    def __init__(self) -> None:
-        self._before = {name: read() for name, (read, _) in _shared().items()}
-
-    def changed(self) -> list[str]:
-        """The names of what is no longer as it was."""
-        return [name for name, (read, _) in _shared().items() if read() != self._before[name]]
-
-    def restore(self) -> None:
-        """Make all as it was."""
-        for name in self.changed():
-            _shared()[name].write(self._before[name])
-
-
 @contextlib.contextmanager
 def running(seed: int) -> Iterator[None]:
-    """Inside the block the user's code may run: random generators begin with `seed`, and what is shared stays as it is."""
+    """Inside the block the user's code may run: random generators begin with `seed`, and what all code shares is then as
+    it was.
+    """
     import numpy as np
     import torch
 
-    before = Shared()
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (the global one)
-    torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        before.restore()
+    drawn: Any = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one)
+    kind, device = torch.get_default_dtype(), torch.get_default_device()
+    threads, folder = torch.get_num_threads(), os.getcwd()
+    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(drawn[0])
+            np.random.set_state(drawn[1])  # noqa: NPY002
+            torch.set_default_dtype(kind)
+            if torch.get_default_device() != device:
+                torch.set_default_device(None if device.type == "cpu" else device)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            os.chdir(folder)
 
 
-class _SharedThing(NamedTuple):
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
+@functools.cache
+def _replace_dropout() -> None:
+    """From now on torch's own dropout draws inside `keyed` as `SampleDropout` does, each call of a step in turn."""
+    from torch import nn
 
+    from ketscale.engines import randomness
+    from ketscale.layers.dropout import SampleDropout
 
-def _shared() -> dict[str, _SharedThing]:
-    import numpy as np
-    import torch
+    torchs, ours = nn.functional.dropout, SampleDropout(0.0)
 
-    def numpy_state() -> tuple[Any, ...]:
-        state: Any = np.random.get_state()  # noqa: NPY002 (the global one)
-        kind, key, *rest = state
-        return kind, key.tobytes(), *rest
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        drawn = randomness.current()
+        if drawn is None or not training or p == 0:
+            return torchs(input, p, training, inplace)
+        ours.p, ours.number = p, next(drawn.calls)
+        return input.copy_(ours(input)) if inplace else ours(input)
 
-    def set_numpy_state(state: tuple[Any, ...]) -> None:
-        kind, key, *rest = state
-        np.random.set_state((kind, np.frombuffer(key, np.uint32), *rest))  # noqa: NPY002
-
-    def set_torch_state(state: list[int]) -> None:
-        torch.set_rng_state(torch.tensor(state, dtype=torch.uint8, device="cpu"))
-
-    return {
-        # First, since what is read below makes tensors on it.
-        "torch's default device": _SharedThing(
-            torch.get_default_device,
-            # A device that is set, even the usual one, slows down whatever torch does.
-            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
-        ),
-        "random's generator": _SharedThing(random.getstate, random.setstate),
-        NUMPY_GENERATOR: _SharedThing(numpy_state, set_numpy_state),
-        TORCH_GENERATOR: _SharedThing(lambda: torch.get_rng_state().tolist(), set_torch_state),
-        "torch's default type": _SharedThing(torch.get_default_dtype, torch.set_default_dtype),
-        "torch's number of threads": _SharedThing(torch.get_num_threads, torch.set_num_threads),
-        "whether torch computes gradients": _SharedThing(torch.is_grad_enabled, torch.set_grad_enabled),
-        "the working directory": _SharedThing(os.getcwd, os.chdir),
-    }
+    nn.functional.dropout = dropout
 
 
 class _Importer(ExecutionLoader, MetaPathFinder):
     """Finds and loads the modules of one user's code as parts of a package that is named by its hash.
 
-    Statements of these modules that import one of them get it from there. No code of theirs imports another file from
-    beside them.
+    Statements of these modules that import one of them get it from there.
     """
 
     def __init__(self, code: OwnCode) -> None:
@@ -150,8 +150,6 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         self._modules: Mapping[str, str] = {
             f"{self.package}.{name}".rstrip("."): file for name, file in {**packages, **code.modules}.items()
         }
-        self._own_folders = (Path(next(iter(code.paths.values()))).resolve().parent, Path.cwd())
-        self._looking = False
         self._builtins = {**vars(builtins), "__import__": self._import}
 
     def __eq__(self, other: object) -> bool:
@@ -162,26 +160,14 @@ class _Importer(ExecutionLoader, MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The specification of a module of the user's; None for all others, unless the user's code may not import it."""
-        if fullname in self._modules:
-            file = self._modules[fullname]
-            return importlib.util.spec_from_file_location(
-                fullname,
-                self.code.paths.get(file, self.code.file),
-                loader=self,
-                submodule_search_locations=[] if self.is_package(fullname) else None,
-            )
-        if fullname.startswith(f"{self.package}."):
-            name = fullname.removeprefix(f"{self.package}.")
-            raise ModuleNotFoundError(f"No module named {name!r}", name=fullname)
-        # A finder of others may ask all finders, and so this one again.
-        if self._looking or not self._asks():
+        """The specification of a module of the user's; None for all others."""
+        if fullname not in self._modules:
             return None
-        self._looking = True
-        try:
-            return self._allowed(fullname, path, target)
-        finally:
-            self._looking = False
+        folder = [] if self.is_package(fullname) else None
+        place = self.get_filename(fullname)
+        return importlib.util.spec_from_file_location(
+            fullname, place, loader=self, submodule_search_locations=folder
+        )
 
     def is_package(self, fullname: str) -> bool:
         """Whether a module is in a folder."""
@@ -213,42 +199,5 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         top = f"{self.package}.{first}"
         if level or first in TAKEN or top not in self._modules:
             return builtins.__import__(name, globals, locals, fromlist, level)
-        found = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or ("",), 0)
-        return found if fromlist else sys.modules[top]
-
-    def _asks(self) -> bool:
-        """Whether the user's code is what leads to an import."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame and not f"{frame.f_globals.get('__name__')}.".startswith(f"{self.package}."):
-            frame = frame.f_back
-        return frame is not None
-
-    def _allowed(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """The place of a module of others.
-
-        Raises:
-            UserError: it is a file of the user's.
-        """
-        for finder in sys.meta_path:
-            spec = None if isinstance(finder, _Importer) else finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.has_location and spec.origin and self._is_own(Path(spec.origin).resolve()):
-                    raise UserError(
-                        f"{self.code.file} imports {spec.origin}, of which the settings do not have the content, so that a "
-                        f"change would go unnoticed: write `import {name}` and keep it beside the file or the config, or "
-                        "install it"
-                    )
-                return spec
-        return None
-
-    def _is_own(self, path: Path) -> bool:
-        return any(map(path.is_relative_to, self._own_folders)) and not any(
-            map(path.is_relative_to, installed())
-        )
-
-
-def installed() -> list[Path]:
-    """The folders of what is installed, which may be below a user's."""
-    package, python = str(Path(__file__).parents[1]), sysconfig.get_paths().values()
-    places = (package, sys.prefix, sys.base_prefix, site.getusersitepackages(), *python)
-    return [Path(place).resolve() for place in places]
+        module = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or ("",), 0)
+        return module if fromlist else sys.modules[top]

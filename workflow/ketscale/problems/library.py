@@ -94,8 +94,6 @@ def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.M
         ) from None
     if is_of_another(path.parent, vars(settings.run)) or (record and record.config != about["settings"]):
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
-    if simulator is not None and not models.takes(settings, "simulator"):
-        raise UserError(f"{path}: {settings.run.model} takes no simulator; leave it out")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
     model = models.of_settings(settings, simulator, own, **about["arguments"])
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)

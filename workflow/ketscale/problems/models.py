@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.config import FileModel, Model, OwnCode, Settings
 from ketscale.config.own_model import content_hash
-from ketscale.errors import UserError, in_words, short
+from ketscale.errors import UserError
 from ketscale.grid import canonical
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def of_settings(
     own: the code of a model in a file; None reads the file that the settings name.
 
     Raises:
-        UserError: that is not the code of the settings, or the model refuses a value.
+        UserError: that is not the code of the settings, the model takes no simulator but gets one, or it refuses a value.
         Exception: whatever a user's own code raises.
     """
     known = {
@@ -52,15 +52,10 @@ def of_settings(
     if isinstance(settings.model, FileModel):
         return _of_file(settings, settings.model, own, known)
     model = implementation(type(settings.model))
-    known = {**settings.model.content(), **known}
-    return model(**{name: value for name, value in known.items() if takes(settings, name)})
-
-
-def takes(settings: Settings, argument: str) -> bool:
-    """Whether the constructor of the run's model names this argument."""
-    if isinstance(settings.model, FileModel):
-        return settings.model.takes(argument)
-    return argument in inspect.signature(implementation(type(settings.model))).parameters
+    known, names = {**settings.model.content(), **known}, inspect.signature(model).parameters
+    if simulator is not None and "simulator" not in names:
+        raise UserError(f"{settings.run.model} takes no simulator; leave it out")
+    return model(**{name: value for name, value in known.items() if name in names})
 
 
 def implementation(settings: type[Model]) -> type[nn.Module]:
@@ -74,67 +69,36 @@ def _of_file(
 ) -> nn.Module:
     """A model of a user's own file. All that its constructor may draw at random begins with the run's seed."""
     import torch
-    from torch import nn
 
-    from ketscale.layers.dropout import SampleDropout
     from ketscale.problems import importer
 
-    seed = settings.run.seed
+    seed, where = settings.run.seed, f"{model.file}: {model.class_}"
     for name, hashed in model.reads.items():
         if content_hash(name) != hashed:
             raise UserError(
                 f"{model.file}: {name} is not as the settings of this run have it; start the run again, or bring it back"
             )
-    module = importer.imported(own or OwnCode.read(model.file), model.code)
-    given = {name: value for name, value in {**known, "seed": seed}.items() if model.takes(name)}
+    own_class = importer.member(own or OwnCode.read(model.file), model.code, model.class_)
+    names = inspect.signature(own_class).parameters
+    unused = [f"{name}: 0" for name, size in settings.sizes.items() if size and name not in names]
+    unused += ["simulator: none"] * (known["simulator"] is not None and "simulator" not in names)
+    unused += ["dropout: 0"] * (settings.protocol.dropout > 0 and "dropout" not in names)
+    if unused:
+        # Runs would be named by what makes no difference.
+        raise UserError(f"{where} does not name what it gets: give it {', '.join(unused)}, or add arguments")
+    if "simulator" in names and settings.simulator is None and settings.family.simulators:
+        raise UserError(f"{where} takes a simulator, so it cannot be none; name one of simulators")
+    arguments = {name: value for name, value in {**known, "seed": seed}.items() if name in names}
     with importer.running(seed):
-        try:
-            made = getattr(module, model.class_)(**given, **copy.deepcopy(model.settings))
-        except TypeError as error:
-            if in_words(error) is not None:
-                raise
-            # No line of the user's has run, as if the class were abstract or its arguments had no names.
-            raise UserError(f"{model.file}: {model.class_} cannot be made ({short(error)})") from None
+        module = importer.called(own_class, where, arguments, copy.deepcopy(model.settings))
         reseeded = torch.initial_seed() != seed
-    fault = _fault(made, settings)
+    if not isinstance(module, torch.nn.Module):
+        raise UserError(f"{where} is no torch.nn.Module; derive it from that")
     if reseeded:
-        fault = "sets torch's seed, so that all seeds of a study would begin alike; leave that out"
-    if fault:
-        raise UserError(f"{model.file}: {model.class_} {fault}")
-    for path, child in list(made.named_modules(remove_duplicate=False)):
-        if type(child) is nn.Dropout:
-            # Its masks would depend on how ranks share a batch, and a resumed run would have others.
-            parent, _, name = path.rpartition(".")
-            setattr(made.get_submodule(parent), name, SampleDropout(child.p))
-    return made
-
-
-def _fault(made: object, settings: Settings) -> str | None:
-    """Why a model of a user's own cannot be trained, and what to do."""
-    import torch
-    from torch import nn
-    from torch.nn.parameter import is_lazy
-
-    if not isinstance(made, nn.Module):
-        return "is no torch.nn.Module; derive it from that"
-    if type(made).forward is nn.Module.forward:
-        return "has no forward(self, x); write it"
-    tensors = [*made.parameters(), *made.buffers()]
-    if any(map(is_lazy, tensors)):
-        return "has parameters without a shape, as nn.LazyLinear has; give their sizes, of which `inputs` is the first"
-    if not settings.model.fitted and not any(tensor.requires_grad for tensor in tensors):
-        return "has no parameter to train; give it one, or a method fit (ketscale.Fitted)"
-    if any(tensor.is_meta for tensor in tensors):
-        return "has parameters without values, on the device meta; make them on the usual one"
-    if not all(isinstance(each, torch.Tensor) for each in made.state_dict().values()):
-        return "keeps other things than tensors in its state (get_extra_state); leave them out"
-    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    if settings.run.ranks > 1 and any(isinstance(each, norms) for each in made.modules()):
-        return (
-            "has batch normalisation, whose results depend on how ranks share a batch: train it on one rank, or take "
-            "nn.LayerNorm or nn.GroupNorm"
+        raise UserError(
+            f"{where} sets torch's seed, so that all seeds of a study would begin alike; leave that out"
         )
-    return None
+    return module
 
 
 def saved(settings: Settings, problem: Problem) -> bytes:

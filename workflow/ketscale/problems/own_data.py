@@ -150,16 +150,14 @@ class OwnArrays(OwnSamples):
         """The files that are given; of a function also what its file imports from beside it.
 
         Raises:
-            UserError: there is no such file or function, or it is not Python, or does not take the arguments.
+            UserError: there is no such file, or it is not Python.
         """
         return list(map(Path, self.code().paths.values())) if self.function else super().sources()
 
     def code(self) -> OwnCode:
         """The code of the function, which is read and not run; raises as `sources`."""
         assert self.file is not None and self.function is not None
-        code = OwnCode.read(self.file)
-        code.arguments(self.function).check(self.function, "arguments", self.arguments)
-        return code
+        return OwnCode.read(self.file)
 
     def count_features(self) -> int:
         """The columns of the features, from the head of their file, or as the settings say of a function."""

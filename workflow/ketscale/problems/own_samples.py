@@ -87,11 +87,10 @@ def _returned(
     """
     from ketscale.problems import importer
 
-    code = workload.code()
-    module = importer.imported(code, code.hash)
+    code, where = workload.code(), f"{workload.file}: {function}"
+    own = importer.member(code, code.hash, function)
     with importer.running(0):
-        made = getattr(module, function)(**copy.deepcopy(workload.arguments))
-    where = f"{workload.file}: {function}"
+        made = importer.called(own, where, copy.deepcopy(workload.arguments), {})
     if not isinstance(made, Mapping):
         raise UserError(f"{where} returns a {type(made).__name__}; return a dict of arrays")
     _check_drawn(map(str, made), workload.split, where)

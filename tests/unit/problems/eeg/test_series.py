@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ketscale.config import Split
+from ketscale.config import Data, Split
 from ketscale.errors import UserError
 from ketscale.problems.eeg import eegmmidb, prepared, synthetic
-from ketscale.problems.eeg.prepared import PreparedTrials
 from ketscale.problems.eeg.trials import Trials, by_subject, leaving_one_run_out
 from ketscale.problems.eeg.workloads import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
 from ketscale.problems.splits import SPLITS
@@ -180,13 +180,18 @@ def test_every_run_is_left_out_once(folder: Path) -> None:
 # --- on disk ---
 
 
+def opened(manifest: Path, seed: int) -> Data:
+    run: Any = SimpleNamespace(run=SimpleNamespace(seed=seed))
+    return prepared.read(run, manifest)
+
+
 def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     manifest = tmp_path / "features.json"
     prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     first = manifest.read_bytes()
-    opened = PreparedTrials.open(manifest)
-    data = opened.data(seed=7)
-    assert opened.trials.digest() == generated().digest() == data.data_hash
+    data, trials = opened(manifest, seed=7), generated()
+    assert data.data_hash == trials.digest()
+    assert (data.content.inputs == trials.signals).all() and (data.content.targets == trials.labels).all()
     assert data.split == Split("subjects", shared=0)
     assert [len(data.content.splits[name]) for name in SPLITS] == [40, 20, 20]
     prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
@@ -197,7 +202,6 @@ def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> No
     manifest = tmp_path / "kept" / "features.json"
     settings = {"subjects": [1], "runs": [4, 8], "rate": 40, "split": "runs", "split_seed": 0}
     prepared.prepare(Eegmmidb(**settings), manifest, folder)
-    opened = PreparedTrials.open(manifest)
     # The two recordings are copies, and the record says so.
-    assert opened.data(seed=0).split == Split("runs", 0, 2, 4, shared=4)
-    assert opened.data(seed=3).split == Split("runs", 1, 2, 8, shared=4)
+    assert opened(manifest, seed=0).split == Split("runs", 0, 2, 4, shared=4)
+    assert opened(manifest, seed=3).split == Split("runs", 1, 2, 8, shared=4)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from ketscale.errors import UserError
 from ketscale.problems.fitted import Samples
 from ketscale.problems.vectors.linear import PENALTIES, Linear
 
@@ -58,5 +57,6 @@ def test_the_penalty_is_the_best_on_validation() -> None:
     assert model.chosen == {"penalty": PENALTIES[best]} and model.tried == len(PENALTIES)
     # The loss decides between equal accuracies.
     assert [score for score, _ in scores].count(max(scores)[0]) > 1 and len(PENALTIES) == 32
-    with pytest.raises(UserError, match=r"linear chooses penalty by validation"):
-        fitted(targets, 2, None)
+    # Without validation it is 1.
+    alone = fitted(targets, 2, None)
+    assert torch.equal(alone.weight, fitted(targets, 2, 1.0).weight) and not alone.chosen

@@ -42,15 +42,13 @@ def chosen(inputs: Inputs) -> pd.DataFrame:
 
 
 def _marks(axes: Axes, models: pd.DataFrame, metric: Metric) -> None:
-    """The best baseline and guessing as dotted lines, and the metric; errors are on a logarithmic axis."""
-    marks = dict(zip(models["baseline"].dropna(), models["baseline_value"].dropna(), strict=True))
-    marks |= {"guessing": models["chance"].mean()} if metric.is_share else {}
+    """Guessing as a dotted line, and the metric; errors are on a logarithmic axis."""
     label = f"test {metric.title}" + (f" ({metric.unit})" if metric.unit else "")
-    for name, at in marks.items():
-        # Far below all results it would hide their differences.
-        if not metric.is_share or at > models["value_low"].min() - 0.1:
-            axes.axvline(at, color=style.SOFT, lw=1, ls=":")
-            label += f"\ndotted: {name}, {at:.3g}"
+    at = models["chance"].mean()
+    # Far below all results it would hide their differences.
+    if metric.is_share and at > models["value_low"].min() - 0.1:
+        axes.axvline(at, color=style.SOFT, lw=1, ls=":")
+        label += f"\ndotted: guessing, {at:.3g}"
     if not metric.is_share and models["value"].min() > 0:
         style.logarithmic(axes.xaxis)
     axes.set_xlabel(label)

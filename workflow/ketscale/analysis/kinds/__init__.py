@@ -145,7 +145,7 @@ LAST = (
     Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, figure=Figure(
         "accuracy", "Test results",
         "The headline metric on test data with the best weights, with its 95 % interval. Hollow: some seeds failed. Dotted: "
-        "the best baseline of the data, and guessing.", models.accuracy)),
+        "guessing.", models.accuracy)),
     Kind(name="comparison", table="quality", rows=quality.data_sets, faults=checks.comparison, lead=farthest,
          notes=quality.data_set_notes, figure=Figure(
         "comparison", "Differences by data set",

@@ -2,7 +2,7 @@
 
 Models are compared by their family's headline metric: on each data set, each at the configuration that `selection` chose. In
 studies of several data sets validation chooses one of the models that have a control, and its reference among that one's
-controls and the best baseline; the test compares the two. Their intervals, of the level 1 - 5 % / (number of data sets),
+controls and the baselines; the test compares the two. Their intervals, of the level 1 - 5 % / (number of data sets),
 hold together.
 """
 
@@ -89,8 +89,8 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
 
 
 def _compared(one: Comparison, others: Sequence[Comparison], collected: Collected) -> QualityRow:
-    """What comes of the comparisons of a chosen configuration with its control and with the best baseline."""
-    effect, to, baseline = one.effect(), one.to, one.baseline
+    """What comes of the comparison of a chosen configuration with its reference."""
+    effect, to = one.effect(), one.to
     care = (
         one.why or comparability.hindrance(one.of.keys),
         *(each.failures for each in one.sides),
@@ -101,12 +101,9 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
         "unit": one.unit if effect else "",
         "pairs": effect.n if effect else 0 if to else None,
         "verdict": one.verdict, "why": "; ".join(dict.fromkeys(filter(None, care))),
-        "baseline": baseline.model if baseline else "",
-        **columns(baseline.estimate() if baseline else None, "baseline_value", "baseline_low", "baseline_high"),
-        **columns(replace(one, to=baseline).effect(), "over_baseline", "over_baseline_low", "over_baseline_high"),
     }  # fmt: skip
     if to:
-        row |= {"reference": f"{'the baseline ' * (to is baseline)}{to.model}", "control": to.model}
+        row |= {"reference": to.model, "control": to.model}
     return row
 
 
@@ -127,18 +124,15 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         return
     classical = [
         each.of for each in others
-        if each.of.task == one.of.task and collected.config.models[each.of.model][1].classical
+        if each.of.task == one.of.task and each.of.model in collected.config.classical
     ]  # fmt: skip
     better = [
-        each for each in (one.baseline, *classical)
-        if each and each.model not in (one.of.model, one.to.model)
+        each for each in classical
+        if each.model not in (one.of.model, one.to.model)
         and all(replace(one, of=side, to=each).decide() == verdicts.WORSE for side in one.sides)
     ]  # fmt: skip
     if strongest := best(better) or next(iter(better), None):
-        what = "the baseline " if strongest is one.baseline else ""
-        yield f"{what}{strongest.model} is better than both"
-    if one.to.model == selection.GUESSING and collected.config.family(one.of.point[0]).baselines:
-        yield "no baseline was fitted to these data (ketscale baseline)"
+        yield f"{strongest.model} is better than both"
     models = [each for each in one.sides if each.group]
     for each in models:
         reached = each.estimate() if each.metric.is_share and each.chance is not None else None

@@ -1,8 +1,8 @@
 """Configurations of models, and which control each is compared with.
 
 Configurations are chosen on validation data alone: choosing on test data would make the test result too good. The control
-is the best of all that a model has, at its own best configuration; where a study has none for a data set, the best
-baseline of the data stands in, or else guessing. Nothing depends on an order: ties break by name.
+is the best of all that a model has, at its own best configuration; where a study has none for a data set, its best
+baseline stands in, or else guessing. Nothing depends on an order: ties break by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import Group, Point, Row
 from ketscale.config import Config, Metric
 from ketscale.grid import Run, Study
-from ketscale.problems.baselines import Baseline
 from ketscale.words import counted
 
 # A test of which more than this share may be known from training decides nothing.
@@ -43,7 +42,7 @@ def mean(rows: Group, column: str) -> float | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Configuration:
-    """A configuration of a model, as a study tested it; or a baseline or guessing, which have no runs.
+    """A configuration of a model, as a study tested it; or guessing, which has no runs.
 
     task: the data set, and the size if that is part of the task. tests: of its completed seeds, by `seed_of`. failed: the
     seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: how many
@@ -142,9 +141,9 @@ class Configuration:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A chosen configuration and its reference: the best of its controls, the best baseline of its data, or guessing.
+    """A chosen configuration and its reference: the best of its controls, the best baseline of the study, or guessing.
 
-    of, to: None where a model has nothing to be compared with. baseline: the best of the data, if there is one. level: of
+    of, to: None where a model has nothing to be compared with. baseline: the best on its data, if there is one. level: of
     the interval that is shown of the difference. verdict: None until it is decided, empty for what is nothing but a
     control. why: what kept an interval from deciding, but for failed seeds.
     """
@@ -268,12 +267,15 @@ def comparisons(candidates: Iterable[Configuration], study: Study, collected: Co
     asked = {(config.data(run.workload), run.model) for run in study.runs}
     made = []
     for each in models:
-        own = [one for one in models if one.task == each.task and controls(config, one.model, each.model)]
-        made.append(Comparison(each, best(own), standard(each, collected)))
+        others = [one for one in models if one.task == each.task and one.model != each.model]
+        own = [one for one in others if controls(config, one.model, each.model)]
+        beside = [one for one in others if config.models[one.model][1].baseline]
+        made.append(Comparison(each, best(own), best(beside)))
     controlled = {one.of.task for one in made if one.to}
     for number, match in enumerate(made):
         model, task = match.of.model, match.of.task
-        control = any(controls(config, model, other) for name, other in asked if name == task[0])
+        others = {name for data, name in asked if data == task[0]}
+        control = any(controls(config, model, other) or stands_in(config, model, other) for other in others)
         if match.to is None and match.of.tests and not control and task not in controlled:
             made[number] = replace(match, to=match.baseline or match.of.guessing())
         elif match.to is None:
@@ -301,38 +303,13 @@ def _rank(each: Configuration) -> tuple[Any, ...]:
 
 def controls(config: Config, other: str, model: str) -> bool:
     """Whether a model is a control of another: the one, or of the kind, that this names, or any classical one of a
-    quantum one.
+    quantum one that is no baseline.
     """
     (kind, control), (_, of) = config.models[other], config.models[model]
-    return other != model and (of.control in (other, kind) or (control.classical and not of.classical))
+    classical = other in config.classical and model not in config.classical and not control.baseline
+    return other != model and (of.control in (other, kind) or classical)
 
 
-def standard(each: Configuration, collected: Collected) -> Configuration | None:
-    """The baseline that is best on validation data, with its test beside each seed of a configuration; None without one.
-
-    It is the one that its family names last, if several are equally good or there are no validation data.
-    """
-    beside: dict[str, dict[metrics.Seed, Baseline]] = {}
-    for row in each.group:
-        for one in baselines_of(row, collected) or ():
-            if one.test is not None and one.fold == row["fold"]:
-                beside.setdefault(one.name, {})[seed_of(row)] = one
-    made, ratios = [], {split: test.ratio for (split, _), test in each.tests.items()}
-    for name, fitted in beside.items():
-        if len(fitted) < len(each.group):
-            continue
-        tests = {seed: metrics.of_baseline(one, ratios.get(seed[0], 0.0)) for seed, one in fitted.items()}
-        validated = [one.validation for one in fitted.values() if one.validation is not None]
-        validation = statistics.fmean(validated) if validated else None
-        made.append(
-            replace(each, group=(), model=name, failed=(), tried=0, tests=tests, validation=validation)
-        )
-    sign = -1 if each.metric.better == "up" else 1
-    return min(reversed(made), key=lambda one: sign * (one.validation or 0), default=None)
-
-
-def baselines_of(row: Row, collected: Collected) -> Sequence[Baseline] | None:
-    """The baselines of a run's workload; None if there are none, or if they were fitted to other data."""
-    found = collected.baselines.get(row["workload"])
-    same = found and (row["status"] != "completed" or row["features_hash"] == found.features)
-    return found.results if found and same else None
+def stands_in(config: Config, other: str, model: str) -> bool:
+    """Whether a model is a baseline beside another, which is none."""
+    return config.models[other][1].baseline and not config.models[model][1].baseline

@@ -41,7 +41,6 @@ RUN = Column("run", "The run, with a link to its record", text=True)
 ENDS = {
     "effect": ("low", "high"),
     "value": ("value_low", "value_high"),
-    "baseline_value": ("baseline_low", "baseline_high"),
 }
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Data, Settings, Split, fold_of
 from ketscale.problems import arrays, splits, store
 from ketscale.problems.datasets import Dataset
-from ketscale.problems.eeg.trials import Trials
-from ketscale.problems.splits import SPLITS, Parts
+from ketscale.problems.splits import SPLITS
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import SeriesWorkload
@@ -19,55 +17,24 @@ VERSION = 4  # increase it whenever the arithmetic of a workload of series, or t
 FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 
-@dataclass(frozen=True)
-class PreparedTrials:
-    """Trials mapped from disk, with the folds of their split.
-
-    folder: of its entries, `shared` has `splits.shared` of each fold, and `data_hash` is `Trials.digest`.
-    """
-
-    trials: Trials
-    folds: list[Parts]
-    folder: store.PreparedFolder
-
-    @classmethod
-    def open(cls, manifest: Path) -> PreparedTrials:
-        """Map the arrays that `manifest` points to.
-
-        Raises:
-            UserError: as for `store.opened`.
-        """
-        folder = store.opened(manifest, FILES, VERSION)
-        trials = Trials(
-            signals=folder.array("signals.npy"),
-            labels=folder.array("labels.npy"),
-            classes=tuple(folder.entries["classes"]),
-            groups=folder.arrays("groups.npz"),
-        )
-        parts = folder.arrays("splits.npz")
-        folds = [{name: parts[f"{i}.{name}"] for name in SPLITS} for i in range(len(parts) // len(SPLITS))]
-        return cls(trials, folds, folder)
-
-    def data(self, seed: int) -> Data:
-        """The trials with the split of the run with this seed.
-
-        With split: runs, the fold of this seed (`fold_of`).
-        """
-        how, shared = self.folder.entries["settings"]["split"], self.folder.entries["shared"]
-        number = fold_of(seed, len(self.folds)) if how == "runs" else 0
-        parts, trials = self.folds[number], self.trials
-        split = Split(how, shared=shared[number])
-        if how == "runs":
-            held_out = int(trials.groups["runs"][parts["test"][0]])
-            split = Split(how, number, len(self.folds), held_out, shared[number])
-        shape = trials.signals.shape[1:]
-        samples = Dataset(trials.signals, trials.labels, trials.classes, parts, shape)
-        return self.folder.data(samples, split)
-
-
 def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the trials, and choose the split by the run's seed."""
-    return PreparedTrials.open(manifest).data(settings.run.seed)
+    """Open and verify the trials; of a split by runs, the run's seed chooses the fold (`fold_of`).
+
+    Raises:
+        UserError: as for `store.opened`.
+    """
+    folder = store.opened(manifest, FILES, VERSION)
+    signals, parts = folder.array("signals.npy"), folder.arrays("splits.npz")
+    split, shared = folder.entries["settings"]["split"], folder.entries["shared"]
+    folds = len(parts) // len(SPLITS)
+    number = fold_of(settings.run.seed, folds) if split == "runs" else 0
+    own = {name: parts[f"{number}.{name}"] for name in SPLITS}
+    about = Split(split, shared=shared[number])
+    if split == "runs":
+        held_out = int(folder.arrays("groups.npz")["runs"][own["test"][0]])
+        about = Split(split, number, folds, held_out, shared[number])
+    classes, shape = tuple(folder.entries["classes"]), signals.shape[1:]
+    return folder.data(Dataset(signals, folder.array("labels.npy"), classes, own, shape), about)
 
 
 def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:

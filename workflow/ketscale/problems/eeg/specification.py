@@ -10,6 +10,7 @@ from ketscale.config import Family, FileModel, Model, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries
+from ketscale.problems.vectors.settings import MajoritySettings
 
 
 class Classifier(Model, frozen=True, kw_only=True):
@@ -83,6 +84,15 @@ class ClassicalHydraSettings(Classifier, frozen=True, kw_only=True):
     classical: ClassVar[bool] = True
 
 
+class CSPSettings(Model, frozen=True, kw_only=True):
+    """Common spatial patterns with a linear discriminant."""
+
+    implementation: ClassVar[str] = "ketscale.problems.eeg.csp:CSP"
+    classical: ClassVar[bool] = True
+    fitted: ClassVar[bool] = True
+    baseline: ClassVar[bool] = True
+
+
 FAMILY = Family(
     name="eeg",
     title="EEG",
@@ -99,6 +109,8 @@ FAMILY = Family(
         "mamba_hybrid_lite": MambaHybridLiteSettings,
         "classical_mamba": ClassicalMambaSettings,
         "classical_hydra": ClassicalHydraSettings,
+        "csp": CSPSettings,
+        "majority": MajoritySettings,
     },
     simulators=(CircuitSimulator,),
     metrics=CLASSIFICATION,
@@ -118,5 +130,4 @@ FAMILY = Family(
     loss_unit="nats",
     prepare=lazily("ketscale.problems.eeg.prepared:prepare"),
     read=lazily("ketscale.problems.eeg.prepared:read"),
-    baselines=lazily("ketscale.problems.eeg.baselines:baselines"),
 )  # fmt: skip

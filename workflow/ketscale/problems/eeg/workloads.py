@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import MOST, Draft, Positive, Seed, Workload
+from ketscale.config import MOST, Draft, Positive, Seed, Settings, Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
@@ -79,8 +79,16 @@ class SeriesWorkload(Workload, frozen=True, kw_only=True):
 
     @property
     def folded(self) -> bool:
-        """Whether each recording is the test of some seeds."""
+        """Whether each recording is the test of some seeds (`fold_of`)."""
         return self.split == "runs"
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """No search chooses for all folds, since each is the test of some seeds."""
+        if self.folded and settings.protocol.search is not None:
+            yield (
+                f"protocol {settings.run.protocol} has a search, but seeds of {settings.run.workload} test different folds, "
+                "and a choice for all of them would have seen some; give the workload several split_seeds instead of folds"
+            )
 
     def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
         """The trials and the folds of their split; `fetched` is the folder of the fetched files, if there are any.

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +29,6 @@ from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, Im
 from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import FILES, PreparedVectors
 from ketscale.problems.vectors.vectors import Vectors
-
-if TYPE_CHECKING:
-    from ketscale.problems.baselines import Baseline
 
 FEATURES_VERSION = 3  # increase it whenever the arithmetic or the files below change
 NETWORK_FILES = (
@@ -91,11 +87,6 @@ def read(settings: Settings, manifest: Path) -> Data:
     inline, by = settings.protocol.features == "inline", settings.workload.split_by
     found = PreparedFeatures.open(manifest, network=inline)
     return found.inline_data(by) if inline else found.data(by)
-
-
-def baselines(manifest: Path) -> Iterable[Baseline]:
-    """The majority class and logistic regression, or their counterparts for numbers, on the features that models see."""
-    return PreparedFeatures.open(manifest, network=False).baselines()
 
 
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:

@@ -37,5 +37,4 @@ FAMILY = Family(
     loss_unit="nats",
     prepare=lazily("ketscale.problems.images.features:prepare"),
     read=lazily("ketscale.problems.images.features:read"),
-    baselines=lazily("ketscale.problems.images.features:baselines"),
 )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ketscale.config import Data, Settings
 from ketscale.problems import store
 from ketscale.problems.rows.workloads import RowsWorkload
 from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import PreparedVectors
-
-if TYPE_CHECKING:
-    from ketscale.problems.baselines import Baseline
 
 VERSION = 2  # increase it whenever the arithmetic or the files of prepared rows change
 
@@ -26,13 +21,5 @@ def prepare(workload: RowsWorkload, manifest: Path, fetched: Path | None) -> Non
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the features and their targets."""
     assert isinstance(settings.workload, RowsWorkload)
-    return _opened(manifest).data(settings.workload.split_by)
-
-
-def baselines(manifest: Path) -> Iterable[Baseline]:
-    """The majority class and logistic regression, or the mean and ridge regression, on the features that models see."""
-    return _opened(manifest).baselines()
-
-
-def _opened(manifest: Path) -> PreparedVectors:
-    return PreparedVectors.of(store.opened(manifest, prepared.FILES, VERSION))
+    folder = store.opened(manifest, prepared.FILES, VERSION)
+    return PreparedVectors.of(folder).data(settings.workload.split_by)

@@ -46,5 +46,4 @@ FAMILY = Family(
     loss_unit="nats",
     prepare=lazily("ketscale.problems.rows.prepared:prepare"),
     read=lazily("ketscale.problems.rows.prepared:read"),
-    baselines=lazily("ketscale.problems.rows.prepared:baselines"),
 )

@@ -44,12 +44,12 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
         return [file]
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Epochs are validated, which needs sentences held out."""
+        """Epochs are validated and fits are tested, which needs sentences held out."""
         run = settings.run
-        if self.held_out == 0 and settings.protocol.by_epochs:
+        if self.held_out == 0 and (settings.protocol.by_epochs or settings.fitted):
             yield (
-                f"protocol {run.protocol} has epochs, which are validated, but workload {run.workload} holds out no "
-                "sentence; set held_out to 1 or more, or give the protocol steps"
+                f"protocol {run.protocol} validates {run.model}, but workload {run.workload} holds out no sentence; set "
+                "held_out to 1 or more, or give the protocol steps"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,8 +20,27 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
     """The words so far, in superposition, turned towards the next word."""
 
     implementation: ClassVar[str] = "ketscale.problems.sentences.transformer:SuperpositionTransformer"
-    sizes: ClassVar[Mapping[str, int]] = {"qubits": 4}
     stacks: ClassVar[bool] = True
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """Its circuits have four qubits."""
+        if settings.sizes["qubits"] != 4:
+            yield f"{settings.run.model} has 4 qubits, not {settings.sizes['qubits']}; set qubits: 4"
+
+
+class FrequentWordSettings(Model, frozen=True, kw_only=True):
+    """The most frequent next word."""
+
+    implementation: ClassVar[str] = "ketscale.problems.sentences.counts:FrequentWord"
+    classical: ClassVar[bool] = True
+    fitted: ClassVar[bool] = True
+    baseline: ClassVar[bool] = True
+
+
+class BigramSettings(FrequentWordSettings, frozen=True, kw_only=True):
+    """The word that most often follows the one before it."""
+
+    implementation: ClassVar[str] = "ketscale.problems.sentences.counts:Bigram"
 
 
 def read(settings: Settings, manifest: Path) -> Data:
@@ -32,16 +51,19 @@ def read(settings: Settings, manifest: Path) -> Data:
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The prediction of next words; the simulator says how its probabilities are evaluated.
+    """The prediction of next words; the simulator says how the probabilities of a circuit are evaluated.
 
     Raises:
         UserError: as for `build_likelihood`.
     """
+    from ketscale.problems import models
     from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
     from ketscale.problems.sentences.transformer import SuperpositionTransformer
 
-    assert settings.simulator is not None
     layers, prepared = settings.sizes["layers"], data.content
+    if settings.simulator is None:
+        counts = models.of_settings(settings, None, vocabulary=len(prepared.sentences.vocabulary))
+        return NextWord(counts, None, prepared)
     likelihood = build_likelihood(
         settings.run.simulator, settings.simulator, layers, transitions(prepared), device
     )
@@ -55,7 +77,11 @@ FAMILY = Family(
     sizes=CIRCUIT_SIZES,
     sampler="shuffled",
     workloads={"sentences": SentencesWorkload},
-    models={"superposition_transformer": TransformerSettings},
+    models={
+        "superposition_transformer": TransformerSettings,
+        "frequent_word": FrequentWordSettings,
+        "bigram": BigramSettings,
+    },
     simulators=(CircuitSimulator, LikelihoodSimulator),
     metrics=(
         Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),
@@ -79,5 +105,4 @@ FAMILY = Family(
     loss_unit="nats",
     prepare=lazily("ketscale.problems.sentences.sentences:prepare"),
     read=read,
-    baselines=lazily("ketscale.problems.sentences.baselines:baselines"),
 )

@@ -1,4 +1,4 @@
-"""`linear`: logistic or ridge regression, the control of whoever claims that more than a plane is needed."""
+"""`linear`: logistic or ridge regression, the baseline of whoever claims that more than a plane is needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.fitted import Fitted, Samples
 from ketscale.problems.shapes import check_inputs
@@ -24,10 +23,10 @@ class Linear(Fitted):
     """W x + b of features x (batch, inputs): logits, or numbers (batch, outputs). Fitted by scikit-learn.
 
     penalty: the factor of |W|^2 / 2 beside the sum of the cross-entropies, or of |W|^2 beside that of the squared errors;
-        None to choose among `PENALTIES` by the accuracy of validation, then by its loss.
+        None to choose among `PENALTIES` by the accuracy of validation, then by its loss; without validation it is 1.
 
     Raises:
-        UserError: when fitted, there is a choice and no validation; or, when called, the inputs have another shape.
+        UserError: when called, the inputs have another shape.
     """
 
     def __init__(self, inputs: int = 512, outputs: int = 10, penalty: float | None = None) -> None:
@@ -45,9 +44,7 @@ class Linear(Fitted):
         """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
         check_inputs(self, train.inputs, self.weight.shape[1])
         if validation is None and len(self.penalties) > 1:
-            raise UserError(
-                "linear chooses penalty by validation, and there are no such samples; give it one"
-            )
+            self.penalties = (1.0,)
         best = (-float("inf"), -float("inf"))
         for penalty in self.penalties:
             weight, bias = self._fitted(train, penalty)

@@ -6,10 +6,10 @@ targets. Targets are kept as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from ketscale.problems.arrays import single
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.splits import Parts
 from ketscale.problems.vectors.vectors import Vectors
-
-if TYPE_CHECKING:
-    from ketscale.problems.baselines import Baseline
 
 FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
 
@@ -62,12 +59,6 @@ class PreparedVectors:
         scale = norm["feature_mean"], norm["feature_std"]
         dataset = Dataset(self.features, self.targets, self.names, self.splits, width, scale=scale)
         return self.folder.data(dataset, Split(split_by, shared=self.folder.entries["shared"]))
-
-    def baselines(self) -> Iterable[Baseline]:
-        """The standard methods beside the models; see `baselines.of_vectors`."""
-        from ketscale.problems.baselines import of_vectors  # which no rank imports
-
-        return of_vectors(self.features, self.targets, self.splits)
 
 
 def prepare(workload: Workload, data: Vectors, manifest: Path, version: int) -> None:

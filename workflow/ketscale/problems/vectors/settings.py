@@ -54,10 +54,23 @@ class LinearSettings(Model, frozen=True, kw_only=True):
     implementation: ClassVar[str] = "ketscale.problems.vectors.linear:Linear"
     classical: ClassVar[bool] = True
     fitted: ClassVar[bool] = True
+    baseline: ClassVar[bool] = True
 
-    penalty: Annotated[float, Meta(gt=0, description=f"Factor of the squared weights; {_CHOSEN}")] | None = (
-        None
-    )
+    penalty: (
+        Annotated[
+            float, Meta(gt=0, description=f"Factor of the squared weights; {_CHOSEN}, and 1 without any")
+        ]
+        | None
+    ) = None
+
+
+class MajoritySettings(Model, frozen=True, kw_only=True):
+    """The most frequent class of the training samples, or the mean of their numbers, whatever the sample is."""
+
+    implementation: ClassVar[str] = "ketscale.problems.vectors.majority:Majority"
+    classical: ClassVar[bool] = True
+    fitted: ClassVar[bool] = True
+    baseline: ClassVar[bool] = True
 
 
 class VQCSettings(Model, frozen=True, kw_only=True):
@@ -94,4 +107,5 @@ MODELS: Mapping[str, type[Model]] = {
     "kernel": KernelSettings,
     "svm": SVMSettings,
     "linear": LinearSettings,
+    "majority": MajoritySettings,
 }
