@@ -27,7 +27,7 @@ from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
 from ketscale.problems.sentences.sentences import BUILT_IN, PreparedSentences
 from ketscale.problems.sentences.settings import LikelihoodSimulator
-from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.problems.sentences.transformer import QUBITS, SuperpositionTransformer
 from ketscale.simulators.factory import build_simulator
 from ketscale.training.step import Stepper
 
@@ -50,9 +50,11 @@ LABELLED = {
     "eeg": Labelled((CHANNELS, STEPS), 2, 2, 0.03),
     "images": Labelled(FEATURES, 10, 3, 1.0),
 }
-ON_TRIALS = FAMILIES["eeg"].models
 # What is fitted has no steps.
-ON_IMAGES = {name: kind for name, kind in FAMILIES["images"].models.items() if not kind.fitted}
+ON_TRIALS, ON_IMAGES, ON_SENTENCES = (
+    {name: kind for name, kind in FAMILIES[family].models.items() if not kind.fitted}
+    for family in ("eeg", "images", "sentences")
+)
 # Both protocols leave out how long to train: the stopwatch decides.
 LABELLED_PROTOCOL = Protocol(precision="fp32", timed=True, learning_rate=1e-3, clip_norm=1.0, dropout=0.1)
 
@@ -66,9 +68,7 @@ ARMS = {
     "literal": ("default.qubit", True),
 }
 
-# Models on the built-in sentences, one layer, an epoch of gradient descent a step.
-ON_SENTENCES = FAMILIES["sentences"].models
-SENTENCES = len(BUILT_IN)
+SENTENCES = len(BUILT_IN)  # of one layer, an epoch of gradient descent a step
 SENTENCES_PROTOCOL = Protocol(precision="fp64", timed=True, learning_rate=0.01, optimiser="gradient-descent")
 # Its `literal` is the published Qiskit circuit, built anew in every evaluation.
 LIKELIHOODS: dict[str, Simulator] = {
@@ -117,7 +117,7 @@ def cases(models: Iterable[str], qubits: Sequence[int], batches: Sequence[int]) 
     """All cases; a model that is classical or on tasks has no qubits to vary, the one on sentences one size."""
     for model in models:
         if model in ON_SENTENCES:
-            yield ModelCase(model, MODELS[model].sizes["qubits"], SENTENCES)
+            yield ModelCase(model, QUBITS, SENTENCES)
             continue
         one = 1 if model in ON_TASKS else 0 if MODELS[model].classical else None
         for number in qubits if one is None else (one,):

@@ -258,7 +258,7 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
         # A stack would lose the means, which no loss of the first step depends on.
         (MEANS, LATER, SUM, 1, "; seeds train alone (a step changes mean, of which a stack would keep the first"),
         (MEANS, LATER, SUM, 2, "ring.py: Ring trains a sample by the others in its batch"),
-        ("self.mean = 0", LATER, SUM, 1, "ring.py: Ring makes something else of the same samples each time"),
+        ("self.mean = 0", LATER, SUM, 1, "ring.py: Ring changes self.mean from call to call"),
         ("self.n = 0", "self.n += 1", "self.layer(x) / (1 + self.n)", 1, "ring.py: Ring makes something else of"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 2, "/mpi-n1r2t1/p/seed0: loss"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 1, "; seeds train alone (a step changes "),
@@ -471,7 +471,7 @@ class Ring(ketscale.Fitted):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("means", ""), ("learned", "ketscale: ring.py, line 16: AttributeError: ")]
+    ("name", "said"), [("means", ""), ("learned", "ketscale: ring.py, line 17: AttributeError: ")]
 )
 def test_what_a_fitted_model_learns_can_be_loaded(
     own: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str, said: str

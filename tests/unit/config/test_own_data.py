@@ -352,6 +352,8 @@ def test_every_eeg_model_takes_any_channels_steps_and_classes(tmp_path: Path) ->
     family = FAMILIES["eeg"]
     family.prepare(made.settings(run).workload, tmp_path / "features.json", None)
     for model, kind in family.models.items():
+        if kind.fitted:
+            continue  # tests/unit/problems/test_baselines.py
         none = {"size": "q0-l0", "simulator": "none"} if kind.classical else {}
         settings = made.settings(Run(**{**run.__dict__, "model": model, **none}))
         problem = family.build(

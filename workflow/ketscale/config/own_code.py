@@ -121,9 +121,8 @@ def _tree(path: Path | str, content: bytes) -> ast.Module:
 def _said(tree: ast.Module) -> str:
     """What a file says, as a text without comments, docstrings and positions."""
     for node in ast.walk(tree):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        if documented and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = node.body[ast.get_docstring(node, clean=False) is not None :]
         # Some versions of Python show empty lists, and some have lists that others lack.
         for name, value in list(ast.iter_fields(node)):
             if value == []:

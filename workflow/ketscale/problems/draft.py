@@ -112,7 +112,7 @@ def drafted(
         "early": PARTS["early"].format() if draft.validation else "",
         "fewer": PARTS["fewer"].format() if simulated else "",
         "fit": PARTS["fit"].format() if baselines and not scaling else "",
-        "beside": PARTS["beside"].format(**values) if baselines else "",
+        "beside": PARTS["beside"].format(**values).rstrip() if baselines else "",
     }
     wanted = {"head": True, "models": bool(block), "simulators": simulated, "protocols": True}
     if scaling:

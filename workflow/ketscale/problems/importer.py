@@ -163,7 +163,7 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         """The specification of a module of the user's; None for all others."""
         if fullname not in self._modules:
             return None
-        folder = [] if self.is_package(fullname) else None
+        folder: list[str] | None = [] if self.is_package(fullname) else None
         place = self.get_filename(fullname)
         return importlib.util.spec_from_file_location(
             fullname, place, loader=self, submodule_search_locations=folder

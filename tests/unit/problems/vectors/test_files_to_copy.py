@@ -94,7 +94,7 @@ def test_a_file_trains_and_learns(table, model):
 
 def test_a_file_is_fitted_as_the_kinds_are(table, one_thread):
     settings, problem = of(table, "ring")
-    assert settings.model.fitted
+    assert settings.fitted
     ended = outcome.run(Fit(problem, World(), Clock(torch.device("cpu"), 0, frozenset()), 1, History(None)))
     assert ended.quality is not None and set(ended.quality["chosen"]) == {"ridge"}
     name, bound = BOUNDS[table]

@@ -269,13 +269,13 @@ def comparisons(candidates: Iterable[Configuration], study: Study, collected: Co
     for each in models:
         others = [one for one in models if one.task == each.task and one.model != each.model]
         own = [one for one in others if controls(config, one.model, each.model)]
-        beside = [one for one in others if config.models[one.model][1].baseline]
-        made.append(Comparison(each, best(own), best(beside)))
+        baselines = [one for one in others if config.models[one.model][1].baseline]
+        made.append(Comparison(each, best(own), best(baselines)))
     controlled = {one.of.task for one in made if one.to}
     for number, match in enumerate(made):
         model, task = match.of.model, match.of.task
-        others = {name for data, name in asked if data == task[0]}
-        control = any(controls(config, model, other) or stands_in(config, model, other) for other in others)
+        beside = {name for data, name in asked if data == task[0]}
+        control = any(controls(config, model, name) or stands_in(config, model, name) for name in beside)
         if match.to is None and match.of.tests and not control and task not in controlled:
             made[number] = replace(match, to=match.baseline or match.of.guessing())
         elif match.to is None:

@@ -16,6 +16,7 @@ class FrequentWord(Fitted):
     """
 
     behind: ClassVar[bool] = False
+    scores: torch.Tensor
 
     def __init__(self, vocabulary: int = 10) -> None:
         super().__init__()

@@ -48,8 +48,8 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
         run = settings.run
         if self.held_out == 0 and (settings.protocol.by_epochs or settings.fitted):
             yield (
-                f"protocol {run.protocol} validates {run.model}, but workload {run.workload} holds out no sentence; set "
-                "held_out to 1 or more, or give the protocol steps"
+                f"protocol {run.protocol} has epochs or fits, which are validated, but workload {run.workload} holds out no "
+                "sentence; set held_out to 1 or more, or give the protocol steps"
             )
 
 

@@ -63,7 +63,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     layers, prepared = settings.sizes["layers"], data.content
     if settings.simulator is None:
         counts = models.of_settings(settings, None, vocabulary=len(prepared.sentences.vocabulary))
-        return NextWord(counts, None, prepared)
+        return NextWord(counts, None, prepared)  # type: ignore[arg-type]
     likelihood = build_likelihood(
         settings.run.simulator, settings.simulator, layers, transitions(prepared), device
     )

@@ -10,6 +10,8 @@ from ketscale.problems.fitted import Fitted, Samples
 class Majority(Fitted):
     """The same outputs for all samples x (batch, ...): how often each class is trained, or the mean, (batch, outputs)."""
 
+    usual: torch.Tensor
+
     def __init__(self, outputs: int = 10) -> None:
         super().__init__()
         self.register_buffer("usual", torch.zeros(outputs))
