@@ -25,9 +25,15 @@ LANES = 16
 
 
 def evolve(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+    fixed: torch.Tensor,
+    controls: torch.Tensor,
+    initial: torch.Tensor,
+    evolution: Evolution,
+    trajectory: bool = False,
 ) -> torch.Tensor:
     """See `cpu.evolve`."""
+    if trajectory:
+        return _ends(fixed, controls, initial, evolution)
     paired = evolution.generators.paired
     matrices = 1 + initial.shape[-1] ** 2 // (2 if paired else 1) * initial.element_size() * len(initial)
     at_once, whole = max(1, KEPT_BYTES // (MATRICES * matrices)), _all_at_once if paired else _in_turn
@@ -43,7 +49,7 @@ def evolve(
 def _in_turn(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
-    return segment_ends(fixed, controls, initial, evolution)[:, -1]
+    return _ends(fixed, controls, initial, evolution)[:, -1]
 
 
 def _all_at_once(
@@ -57,10 +63,10 @@ def _all_at_once(
     return _coordinates(maps[:, 0] @ _columns(initial, evolution), initial.ndim)
 
 
-def segment_ends(
+def _ends(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
-    """See `cpu.segment_ends`."""
+    """The coordinates at the start and at the end of each segment."""
     states = [_columns(initial, evolution)]
     for segment in _maps(fixed, controls, initial, evolution).unbind(1):
         states.append(segment @ states[-1])

@@ -44,14 +44,14 @@ class LinearEvolution(Protocol):
     """What evolves coordinates: the modules `cpu`, by machine code, and `plain`, by torch's operators."""
 
     def evolve(
-        self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+        self,
+        fixed: torch.Tensor,
+        controls: torch.Tensor,
+        initial: torch.Tensor,
+        evolution: Evolution,
+        trajectory: bool = False,
     ) -> torch.Tensor:
-        """The final coordinates."""
-
-    def segment_ends(
-        self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-    ) -> torch.Tensor:
-        """The coordinates at the start and at the end of each segment."""
+        """See `cpu.evolve`."""
 
 
 class Propagator(ABC):
@@ -204,8 +204,7 @@ class Batched(Propagator):
         self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
     ) -> torch.Tensor:
         given = self._linear(system, tasks, columns)
-        chosen = self._module(*given)
-        evolved = (chosen.segment_ends if trajectory else chosen.evolve)(*given)
+        evolved = self._module(*given).evolve(*given, trajectory)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), given, system.dimension, tasks)
         return evolved
