@@ -12,33 +12,57 @@ from ketscale.engines.dynamics.generators import EXACT, Division, Evolution, Gen
 Results = tuple[torch.Tensor, ...]
 
 
-def evolved(generators: Generators, dtype: torch.dtype, division: Division, strength: float) -> Results:
-    """The final coordinates of 19 random tasks, and their gradients."""
+def tensors(generators: Generators, dtype: torch.dtype, strength: float, *states: int) -> list[torch.Tensor]:
+    """Fixed coefficients, controls and initial coordinates of 19 random tasks."""
     generator = torch.Generator().manual_seed(0)
+    shapes = (len(generators.fixed),), (3, len(generators.controlled)), (*states, generators.size)
+    fixed, controls, initial = (torch.randn(19, *each, generator=generator, dtype=dtype) for each in shapes)
+    return [each.requires_grad_() for each in (fixed.abs() / 5, strength * controls, initial)]
 
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, dtype=dtype)
 
-    fixed, controls = normal(19, len(generators.fixed)).abs() / 5, normal(19, 3, len(generators.controlled))
-    given = [fixed.requires_grad_(), (strength * controls).requires_grad_(), normal(19, generators.size)]
-    final = cpu.evolve(given[0], given[1], given[2].requires_grad_(), Evolution(generators, 0.2, division))
-    return final.detach(), *torch.autograd.grad(final, given, normal(*final.shape))
+def gradients(final: torch.Tensor, given: list[torch.Tensor]) -> Results:
+    weights = torch.randn(final.shape, generator=torch.Generator().manual_seed(1), dtype=final.dtype)
+    return torch.autograd.grad(final, given, weights)
+
+
+def evolved(
+    generators: Generators, dtype: torch.dtype, division: Division, strength: float, trajectory: bool = False
+) -> Results:
+    """The final coordinates of random tasks, or all, and their gradients."""
+    given = tensors(generators, dtype, strength)
+    final = cpu.evolve(*given, Evolution(generators, 0.2, division), trajectory)
+    return final.detach(), *gradients(final, given)
 
 
 @pytest.mark.parametrize("strength", [1.0, 40.0])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("trajectory", [True, False])
 def test_the_number_of_lanes_changes_no_bit(
-    exact: bool, dtype: torch.dtype, strength: float, monkeypatch: pytest.MonkeyPatch
+    trajectory: bool, exact: bool, dtype: torch.dtype, strength: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     division = EXACT[dtype] if exact else Division((4,), steps=40)
     generators = transmon().generators
-    found = [evolved(generators, dtype, division, strength)]
+    found = [evolved(generators, dtype, division, strength, trajectory)]
     for lanes in (1, 8):
         monkeypatch.setattr(cpu, "_lanes", lambda *_, lanes=lanes: lanes)
-        found.append(evolved(generators, dtype, division, strength))
+        found.append(evolved(generators, dtype, division, strength, trajectory))
     for others in found[1:]:
         assert all(torch.equal(*pair) for pair in zip(found[0], others, strict=True))
+
+
+@pytest.mark.parametrize("states", [(), (2,)])
+@pytest.mark.parametrize("strength", [1.0, 40.0])
+def test_a_trajectory_is_one_segment_after_the_other(strength: float, states: tuple[int, ...]) -> None:
+    generators = transmon().generators
+    given = tensors(generators, torch.float64, strength, *states)
+    evolution = Evolution(generators, 0.2, EXACT[torch.float64])
+    whole, ends = cpu.evolve(*given, evolution, trajectory=True), [given[2]]
+    for segment in given[1].split(1, 1):
+        ends.append(cpu.evolve(given[0], segment, ends[-1], evolution))
+    assert torch.equal(whole, torch.stack(ends, 1))
+    for one, other in zip(gradients(whole, given), gradients(torch.stack(ends, 1), given), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12 * other.abs().max().item())
 
 
 def test_long_pulses_keep_parts_of_their_states_and_give_the_same_bits(
@@ -48,13 +72,13 @@ def test_long_pulses_keep_parts_of_their_states_and_give_the_same_bits(
     whole = evolved(*given)
     kept = []
     monkeypatch.setattr(cpu, "KEPT_BYTES", 2 * 19 * 9 * 8)
-    saved = cpu.Code.saved
+    saved = cpu._Call.saved
 
-    def counted(self: cpu.Code, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
-        kept.append(segments)
-        return saved(self, groups, segments, dtype)
+    def counted(self: cpu._Call) -> torch.Tensor:
+        kept.append(self.shape[1])
+        return saved(self)
 
-    monkeypatch.setattr(cpu.Code, "saved", counted)
+    monkeypatch.setattr(cpu._Call, "saved", counted)
     parts = evolved(*given)
     assert kept == [1, 2]  # the last part first
     for number, (one, other) in enumerate(zip(whole, parts, strict=True)):

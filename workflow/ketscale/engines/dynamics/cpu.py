@@ -28,27 +28,6 @@ from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.spans import span
 
 
-class Code(NamedTuple):
-    """Code that evolves a system in one precision, so many tasks in a vector. arguments: of the plan, which it reads."""
-
-    plan: EvolutionPlan
-    lanes: int
-    kernel: Kernel
-    arguments: Mapping[str, Any]
-
-    def saved(self, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
-        """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
-        return torch.empty(groups, segments, self.plan.size, self.lanes, dtype=dtype)
-
-
-def code_of(evolution: Evolution, dtype: torch.dtype, tasks: int) -> Code:
-    """The code of a call with so many tasks of one state each."""
-    degrees, reaches, _ = evolution.division
-    plan, arguments = _table(evolution.generators, degrees, reaches, dtype)
-    lanes = _lanes(tasks, dtype)
-    return Code(plan, lanes, _kernel(dtype, lanes), arguments)
-
-
 @lru_cache(maxsize=64)
 def _table(
     generators: Generators, degrees: tuple[int, ...], reaches: tuple[float, ...], dtype: torch.dtype
@@ -73,40 +52,28 @@ KEPT_BYTES = 1 << 28
 
 
 def evolve(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+    fixed: torch.Tensor,
+    controls: torch.Tensor,
+    initial: torch.Tensor,
+    evolution: Evolution,
+    trajectory: bool = False,
 ) -> torch.Tensor:
     """Final coordinates (tasks, size), differentiable in all three; on the CPU, in fp32 or fp64.
 
     fixed: (tasks, F). controls: (tasks, segments, K). initial: (tasks, size), or several states for each task,
-    (tasks, m, size), and so the result. See `Generators`.
+    (tasks, m, size), and so the result. See `Generators`. trajectory: whether the result has the start and the end of
+    each segment, (tasks, segments + 1, [m,] size).
     """
     recorded = is_recorded(fixed, controls, initial)
     at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size()))
-    if not recorded or controls.shape[1] <= at_once:
+    # The states of a trajectory are in memory anyway.
+    if trajectory or not recorded or controls.shape[1] <= at_once:
         keeps = recorded and not transforms_active()
-        return applied(_Final(evolution, keeps), fixed, controls, initial)[0]
+        return applied(_States(evolution, trajectory, keeps), fixed, controls, initial)[0]
     *parts, last = controls.split(at_once, 1)
     for part in parts:
-        (initial,) = applied(_Final(evolution, False), fixed, part, initial)
-    return applied(_Final(evolution, False), fixed, last, initial)[0]
-
-
-def segment_ends(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-) -> torch.Tensor:
-    """Coordinates at the start and at the end of each segment (tasks, segments + 1, [m,] size); see `evolve`."""
-    if is_recorded(fixed, controls, initial):
-        states = [initial]
-        for part in controls.split(1, 1):
-            states.append(evolve(fixed, part, states[-1], evolution))
-        return torch.stack(states, 1)
-    given = _each_a_task(fixed, controls, initial)
-    call, rows = _call(*given, evolution), given[-1]
-    saved = call.saved()
-    made = rows[:, None].repeat(1, controls.shape[1] + 1, 1)
-    made[:, -1] = call.forward(rows.new_empty(rows.shape), saved)
-    made[:, :-1] = saved.permute(0, 3, 1, 2).flatten(0, 1)[: rows.shape[0]]
-    return made if initial.ndim == 2 else made.unflatten(0, initial.shape[:2]).transpose(1, 2)
+        (initial,) = applied(_States(evolution), fixed, part, initial)
+    return applied(_States(evolution), fixed, last, initial)[0]
 
 
 def _each_a_task(
@@ -131,28 +98,34 @@ def is_recorded(*tensors: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-class _Final(Rows):
-    """The final coordinates, by fixed coefficients, controls and initial coordinates.
+class _States(Rows):
+    """The final coordinates, or those of the trajectory, by fixed coefficients, controls and initial coordinates.
 
     keeps: whether the states before each segment are kept for one backward pass, which otherwise computes them again.
     """
 
-    def __init__(self, evolution: Evolution, keeps: bool) -> None:
-        self.evolution, self.keeps = evolution, keeps
+    def __init__(self, evolution: Evolution, trajectory: bool = False, keeps: bool = False) -> None:
+        self.evolution, self.trajectory, self.keeps = evolution, trajectory, keeps
         self.kept: tuple[_Call, torch.Tensor] | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        call = _call(*_each_a_task(*tensors), self.evolution)
-        saved = call.saved() if self.keeps else None
-        self.kept = None if saved is None else (call, saved)
-        return (call.forward(tensors[2].new_empty(tensors[2].shape), saved),)
+        call, initial = _call(*_each_a_task(*tensors), self.evolution), tensors[2]
+        saved = call.saved() if self.keeps or self.trajectory else None
+        self.kept = (call, saved) if saved is not None and self.keeps else None
+        final = call.forward(initial.new_empty(initial.shape), saved)
+        if saved is None or not self.trajectory:
+            return (final,)
+        ends = final if initial.ndim == 2 else final.flatten(0, 1)
+        before = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(ends)]
+        states = torch.cat([before, ends[:, None]], 1)
+        return (states if initial.ndim == 2 else states.unflatten(0, initial.shape[:2]).transpose(1, 2),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         one_gradient("a propagator", cotangents[0])
         kept, self.kept = self.kept, None
-        gradient = _Gradient(self.evolution, kept)
+        gradient = _Gradient(self.evolution, self.trajectory, kept)
         if torch.is_grad_enabled() or transforms_active():
             return applied(gradient, *cotangents, *tensors)
         return gradient(*cotangents, *tensors)
@@ -160,35 +133,41 @@ class _Final(Rows):
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        (final,) = applied(_Final(_with_tangent(self.evolution), False), *_beside(tensors, tangents))
-        return (final[..., final.shape[-1] // 2 :],)
+        (states,) = applied(
+            _States(_with_tangent(self.evolution), self.trajectory), *_beside(tensors, tangents)
+        )
+        return (states[..., states.shape[-1] // 2 :],)
 
 
 class _Gradient(Rows):
-    """The gradients by the tensors of `_Final`, by its cotangent and these tensors.
+    """The gradients by the tensors of `_States`, by its cotangent and these tensors.
 
-    kept: see `_Final`; the states are not changed.
+    kept: see `_States`; the states are not changed.
     """
 
-    def __init__(self, evolution: Evolution, kept: tuple[_Call, torch.Tensor] | None = None) -> None:
-        self.evolution, self.kept = evolution, kept
+    def __init__(
+        self, evolution: Evolution, trajectory: bool, kept: tuple[_Call, torch.Tensor] | None = None
+    ) -> None:
+        self.evolution, self.trajectory, self.kept = evolution, trajectory, kept
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         cotangent, *given = tensors
+        initial = given[2]
         if self.kept is None:
             call = _call(*_each_a_task(*given), self.evolution)
             saved = call.saved()
-            call.forward(given[2].new_empty(given[2].shape), saved)
+            call.forward(initial.new_empty(initial.shape), saved)
         else:
             call, saved = self.kept
         self.kept = None
-        rows, by_initial = cotangent.flatten(0, -2), cotangent.new_empty(cotangent.shape)
-        rows = _by_task(rows) if len(rows) else rows
-        by_fixed, by_controls = call.backward(rows, rows.stride(0), saved, by_initial)
-        if cotangent.ndim > 2:
-            each = cotangent.shape[:2]
+        if initial.ndim > 2:
+            # Each state's times side by side.
+            cotangent = (cotangent.transpose(1, 2) if self.trajectory else cotangent).flatten(0, 1)
+        rows, by_initial = _by_task(cotangent), initial.new_empty(initial.shape)
+        by_fixed, by_controls = call.backward(rows, rows.stride(0), saved, by_initial, self.trajectory)
+        if initial.ndim > 2:
             by_fixed, by_controls = (
-                found.view(*each, *found.shape[1:]).sum(1) for found in (by_fixed, by_controls)
+                found.unflatten(0, initial.shape[:2]).sum(1) for found in (by_fixed, by_controls)
             )
         return by_fixed, by_controls, by_initial
 
@@ -197,18 +176,18 @@ class _Gradient(Rows):
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`.
 
-        Gradients v have the product <v, directions> = <cotangent, p>, where p is the derivative of the final state in
+        Gradients v have the product <v, directions> = <cotangent, p>, where p is the derivative of the states in
         these directions. So v's own gradients are p, and those of <cotangent, p> by the evolution with tangent.
         """
         cotangent, *given = tensors
         with span("dynamics.backward"):
-            (along,) = _Final(self.evolution, False).push(given, cotangents)
+            (along,) = _States(self.evolution, self.trajectory).push(given, cotangents)
             return along, *self._along(torch.zeros_like(cotangent), cotangent, given, cotangents)
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`: the gradients of <its tangent, final state> + <cotangent, p>, as in `pull`."""
+        """See `Differentiable.push`: the gradients of <its tangent, states> + <cotangent, p>, as in `pull`."""
         (cotangent, *given), (by_cotangent, *others) = tensors, tangents
         first = torch.zeros_like(cotangent) if by_cotangent is None else by_cotangent
         return self._along(first, cotangent, given, others)
@@ -220,8 +199,8 @@ class _Gradient(Rows):
         given: Sequence[torch.Tensor],
         tangents: Sequence[torch.Tensor | None],
     ) -> tuple[torch.Tensor, ...]:
-        """The gradients by what is given of the product of two cotangents with the final state and its derivative."""
-        twice = _Gradient(_with_tangent(self.evolution))
+        """The gradients by what is given of the product of two cotangents with the states and their derivative."""
+        twice = _Gradient(_with_tangent(self.evolution), self.trajectory)
         gradients = applied(twice, torch.cat([first, second], -1), *_beside(given, tangents))
         return tuple(gradient[..., : gradient.shape[-1] // 2] for gradient in gradients)
 
@@ -292,17 +271,20 @@ def _rows(columns: NDArray[Any]) -> torch.Tensor:
 class _Call(NamedTuple):
     """What the forward and the backward pass of some tasks with one state each ask of the code alike.
 
-    dtype, shape: of the tasks' floats, and (tasks, segments).
+    lanes: tasks in a vector. dtype, shape: of the tasks' floats, and (tasks, segments).
     """
 
-    code: Code
+    plan: EvolutionPlan
+    lanes: int
     dtype: torch.dtype
     shape: tuple[int, int]
     threads: int
     arguments: Mapping[str, Any]
 
     def saved(self) -> torch.Tensor:
-        return self.code.saved(self.arguments["groups"], self.shape[1], self.dtype)
+        """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
+        size = self.arguments["groups"], self.shape[1], self.plan.size, self.lanes
+        return torch.empty(size, dtype=self.dtype)
 
     def forward(self, final: torch.Tensor, saved: torch.Tensor | None) -> torch.Tensor:
         """The final coordinates, written to the memory of `final`, whose floats are (tasks, size)."""
@@ -310,31 +292,37 @@ class _Call(NamedTuple):
         return final
 
     def backward(
-        self, cotangent: torch.Tensor, stride: int, saved: torch.Tensor, by_initial: torch.Tensor
+        self,
+        cotangent: torch.Tensor,
+        stride: int,
+        saved: torch.Tensor,
+        by_initial: torch.Tensor,
+        trajectory: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The gradients by fixed coefficients and controls; those by initial coordinates are written to `by_initial`.
 
-        stride: of the cotangent's tasks, in floats.
+        cotangent: floats (tasks, size), or of a trajectory (tasks, segments + 1, size). stride: of its tasks, in floats.
         """
-        plan, (tasks, segments) = self.code.plan, self.shape
+        plan, (tasks, segments) = self.plan, self.shape
         fixed = torch.empty(tasks, plan.fixed_count, dtype=self.dtype)
         controls = torch.empty(tasks, segments, plan.control_count, dtype=self.dtype)
-        made = {"to_fixed": fixed, "to_controls": controls, "to_initial": by_initial}
+        made = {
+            "to_fixed": fixed, "to_controls": controls, "to_initial": by_initial, "each_end": int(trajectory)
+        }  # fmt: skip
         self._run("backward", cotangent=cotangent, cotangent_stride=stride, saved=saved, **made)
         return fixed, controls
 
     def _run(self, name: str, **more: Any) -> None:
         if self.shape[0]:
-            vectors = self.threads * self.code.plan.scratch_vectors
-            scratch = torch.empty(vectors * self.code.lanes, dtype=self.dtype)
-            self.code.kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
+            scratch = torch.empty(self.threads * self.plan.scratch_vectors * self.lanes, dtype=self.dtype)
+            kernel = _kernel(self.dtype, self.lanes)
+            kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
 
 
 def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> _Call:
     """The call of tasks with one state each; see `evolve`."""
     tasks, segments, _ = controls.shape
-    if tasks:
-        fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
+    fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
     return _call_of(
         evolution, initial.dtype, tasks, segments, fixed=fixed, fixed_stride=fixed.stride(0),
         controls=controls, controls_stride=controls.stride(0), initial=initial, initial_stride=initial.stride(0),
@@ -343,18 +331,21 @@ def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, ev
 
 def _call_of(evolution: Evolution, dtype: torch.dtype, tasks: int, segments: int, **given: Any) -> _Call:
     """The same, from contiguous tensors and the strides of their tasks in floats."""
-    code, steps = code_of(evolution, dtype, tasks), evolution.division.steps
-    groups = -(-tasks // code.lanes)
-    work = code.plan.multiplications * segments * max(1, steps) * tasks
+    degrees, reaches, steps, _ = evolution.division
+    plan, of_plan = _table(evolution.generators, degrees, reaches, dtype)
+    lanes = _lanes(tasks, dtype)
+    groups = -(-tasks // lanes)
+    work = plan.multiplications * segments * max(1, steps) * tasks
     arguments = {
-        **code.arguments,
+        **of_plan,
         "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau, **given,
     }  # fmt: skip
-    return _Call(code, dtype, (tasks, segments), threads_for(groups, work), arguments)
+    return _Call(plan, lanes, dtype, (tasks, segments), threads_for(groups, work), arguments)
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with the floats of each task side by side; tasks that share them still do."""
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
-    return tensor if tensor.is_contiguous() or tensor[0].is_contiguous() else tensor.contiguous()
+    together = tensor.is_contiguous() or not len(tensor) or tensor[0].is_contiguous()
+    return tensor if together else tensor.contiguous()

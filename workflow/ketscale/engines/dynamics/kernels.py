@@ -34,12 +34,13 @@ from ketscale.engines.compiled.language import (
 BLOCK = 256
 
 # steps: of a segment; not read where the norm decides. keep: 1 if the states before each segment are kept in `saved`, else 0.
+# each_end: 1 if `cotangent` is that of a trajectory, the start and the end of each segment, and 0 if that of `final`.
 # tau: duration of a segment. A stride is the distance of tasks in floats, 0 for what they share.
 # per_reach, largest_norm: 0 and infinity where the division says how many steps a segment takes. Lists of the forms, rows,
 # columns and coefficients begin where their `starts` say; `by_row` has column and signed form, `by_column` row and signed
 # form, `by_form` row and column. A form's number plus the number of forms stands for its negative.
 ARGUMENTS = {
-    "batch groups segments steps keep": INTEGER,
+    "batch groups segments steps keep each_end": INTEGER,
     "tau": REAL,
     "fixed_stride controls_stride initial_stride cotangent_stride": INTEGER,
     "fixed": reals("batch", "fixed_stride"),
@@ -71,7 +72,9 @@ def forward(k: FunctionCode, args: Arguments) -> None:
     )
     with k.tasks(args.groups) as group:
         tasks = _Tasks(k, args, group, given, forms, scaled)
-        _loaded(tasks, args.initial, state)
+        rows = args.initial[tasks.lanes]
+        with k.loop(args.size) as row:
+            state[row] = rows[row]
         with k.loop(args.segments) as number:
             with k.when(args.keep != 0):
                 _copy(tasks, state, args.saved[group, number])
@@ -83,7 +86,7 @@ def forward(k: FunctionCode, args: Arguments) -> None:
 
 
 def backward(k: FunctionCode, args: Arguments) -> None:
-    """to_fixed, to_controls, to_initial <- the gradients, from `cotangent`, that by `final`."""
+    """to_fixed, to_controls, to_initial <- the gradients, from `cotangent`."""
     size, count = args.size, args.forms
     (
         adjoint, state, factors, power, given, forms, scaled, gradients, to_forms, totals, block, terms
@@ -93,7 +96,9 @@ def backward(k: FunctionCode, args: Arguments) -> None:
     )  # fmt: skip
     with k.tasks(args.groups) as group:
         tasks = _Tasks(k, args, group, given, forms, scaled)
-        _loaded(tasks, args.cotangent, adjoint)
+        cotangents = args.cotangent[tasks.lanes].part((), args.segments + 1, size)
+        with k.loop(size) as row:
+            adjoint[row] = cotangents[args.each_end * args.segments, row]
         to_fixed, to_controls = args.to_fixed[tasks.lanes], args.to_controls[tasks.lanes]
         totals.zero(count)
         with k.loop(args.segments, backwards=True) as number:
@@ -109,6 +114,8 @@ def backward(k: FunctionCode, args: Arguments) -> None:
                 totals[form] = totals[form] + to_forms[form]
             with k.each(args.control_count) as control:
                 to_controls[number, control] = tasks.chained(to_forms, args.fixed_count + control)
+            with k.when(args.each_end != 0), k.loop(size) as row:
+                adjoint[row] = adjoint[row] + cotangents[number, row]
         with k.each(args.fixed_count) as coefficient:
             to_fixed[coefficient] = tasks.chained(totals, coefficient)
         _stored(tasks, adjoint, args.to_initial)
@@ -290,12 +297,6 @@ def _list(k: FunctionCode, starts: Buffer, number: Number) -> Iterator[Number]:
     first = starts[number]
     with k.each(starts[number + 1] - first) as index:
         yield first + index
-
-
-def _loaded(tasks: _Tasks, given: Buffer, state: Buffer) -> None:
-    rows = given[tasks.lanes]
-    with tasks.k.loop(tasks.args.size) as row:
-        state[row] = rows[row]
 
 
 def _stored(tasks: _Tasks, state: Buffer, made: Buffer) -> None:
