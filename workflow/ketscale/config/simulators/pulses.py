@@ -25,33 +25,18 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     devices: ClassVar[tuple[str, ...]] = DEVICES
     replaced: ClassVar[Mapping[str, str]] = REPLACED
 
-    device: Annotated[
-        Device,
-        Meta(
-            description="published: SuperGrad's, exponential midpoint with circuits, couplings and drives split from one "
-            "another in order 1 or 2; trotter2: with couplings alone split from driven sites, in order 2; suzuki4: in "
-            "order 4; interaction4: driven sites nearly exactly, so that the error is that of the couplings "
-            "(of order 4 where layers of couplings commute, otherwise of order 2); "
-            "whole-space: commutator-free of order 6, with the exact propagator of the whole system",
-        ),
-    ]
-    dt: Annotated[
-        Step,
-        Meta(description="Largest step, ns; all steps of a pulse are equal"),
-    ]
-    route: Annotated[
-        Route,
-        Meta(
-            description="compiled: machine code, on the CPU; torch: torch's operators; auto: compiled on the CPU, else torch"
-        ),
-    ] = "auto"
-    tolerance: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="The largest relative difference of its losses from exact ones, as measured; parity allows it",
-        ),
-    ]
+    # fmt: off
+    device: Annotated[Device, Meta(description="published: SuperGrad's, exponential midpoint with circuits, couplings "
+        "and drives split from one another in order 1 or 2; trotter2: with couplings alone split from driven sites, in "
+        "order 2; suzuki4: in order 4; interaction4: driven sites nearly exactly, so that the error is that of the "
+        "couplings (of order 4 where layers of couplings commute, otherwise of order 2); whole-space: commutator-free of "
+        "order 6, with the exact propagator of the whole system")]
+    dt: Annotated[Step, Meta(description="Largest step, ns; all steps of a pulse are equal")]
+    route: Annotated[Route, Meta(description="compiled: machine code, on the CPU; torch: torch's operators; auto: "
+        "compiled on the CPU, else torch")] = "auto"
+    tolerance: Annotated[float, Meta(gt=0, description="The largest relative difference of its losses from exact "
+        "ones, as measured; parity allows it")]
+    # fmt: on
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Compiled code computes on the CPU only."""

@@ -127,7 +127,7 @@ FAMILY = Family(
     },
     build=build,
     own=FileModel,
-    loss_unit="nats",
+    targets="classes",
     prepare=lazily("ketscale.problems.eeg.prepared:prepare"),
     read=lazily("ketscale.problems.eeg.prepared:read"),
 )  # fmt: skip
