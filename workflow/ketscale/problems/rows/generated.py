@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems.arrays import Source
-from ketscale.problems.rows.own import divided
-from ketscale.problems.vectors.vectors import Vectors
+from ketscale.problems.vectors.vectors import Vectors, vectors
 
 if TYPE_CHECKING:
     from ketscale.problems.rows.workloads import (
@@ -88,4 +87,5 @@ def _random(workload: GeneratedRows) -> np.random.Generator:
 
 
 def _split(workload: GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Vectors:
-    return divided(workload, values, {"labels": Source(second.astype(np.int64), "the generated classes")})
+    there = {"labels": Source(second.astype(np.int64), "the generated classes")}
+    return vectors(workload, values, there, "row")

@@ -8,8 +8,7 @@ import numpy as np
 
 from ketscale.optional import needed_for
 from ketscale.problems.arrays import Source
-from ketscale.problems.rows.own import divided
-from ketscale.problems.vectors.vectors import Vectors
+from ketscale.problems.vectors.vectors import Vectors, vectors
 
 if TYPE_CHECKING:
     from ketscale.problems.rows.workloads import SampleTable
@@ -24,4 +23,4 @@ def load(workload: SampleTable) -> Vectors:
     values = np.asarray(found.data, np.float64)
     names = getattr(found, "target_names", None)
     targets = found.target if names is None else np.asarray(names)[found.target]
-    return divided(workload, values, {"labels": Source(targets, workload.table)})
+    return vectors(workload, values, {"labels": Source(targets, workload.table)}, "row")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems import arrays, splits
+from ketscale.problems import arrays, own_samples, splits
+from ketscale.problems.arrays import Source
+from ketscale.problems.preprocessing import Column
 from ketscale.problems.splits import NO_MARKS, SPLITS, Marks, Parts
+
+if TYPE_CHECKING:
+    from ketscale.problems.own_data import OwnSamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +53,13 @@ class Vectors(SplitSamples):
     """Feature vectors.
 
     values: float64 (n, features). targets: int64 (n,), indices into `names`, which are those of the classes; or, of a
-    regression, float64 (n, columns), whose names `names` are.
+    regression, float64 (n, columns), whose names `names` are. columns: those of a table that the values were made of.
     """
 
     values: NDArray[np.float64]
     targets: NDArray[np.int64] | NDArray[np.float64]
     names: tuple[str, ...]
+    columns: tuple[Column, ...] = ()
 
     def content(self) -> tuple[NDArray[Any], NDArray[Any], str]:
         """See `SplitSamples.content`."""
@@ -61,3 +68,19 @@ class Vectors(SplitSamples):
     def equal(self) -> NDArray[np.int64]:
         """See `SplitSamples.equal`."""
         return splits.first_equal_features(self.values)
+
+
+def vectors(
+    workload: OwnSamples, values: NDArray[np.float64], there: Mapping[str, Source], each: str
+) -> Vectors:
+    """Samples with these features, (n, features), and their targets and split, from arrays that `own_samples.read` gives.
+
+    Raises:
+        UserError: as for `own_samples.divided`.
+    """
+    found = own_samples.divided(
+        workload, there, len(values), each, lambda: splits.first_equal_features(values)
+    )
+    return Vectors(
+        values=values, targets=found.targets, names=found.names, splits=found.parts, marks=found.marks
+    )
