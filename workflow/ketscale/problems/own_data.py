@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -33,6 +33,8 @@ FeatureCount = Annotated[
     Positive, Meta(description="How many features the function returns, for sizes that follow the data")
 ]
 SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test split")]
+# What makes a feature of a column of a table.
+Step = Literal["one-hot", "date", "median", "most-frequent"]
 
 
 class OwnShares:

@@ -19,6 +19,7 @@ from ketscale.problems.arrays import Source
 from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import classes_of, coded, named
 from ketscale.problems.splits import NO_MARKS, Marks, Parts
+from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
     from ketscale.problems.own_data import OwnArrays, OwnSamples
@@ -211,6 +212,20 @@ def divided(
     else:
         parts = splits.by_shares(labels, classes, shares, seed, equal(), folds)
     return Divided(targets, names, groups, parts, marks)
+
+
+def vectors(
+    workload: OwnSamples, values: NDArray[np.float64], there: Mapping[str, Source], each: str
+) -> Vectors:
+    """Samples with these features, (n, features), and their targets and split, from arrays that `read` gives.
+
+    Raises:
+        UserError: as for `divided`.
+    """
+    found = divided(workload, there, len(values), each, lambda: splits.first_equal_features(values))
+    return Vectors(
+        values=values, targets=found.targets, names=found.names, splits=found.parts, marks=found.marks
+    )
 
 
 def _numbers(

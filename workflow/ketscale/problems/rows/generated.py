@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems.arrays import Source
-from ketscale.problems.vectors.vectors import Vectors, vectors
+from ketscale.problems.own_samples import vectors
+from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
     from ketscale.problems.rows.workloads import (

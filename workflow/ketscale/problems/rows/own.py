@@ -19,11 +19,13 @@ from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.arrays import Source
+from ketscale.problems.columns import Column, of_columns
 from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.leaks import leaks, told
-from ketscale.problems.preprocessing import Column, of_columns
-from ketscale.problems.rows.workloads import RowsWorkload, Step
-from ketscale.problems.vectors.vectors import Vectors, vectors
+from ketscale.problems.own_data import Step
+from ketscale.problems.own_samples import vectors
+from ketscale.problems.rows.workloads import RowsWorkload
+from ketscale.problems.vectors.vectors import Vectors
 from ketscale.words import counted, suggestion
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ketscale.optional import needed_for
 from ketscale.problems.arrays import Source
-from ketscale.problems.vectors.vectors import Vectors, vectors
+from ketscale.problems.own_samples import vectors
+from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
     from ketscale.problems.rows.workloads import SampleTable

@@ -21,6 +21,7 @@ from ketscale.problems.own_data import (
     OwnSamples,
     Share,
     SplitSeed,
+    Step,
     ValidationShare,
 )
 
@@ -34,7 +35,6 @@ Task = Annotated[
     Meta(description="classification: a class is predicted; regression: one number or several"),
 ]
 Column = Annotated[str, Meta(min_length=1)]
-Step = Literal["one-hot", "date", "median", "most-frequent"]
 # Steps of which a column has one at most.
 _APART = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"})
 

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ketscale.config import Data, Split, Workload
 from ketscale.errors import UserError
 from ketscale.problems import store
+from ketscale.problems.columns import Column
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.leaks import leaks
-from ketscale.problems.preprocessing import Column, Features, Preprocessing, scaled
+from ketscale.problems.preprocessing import Features, Preprocessing, scaled
 from ketscale.problems.splits import Parts
 from ketscale.problems.vectors.vectors import Vectors
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems import arrays, own_samples, splits
-from ketscale.problems.arrays import Source
-from ketscale.problems.preprocessing import Column
+from ketscale.problems import arrays, splits
+from ketscale.problems.columns import Column
 from ketscale.problems.splits import NO_MARKS, SPLITS, Marks, Parts
-
-if TYPE_CHECKING:
-    from ketscale.problems.own_data import OwnSamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +63,3 @@ class Vectors(SplitSamples):
     def equal(self) -> NDArray[np.int64]:
         """See `SplitSamples.equal`."""
         return splits.first_equal_features(self.values)
-
-
-def vectors(
-    workload: OwnSamples, values: NDArray[np.float64], there: Mapping[str, Source], each: str
-) -> Vectors:
-    """Samples with these features, (n, features), and their targets and split, from arrays that `own_samples.read` gives.
-
-    Raises:
-        UserError: as for `own_samples.divided`.
-    """
-    found = own_samples.divided(
-        workload, there, len(values), each, lambda: splits.first_equal_features(values)
-    )
-    return Vectors(
-        values=values, targets=found.targets, names=found.names, splits=found.parts, marks=found.marks
-    )
