@@ -151,7 +151,7 @@ def model(family: str) -> bytes:
     settings = SETTINGS[family]
     given = {"inputs": INPUTS.get(family, 6), "outputs": 3}
     trained = models.of_settings(settings, None, **given)
-    return models.saved(settings, SimpleNamespace(model=trained, arguments=given, scale=None))
+    return models.saved(settings, SimpleNamespace(model=trained, arguments=given, preprocessing=None))
 
 
 @given(st.sampled_from(list(SETTINGS)), st.data())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.config import Data, Settings, Split, fold_of
 from ketscale.problems import arrays, splits, store
 from ketscale.problems.datasets import Dataset
+from ketscale.problems.preprocessing import Series
 from ketscale.problems.splits import SPLITS
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ def read(settings: Settings, manifest: Path) -> Data:
         held_out = int(folder.arrays("groups.npz")["runs"][own["test"][0]])
         about = Split(split, number, folds, held_out, shared[number])
     classes, shape = tuple(folder.entries["classes"]), signals.shape[1:]
-    return folder.data(Dataset(signals, folder.array("labels.npy"), classes, own, shape), about)
+    standardise = folder.entries["settings"].get("standardise", False)
+    made = Series(names=classes, shape=shape, standardise=standardise)
+    data = Dataset(signals, folder.array("labels.npy"), classes, own, shape, preprocessing=made)
+    return folder.data(data, about)
 
 
 def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:
