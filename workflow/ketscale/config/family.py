@@ -329,8 +329,7 @@ class Family:
         known = metrics_by_name(family.metrics, family.targets)
         rest = [metric for metric in family.metrics if metric.name != workload.metric]
         chosen = [known[workload.metric]] if workload.metric in known else []
-        # Baselines are compared by the usual one.
-        return replace(family, metrics=(*chosen, *rest), baselines=None)
+        return replace(family, metrics=(*chosen, *rest))
 
     @property
     def all_models(self) -> Mapping[str, type[Model]]:
