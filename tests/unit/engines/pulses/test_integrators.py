@@ -215,9 +215,8 @@ def test_second_derivatives_by_everything_are_those_of_differences(name: str, wh
     ways = [way if each.is_complex() else way.real for way, each in zip(ways, tensors, strict=True)]
     ways = [*ways[:4], *((way + way.mH) / 2 for way in ways[4:])]
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
-    slopes = torch.autograd.grad(
-        value(made, given, leaves), leaves, create_graph=True, materialize_grads=True
-    )
+    given_value = value(made, given, leaves)
+    slopes = torch.autograd.grad(given_value, leaves, create_graph=True, materialize_grads=True)
     along = sum((slope.conj() * way).sum().real for slope, way in zip(slopes, ways, strict=True))
     found, along = torch.autograd.grad(along, leaves, materialize_grads=True), along.detach()
     beside = [
