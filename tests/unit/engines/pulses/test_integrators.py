@@ -156,7 +156,6 @@ def value(made: Integrator, given: Lattice, tensors: Inputs) -> torch.Tensor:
 
 def gradients(made: Integrator, given: Lattice, tensors: Inputs) -> Inputs:
     leaves = tuple(tensor.detach().clone().requires_grad_() for tensor in tensors)
-    # One site has no couplings.
     return torch.autograd.grad(value(made, given, leaves), leaves, materialize_grads=True)
 
 
@@ -216,8 +215,8 @@ def test_second_derivatives_by_everything_are_those_of_differences(name: str, wh
     ways = [way if each.is_complex() else way.real for way, each in zip(ways, tensors, strict=True)]
     ways = [*ways[:4], *((way + way.mH) / 2 for way in ways[4:])]
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
-    options = {"create_graph": True, "materialize_grads": True}
-    slopes = torch.autograd.grad(value(made, given, leaves), leaves, **options)
+    given_value = value(made, given, leaves)
+    slopes = torch.autograd.grad(given_value, leaves, create_graph=True, materialize_grads=True)
     along = sum((slope.conj() * way).sum().real for slope, way in zip(slopes, ways, strict=True))
     found, along = torch.autograd.grad(along, leaves, materialize_grads=True), along.detach()
     beside = [

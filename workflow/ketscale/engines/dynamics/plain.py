@@ -92,11 +92,12 @@ def long_tasks(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution
     many = generators.paired and generators.size >= 2 * LEAST_DENSE
     if many or transforms_active() or bound(fixed, controls, evolution) <= SQUARED:
         return None
-    sizes = (
+    # A column of 0 in front, since there may be no others.
+    of_fixed, of_controls = (
         torch.nn.functional.pad(each.detach().flatten(1), (1, 0)).abs().amax(1) for each in (fixed, controls)
     )
-    norms = zip(sizes, generators.summed_norms, strict=True)
-    return evolution.tau * sum(size * norm for size, norm in norms) > SQUARED
+    by_fixed, by_controls = generators.summed_norms
+    return evolution.tau * (of_fixed * by_fixed + of_controls * by_controls) > SQUARED
 
 
 def times(

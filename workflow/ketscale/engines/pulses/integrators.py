@@ -169,14 +169,9 @@ class Integrator:
 
 def evolution(lattice: Lattice, method: str, route: Route, steps: int | None) -> Evolved:
     """What evolves columns of a lattice in so many steps; see `integrator`."""
-    stepper = integrator(method, steps or 1, route).stepper
-    return Evolved(
-        kernel=stepper.kernel,
-        method=method,
-        code=stepper.code(lattice),
-        states=lattice.dimension,
-        steps=steps,
-    )
+    by = integrator(method, steps or 1, route).stepper
+    code, states = by.code(lattice), lattice.dimension
+    return Evolved(kernel=by.kernel, method=method, code=code, states=states, steps=steps)
 
 
 def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:

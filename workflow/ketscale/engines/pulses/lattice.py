@@ -126,9 +126,10 @@ class Lattice:
             f"coupling_{number}": Term(*each)
             for number, each in enumerate(zip(self.pairs, self.couplings, strict=True))
         }
-        driven = [*zip(((site,) for site in self.drive_sites), self.drives, strict=True)]
-        of_pairs = () if self.pair_drives is None else self.pair_drives
-        driven += zip((self.pairs[pair] for pair in self.driven_pairs), of_pairs, strict=True)
+        places = [*((site,) for site in self.drive_sites), *(self.pairs[pair] for pair in self.driven_pairs)]
+        driven = zip(
+            places, [*self.drives, *(() if self.pair_drives is None else self.pair_drives)], strict=True
+        )
         controls = {f"drive_{number}": Term(*each) for number, each in enumerate(driven)}
         return System(drift, dict.fromkeys(drift, 1.0), controls, levels=self._every)
 
