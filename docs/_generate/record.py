@@ -48,13 +48,13 @@ def _part(struct: type[msgspec.Struct]) -> Iterator[str]:
     yield table(
         HEADING,
         (
-            (code(name), _words(hints[name]), sentence(_meaning(hints[name])))
+            (code(name), _words(hints[name]), sentence(meaning(hints[name])))
             for name in struct.__struct_fields__
         ),
     )
 
 
-def _meaning(kind: Any) -> str:
+def meaning(kind: Any) -> str:
     """The description of a field."""
     metas = getattr(kind, "__metadata__", ())
     return next((meta.description for meta in reversed(metas) if meta.description), "")
