@@ -164,6 +164,8 @@ def write(results: Path, settings: Settings, **changes: Any) -> Path:
 def _least(kind: Type) -> Any:
     """The smallest value of a type."""
     match kind:
+        case msgspec.inspect.Metadata():
+            return _least(kind.type)
         case msgspec.inspect.StructType():
             return {field.encode_name: _least(field.type) for field in kind.fields if field.required}
         case msgspec.inspect.LiteralType():

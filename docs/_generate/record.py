@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import types
 import typing
 from collections.abc import Iterator
@@ -43,33 +42,28 @@ def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _part(struct: type[msgspec.Struct]) -> Iterator[str]:
-    said, meanings = described(struct)
+    hints = typing.get_type_hints(struct, include_extras=True)
     yield f"## {struct.__name__}"
-    yield sentence(said)
-    hints = typing.get_type_hints(struct)
+    yield sentence(" ".join(inspect.cleandoc(struct.__doc__ or "").split()))
     yield table(
         HEADING,
         (
-            (code(name), _words(hints[name]), sentence(meanings.get(name, "")))
+            (code(name), _words(hints[name]), sentence(meaning(hints[name])))
             for name in struct.__struct_fields__
         ),
     )
 
 
-def described(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
-    """What a docstring says of the whole, and of each field: 'NAME: ...' or 'NAME, NAME: ...'."""
-    names = "|".join(map(re.escape, struct.__struct_fields__))
-    text = " ".join(inspect.cleandoc(struct.__doc__ or "").split())
-    said, *rest = re.split(rf"(?:^|(?<=[.;]) )((?:{names})(?:, (?:{names}))*): ", text)
-    bases = [base for base in struct.__bases__ if issubclass(base, msgspec.Struct) and base.__struct_fields__]
-    meanings = {name: meaning for base in bases for name, meaning in described(base)[1].items()}
-    for heads, meaning in zip(rest[::2], rest[1::2], strict=True):
-        meanings |= dict.fromkeys(heads.split(", "), meaning.replace("None", "null"))
-    return said, meanings
+def meaning(kind: Any) -> str:
+    """The description of a field."""
+    metas = getattr(kind, "__metadata__", ())
+    return next((meta.description for meta in reversed(metas) if meta.description), "")
 
 
 def _words(kind: Any) -> str:
     """The type of a field in words."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _words(typing.get_args(kind)[0])
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         return ", ".join(code(value) for value in inner)

@@ -126,16 +126,3 @@ def test_runs_whose_folds_have_other_sizes_train_apart(
     last, alone = study.record("together", 2), study.record("alone", 2)
     assert last["cohort"] == [] and last["timing"]["step"]["count"] > 0
     assert last["weights_hash"] == alone["weights_hash"] and last["split"] == alone["split"]
-
-
-def test_a_record_of_another_fold_than_its_seeds_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
-) -> None:
-    """This does not depend on what a family reads."""
-    study = Study(tmp_path, generated(45))
-    read = study.settings[0].family.read
-    assert read is not None
-    first = read(study.settings[0], study.manifest)
-    monkeypatch.setattr(started, "read", lambda settings, manifest: first)
-    with pytest.raises(ValueError, match="its fold is 0, but seed 1 has number 1 of 3"):
-        study.train("wrong", 1, None)

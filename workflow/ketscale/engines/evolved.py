@@ -12,16 +12,16 @@ CodeKind = Literal["compiled", "table", "torch", "loop"]
 
 
 class Evolved(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What evolved a quantum system: that of pulses or control at the end of the training.
+    """What evolved a quantum system: that of pulses or control at the end of the training."""
 
-    kernel: dense: the states of the whole system; chain: gates on its sites and pairs. method: the propagator or integrator.
-    code: compiled: machine code written for the levels of its sites; table: machine code that reads the system from a table;
-    torch: torch's operators; loop: torch's operators, one task after the other. states: the system's product states. steps: the
-    number in a segment (dense) or in the pulse (chain); None where each segment's norm decides, or no pulse was possible any more.
-    """
-
-    kernel: Kernel
-    method: str
-    code: CodeKind
-    states: Annotated[int, Meta(ge=2)]
-    steps: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
+    # fmt: off
+    kernel: Annotated[Kernel, Meta(description="dense: the states of the whole system; chain: gates on its sites and "
+        "pairs")]
+    method: Annotated[str, Meta(description="The propagator or integrator")]
+    code: Annotated[CodeKind, Meta(description="compiled: machine code written for the levels of its sites; table: "
+        "machine code that reads the system from a table; torch: torch's operators; loop: torch's operators, one "
+        "task after the other")]
+    states: Annotated[int, Meta(ge=2, description="The system's product states")]
+    steps: Annotated[Annotated[int, Meta(ge=0, le=2 ** 63 - 1)] | None, Meta(description="The number in a segment "
+        "(dense) or in the pulse (chain); null where each segment's norm decides, or no pulse was possible any more")]
+    # fmt: on

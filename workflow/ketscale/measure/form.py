@@ -30,22 +30,20 @@ Time = Annotated[datetime, Meta(tz=True)]
 MetricValue = int | float | list[Any] | None
 
 
+# A field and its meaning stand together.
+# fmt: off
 class _Part(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A part of a record."""
 
 
 class Quartiles(_Part, frozen=True):
-    """Median, quartiles and mean of measured times; None if nothing was measured.
+    """Median, quartiles and mean of measured times; null if nothing was measured."""
 
-    median_s, q25_s, q75_s: the median, the lower and the upper quartile. mean_s: the mean. count: how many times were
-    measured.
-    """
-
-    median_s: Seconds | None
-    q25_s: Seconds | None
-    q75_s: Seconds | None
-    mean_s: Seconds | None
-    count: Natural
+    median_s: Annotated[Seconds | None, Meta(description="The median")]
+    q25_s: Annotated[Seconds | None, Meta(description="The lower quartile")]
+    q75_s: Annotated[Seconds | None, Meta(description="The upper quartile")]
+    mean_s: Annotated[Seconds | None, Meta(description="The mean")]
+    count: Annotated[Natural, Meta(description="How many times were measured")]
 
     def __post_init__(self) -> None:
         if (self.count == 0) != (self.median_s is None):
@@ -53,39 +51,31 @@ class Quartiles(_Part, frozen=True):
 
 
 class Timing(_Part, frozen=True):
-    """What the clock measured.
+    """What the clock measured."""
 
-    startup_s: from the start of the process until data are read. data_s: opening and verifying the data.
-    first_step_s: the first step, with compiling. step: steady steps, that is without warm-up, sampled steps and
-    those that prepare a CUDA graph. spans: exclusive time of each part of a sampled step. sampled_step: whole
-    sampled steps. validation_s: median of a validation pass. epoch: wall time of whole epochs of steady steps,
-    validation left out. steps: their total number. steps_per_epoch: the steps of an epoch. epoch_s: the median of these
-    epochs; if there was none, an estimate: steps_per_epoch times the mean steady step. samples_per_s: the
-    throughput at the median steady step. steps_s: all steps together, with the first, warm-up and sampled ones.
-    aside_s: what the loop did between steps: agreeing, validating, reporting and saving. train_s: wall time of the
-    training loop, or of the fit. fit_s: the one phase of a model that is fitted, with all that it tried; None for a
-    model that is trained by steps, of which a fitted one has none. preempted: the steady steps of a run beside others
-    in which a rank lost its processor, and which `step` leaves out; None if they were most and it has all, on GPUs, and in
-    records of earlier versions.
-    """
-
-    startup_s: Seconds
-    data_s: Seconds
-    first_step_s: Seconds | None
-    step: Quartiles
-    spans: dict[str, Quartiles]
-    sampled_step: Quartiles
-    validation_s: Seconds | None
-    epoch: Quartiles
-    steps: Natural
-    steps_per_epoch: Natural
-    epoch_s: Seconds | None
-    samples_per_s: NonNegative | None
-    steps_s: Seconds
-    aside_s: Seconds
-    train_s: Seconds
-    fit_s: Seconds | None
-    preempted: Natural | None = None
+    startup_s: Annotated[Seconds, Meta(description="From the start of the process until data are read")]
+    data_s: Annotated[Seconds, Meta(description="Opening and verifying the data")]
+    first_step_s: Annotated[Seconds | None, Meta(description="The first step, with compiling")]
+    step: Annotated[Quartiles, Meta(description="Steady steps, that is without warm-up, sampled steps and those that "
+        "prepare a CUDA graph")]
+    spans: Annotated[dict[str, Quartiles], Meta(description="Exclusive time of each part of a sampled step")]
+    sampled_step: Annotated[Quartiles, Meta(description="Whole sampled steps")]
+    validation_s: Annotated[Seconds | None, Meta(description="Median of a validation pass")]
+    epoch: Annotated[Quartiles, Meta(description="Wall time of whole epochs of steady steps, validation left out")]
+    steps: Annotated[Natural, Meta(description="The number of all steps")]
+    steps_per_epoch: Annotated[Natural, Meta(description="The steps of an epoch")]
+    epoch_s: Annotated[Seconds | None, Meta(description="The median of `epoch`; if there was none, an estimate: "
+        "steps_per_epoch times the mean steady step")]
+    samples_per_s: Annotated[NonNegative | None, Meta(description="The throughput at the median steady step")]
+    steps_s: Annotated[Seconds, Meta(description="All steps together, with the first, warm-up and sampled ones")]
+    aside_s: Annotated[Seconds, Meta(description="What the loop did between steps: agreeing, validating, reporting and "
+        "saving")]
+    train_s: Annotated[Seconds, Meta(description="Wall time of the training loop, or of the fit")]
+    fit_s: Annotated[Seconds | None, Meta(description="The one phase of a model that is fitted, with all that it tried; "
+        "null for a model that is trained by steps, of which a fitted one has none")]
+    preempted: Annotated[Natural | None, Meta(description="The steady steps of a run beside others in which a rank lost "
+        "its processor, and which `step` leaves out; null if they were most and it has all, on GPUs, and in "
+        "records of earlier versions")] = None
 
 
 def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch: int) -> float | None:
@@ -95,93 +85,77 @@ def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch
 
 
 class Right(_Part, frozen=True):
-    """Which cases of the test are right, in the order of its samples, so that two models can be compared case by case.
+    """Which cases of the test are right, in the order of its samples, so that two models can be compared case by case."""
 
-    bits: one for each case, 1 if it is right, the first in the highest bit; base64. samples: how many the test has.
-    cases: how many each sample has, as a sentence has words; None if each is one case.
-    """
-
-    bits: str
-    samples: Natural
-    cases: list[Natural] | None
+    bits: Annotated[str, Meta(description="One for each case, 1 if it is right, the first in the highest bit; base64")]
+    samples: Annotated[Natural, Meta(description="How many the test has")]
+    cases: Annotated[list[Natural] | None, Meta(description="How many each sample has, as a sentence has words; null if "
+        "each is one case")]
 
 
 class Quality(_Part, frozen=True):
-    """Metrics of the best weights; each split has the loss and the metrics of the family.
+    """Metrics of the best weights; each split has the loss and the metrics of the family."""
 
-    epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested, or the last if
-    there are no validation samples; None for a model that is fitted. chosen: the values that such a model chose by validation, by
-    name. tried: the number of settings that it chose from; 1 for any other model. validation, test: the metrics of that split, by name, none if it has no samples; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
-    None if it is no share. influence: how much each sample of the test moves the logarithm of that metric, in single
-    precision, little-endian and in Base64; None if it is a share, or unknown.
-    """
-
-    epochs: Natural | None
-    best_epoch: Natural | None
-    chosen: dict[str, float]
-    validation: dict[str, MetricValue]
-    test: dict[str, MetricValue]
-    right: Right | None
-    influence: str | None = None
-    tried: Annotated[int, Meta(ge=1)] = 1
+    epochs: Annotated[Natural | None, Meta(description="How many epochs were trained")]
+    best_epoch: Annotated[Natural | None, Meta(description="The epoch with the best validation, whose weights are tested, "
+        "or the last if there are no validation samples; null for a model that is fitted")]
+    chosen: Annotated[dict[str, float], Meta(description="The values that a fitted model chose by validation, by name")]
+    validation: Annotated[dict[str, MetricValue], Meta(description="Metrics of the validation samples by name, none "
+        "without such samples; a fitted model has no loss")]
+    test: Annotated[dict[str, MetricValue], Meta(description="Metrics of the test samples by name, none without such "
+        "samples; a fitted model has no loss")]
+    right: Annotated[Right | None, Meta(description="The cases that the headline metric on the test is the share of; "
+        "null if it is no share")]
+    influence: Annotated[str | None, Meta(description="How much each sample of the test moves the logarithm of that "
+        "metric, in single precision, little-endian and in Base64; null if it is a share, or unknown")] = None
+    tried: Annotated[int, Meta(ge=1, description="The number of settings that a fitted model chose from; 1 for any other "
+        "model")] = 1
 
 
 class Code(_Part, frozen=True):
-    """The code that trained.
+    """The code that trained."""
 
-    version: the package's version. hash: SHA-256 of the sources that affect numbers and timing. imported: 4 characters of
-    the hash of the name and 4 of that of the code without comments and docstrings, of each module of the package that the run
-    imported, in Base64 and sorted. commit: the checkout's commit; None outside of one. dirty: whether the checkout had
-    other changes.
-    """
-
-    version: str
-    hash: str
-    imported: str
-    commit: str | None
-    dirty: bool | None
+    version: Annotated[str, Meta(description="The package's version")]
+    hash: Annotated[str, Meta(description="SHA-256 of the sources that affect numbers and timing")]
+    imported: Annotated[str, Meta(description="4 characters of the hash of the name and 4 of that of the code without "
+        "comments and docstrings, of each module of the package that the run imported, in Base64 and sorted")]
+    commit: Annotated[str | None, Meta(description="The checkout's commit; null outside of one")]
+    dirty: Annotated[bool | None, Meta(description="Whether the checkout had other changes")]
 
 
 class Topology(_Part, frozen=True):
-    """The host's processors.
+    """The host's processors."""
 
-    sockets, physical_cores, threads_per_core: their number. core_of: the physical core of each logical CPU that
-    rank 0 may use; a core has the number of its lowest CPU.
-    """
-
-    sockets: Annotated[int, Meta(ge=1)]
-    physical_cores: Annotated[int, Meta(ge=1)]
-    threads_per_core: Annotated[int, Meta(ge=1)]
-    core_of: dict[str, int | None]
+    sockets: Annotated[int, Meta(ge=1, description="The number of sockets")]
+    physical_cores: Annotated[int, Meta(ge=1, description="The number of cores")]
+    threads_per_core: Annotated[int, Meta(ge=1, description="Hardware threads of a core")]
+    core_of: Annotated[dict[str, int | None], Meta(description="The physical core of each logical CPU that rank 0 may "
+        "use; a core has the number of its lowest CPU")]
 
 
 class Quiet(_Part, frozen=True):
-    """Whether the run was timed alone on each of its hosts, and had enough cores. Shares are those of the worst host.
+    """Whether the run was timed alone on each of its hosts, and had enough cores. Shares are those of the worst host."""
 
-    quiet: whether it was: the first three shares are at most 5 %, the fourth is at most 25 %, and nothing is
-    oversubscribed. why: the reasons if it was not, in words. others_share: the share of the time of the run's
-    cores that other processes used. steal_share: the share that the hypervisor gave to other guests.
-    throttled_share: the share of the run's time for which a CPU quota stopped it, of all its CPUs together; None if no
-    control group is seen, so that it is unknown. stalled_share: the share of the training that was spent neither in
-    steps nor beside them on purpose, plus that by which steps without computing exceeded the median one; None if that is
-    unknown. cpus: the logical CPUs that were watched on rank 0's
-    host, which are all those of the run's cores there; None for the whole host. oversubscribed: whether the run's
-    threads are more than the CPUs that it may use, so that they disturbed each other. passes: how often the steps of a timed run
-    were taken: again while others used more than 5 %, at most three times; the pass that others disturbed least counts, and
-    the history is of the last. watched_s: for how long its CPUs were watched, from the first steady step of a timed run to its
-    last; None in records of earlier versions.
-    """
-
-    quiet: bool
-    others_share: NonNegative
-    steal_share: NonNegative
-    cpus: list[int] | None
-    oversubscribed: bool
-    throttled_share: NonNegative | None
-    stalled_share: NonNegative | None
-    why: str
-    passes: Annotated[int, Meta(ge=1)] = 1
-    watched_s: Seconds | None = None
+    quiet: Annotated[bool, Meta(description="Whether it was alone: the first three shares are at most 5 %, the fourth "
+        "is at most 25 %, nothing is oversubscribed")]
+    others_share: Annotated[NonNegative, Meta(description="The share of the time of the run's cores that other "
+        "processes used")]
+    steal_share: Annotated[NonNegative, Meta(description="The share of that time that the hypervisor gave to other guests")]
+    cpus: Annotated[list[int] | None, Meta(description="The logical CPUs that were watched on rank 0's host, which are "
+        "all those of the run's cores there; null for the whole host")]
+    oversubscribed: Annotated[bool, Meta(description="Whether the run's threads are more than the CPUs that it may use, "
+        "so that they disturbed each other")]
+    throttled_share: Annotated[NonNegative | None, Meta(description="The share of the run's time for which a CPU quota "
+        "stopped it, of all its CPUs together; null if no control group is seen, so that it is unknown")]
+    stalled_share: Annotated[NonNegative | None, Meta(description="The share of the training that was spent neither in "
+        "steps nor beside them on purpose, plus that by which steps without computing exceeded the median one; null "
+        "if that is unknown")]
+    why: Annotated[str, Meta(description="The reasons if it was not, in words")]
+    passes: Annotated[int, Meta(ge=1, description="How often the steps of a timed run were taken: again while others "
+        "used more than 5 %, at most three times; the pass that others disturbed least counts, and the history "
+        "is of the last")] = 1
+    watched_s: Annotated[Seconds | None, Meta(description="For how long its CPUs were watched, from the first steady "
+        "step of a timed run to its last; null in records of earlier versions")] = None
 
     @property
     def by_others_alone(self) -> bool:
@@ -202,101 +176,79 @@ class Quiet(_Part, frozen=True):
 
 
 class Rank(msgspec.Struct, kw_only=True, frozen=True):
-    """What one rank used; more is kept, but nothing else is tabulated.
+    """What one rank used; more is kept, but nothing else is tabulated."""
 
-    peak_rss_bytes, peak_device_bytes: its largest resident memory on the host, and on the GPU. shared_cores: whether its
-    threads shared physical cores; None if unknown.
-    """
-
-    peak_rss_bytes: Natural | None
-    peak_device_bytes: Natural | None
-    shared_cores: bool | None
+    peak_rss_bytes: Annotated[Natural | None, Meta(description="Its largest resident memory on the host")]
+    peak_device_bytes: Annotated[Natural | None, Meta(description="Its largest memory on the GPU")]
+    shared_cores: Annotated[bool | None, Meta(description="Whether its threads shared physical cores; null if unknown")]
 
 
 class Gpu(msgspec.Struct, kw_only=True, frozen=True):
-    """A GPU. name: its model. uuid: its identifier."""
+    """A GPU."""
 
-    name: str
-    uuid: str
+    name: Annotated[str, Meta(description="Its model")]
+    uuid: Annotated[str, Meta(description="Its identifier")]
 
 
 class Host(msgspec.Struct, kw_only=True, frozen=True):
-    """A host.
+    """A host."""
 
-    host: its name. node_type: the cluster's name for such hosts, as its site file has it; None elsewhere. cpu: the
-    processor's model. cores, memory_bytes: its logical cores and its memory. gpus: the GPUs that a process sees. topology: the processors' topology; None if unknown. cache_bytes: the last-level cache of a core, which
-    others may share; None if unknown.
-    """
-
-    host: str
-    node_type: str | None = None
-    cpu: str
-    cores: Natural
-    memory_bytes: Natural
-    gpus: list[Gpu]
-    topology: Topology | None
-    cache_bytes: Natural | None
+    host: Annotated[str, Meta(description="Its name")]
+    node_type: Annotated[str | None, Meta(description="The cluster's name for such hosts, as its site file has it; null "
+        "elsewhere")] = None
+    cpu: Annotated[str, Meta(description="The processor's model")]
+    cores: Annotated[Natural, Meta(description="Its logical cores")]
+    memory_bytes: Annotated[Natural, Meta(description="Its memory")]
+    gpus: Annotated[list[Gpu], Meta(description="The GPUs that a process sees")]
+    topology: Annotated[Topology | None, Meta(description="The processors' topology; null if unknown")]
+    cache_bytes: Annotated[Natural | None, Meta(description="The last-level cache of a core, which others may share; "
+        "null if unknown")]
 
 
 class Machine(Host, kw_only=True, frozen=True):
-    """The host of rank 0, and one entry per rank in rank order.
+    """The host of rank 0, and one entry per rank in rank order."""
 
-    ranks: the resources that each rank used.
-    """
-
-    ranks: Annotated[list[Rank], Meta(min_length=1)]
+    ranks: Annotated[list[Rank], Meta(min_length=1, description="The resources that each rank used")]
 
 
 class Route(_Part, frozen=True):
-    """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it.
+    """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it."""
 
-    qubits, gates: their number in the circuit. batch: the circuit's batch. route: the chosen one. sweep_s, matrix_s: the modelled time of either.
-    """
-
-    qubits: Natural
-    gates: Natural
-    batch: Natural
-    route: Literal["sweep", "matrix"]
-    sweep_s: Seconds | None
-    matrix_s: Seconds | None
+    qubits: Annotated[Natural, Meta(description="Qubits of the circuit")]
+    gates: Annotated[Natural, Meta(description="Gates of the circuit")]
+    batch: Annotated[Natural, Meta(description="The circuit's batch")]
+    route: Annotated[Literal["sweep", "matrix"], Meta(description="The chosen one")]
+    sweep_s: Annotated[Seconds | None, Meta(description="Modelled time of a sweep")]
+    matrix_s: Annotated[Seconds | None, Meta(description="Modelled time of a matrix")]
 
 
 class Trainability(_Part, frozen=True):
-    """What a probe has found over the weights that it drew (`engines.circuits.trainability`).
+    """What a probe has found over the weights that it drew (`engines.circuits.trainability`)."""
 
-    circuits: how many different ones the model evaluates; the largest is probed. qubits, gates: their number in the largest one.
-    weights: its angles that are drawn. observables: the Pauli words whose expectation values the model takes. pairs: the
-    number of pairs of a word and a weight that it depends on. square: the mean square over draws of the derivative of
-    a pair's expectation value with respect to its weight, averaged over pairs. variance: its variance over draws, averaged over
-    pairs. frame: the frame potentials of the final states, of t = 1
-    and 2, over those of random states. entanglement: the mean of Meyer and Wallach's Q.
-    """
-
-    circuits: Annotated[int, Meta(ge=1)]
-    qubits: Annotated[int, Meta(ge=1)]
-    gates: Natural
-    weights: Annotated[int, Meta(ge=1)]
-    observables: Annotated[int, Meta(ge=1)]
-    pairs: Natural
-    square: NonNegative
-    variance: NonNegative
-    frame: tuple[NonNegative, NonNegative]
-    entanglement: Annotated[float, Meta(ge=0, le=1 + 1e-6)]
+    circuits: Annotated[int, Meta(ge=1, description="How many different circuits the model evaluates; the largest is "
+        "probed")]
+    qubits: Annotated[int, Meta(ge=1, description="Qubits of the largest one")]
+    gates: Annotated[Natural, Meta(description="Gates of the largest one")]
+    weights: Annotated[int, Meta(ge=1, description="Its angles that are drawn")]
+    observables: Annotated[int, Meta(ge=1, description="The Pauli words whose expectation values the model takes")]
+    pairs: Annotated[Natural, Meta(description="The number of pairs of a word and a weight that it depends on")]
+    square: Annotated[NonNegative, Meta(description="The mean square over draws of the derivative of a pair's "
+        "expectation value with respect to its weight, averaged over pairs")]
+    variance: Annotated[NonNegative, Meta(description="Its variance over draws, averaged over pairs")]
+    frame: Annotated[tuple[NonNegative, NonNegative], Meta(description="Frame potentials of the final states, of t = 1 "
+        "and 2, over those of random states")]
+    entanglement: Annotated[float, Meta(ge=0, le=1 + 1e-6, description="The mean of Meyer and Wallach's Q")]
 
 
 class Split(_Part, frozen=True):
-    """How the data were split.
+    """How the data were split."""
 
-    by: the unit that is never in two of training, validation and test. fold: the number of the fold
-    that is the test set; None without folds. folds: the number of folds. held_out: what the fold holds out. shared: how many samples of validation and test equal one
-    of a part before theirs (train, validation, test), or have steps or a group in common with one; None without a split.
-    """
-
-    by: str | None
-    fold: Natural | None
-    folds: Annotated[int, Meta(ge=1)] | None
-    held_out: int | None
-    shared: Natural | None
+    by: Annotated[str | None, Meta(description="The unit that is never in two of training, validation and test")]
+    fold: Annotated[Natural | None, Meta(description="The number of the fold that is the test set; null without folds")]
+    folds: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="The number of folds")]
+    held_out: Annotated[int | None, Meta(description="What the fold holds out")]
+    shared: Annotated[Natural | None, Meta(description="How many samples of validation and test equal one of a part "
+        "before theirs (train, validation, test), or have steps or a group in common with one; null without a split")]
 
 
 class TrainedBy(Protocol, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -304,13 +256,10 @@ class TrainedBy(Protocol, frozen=True, kw_only=True, forbid_unknown_fields=False
 
 
 class SimulatedBy(msgspec.Struct, frozen=True):
-    """What a record's settings say of any simulator.
+    """What a record's settings say of any simulator."""
 
-    tolerance: the error that it declares; None if it is exact. shots: how many its results are means of; None if it draws none.
-    """
-
-    tolerance: float | None = None
-    shots: int | None = None
+    tolerance: Annotated[float | None, Meta(description="The error that it declares; null if it is exact")] = None
+    shots: Annotated[int | None, Meta(description="How many its results are means of; null if it draws none")] = None
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -321,66 +270,55 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Record(_Part, frozen=True):
-    """A run's metrics.json: everything that was measured, and everything needed to trust it.
+    """A run's metrics.json: everything that was measured, and everything needed to trust it."""
 
-    schema: the version of this form. family: the workload's family. run: the axes. sizes: the model's sizes by name. status:
-    how the run ended. reason: why the run did not complete, with the step. resumed: how often it resumed from a
-    checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts. call: the call of
-    Snakemake that trained the run; None if started by hand. parameters: the number of trainable ones; a complex number counts
-    once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of the gradients sums on
-    each rank; None if memory ran out before there was a model, or the model is fitted. config: the resolved settings. config_hash, data_hash,
-    features_hash, weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if
-    there are none.
-    split: how the data were split. samples: how many each part of the split has; {} if memory ran out before they were known. code: the code that trained. packages: their versions by name. mpi_library: the one in use; None without
-    MPI. machine: the machine that it ran on. slurm_job_id: the id of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
-    whether it was timed alone. quality: None for a protocol with steps, and of a probe. trainability: what a probe has found; None
-    of any other run. losses: the losses of the first 20 steps; a fit has none. routes: the routes that
-    fused chose, if it had a choice. evolution: what evolved a quantum system; None of circuits and classical models, and in records
-    of earlier versions. replayed: the number of steps that a GPU took as CUDA graphs. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
-    files: SHA-256 of each file of the run beside the record: its history, the code of a model in a user's
-    file, and the trained model where it is kept.
-    cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN, before a
-    resumption too; such a run has times of those steps alone that it took alone at the end. digest: SHA-256 of all the rest as canonical JSON.
-    """
-
-    schema: Literal[8, 9]
-    family: str
-    run: dict[str, int | str]
-    sizes: dict[str, Natural]
-    status: Status
-    reason: str | None
-    resumed: Natural
-    lost_s: Seconds
-    call: str | None
-    parameters: Natural | None
-    config: dict[str, Any]
-    config_hash: str
-    data_hash: str | None
-    features_hash: str | None
-    split: Split
-    samples: dict[str, Natural]
-    code: Code
-    packages: dict[str, str]
-    mpi_library: str | None
-    machine: Machine
-    slurm_job_id: str | None
-    started: Time
-    stopped: Time
-    quiet: Quiet
-    quality: Quality | None
-    trainability: Trainability | None
-    losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT)]
-    weights_hash: str | None
-    files: dict[str, str]
-    routes: list[Route]
-    timing: Timing
-    node_hours: NonNegative
-    gpu_hours: NonNegative
-    digest: str
-    gradient_bytes: Natural | None
-    cohort: list[str]
-    evolution: Evolved | None = None
-    replayed: Natural = 0
+    schema: Annotated[Literal[8, 9], Meta(description="The version of this form")]
+    family: Annotated[str, Meta(description="The workload's family")]
+    run: Annotated[dict[str, int | str], Meta(description="The axes")]
+    sizes: Annotated[dict[str, Natural], Meta(description="The model's sizes by name")]
+    status: Annotated[Status, Meta(description="How the run ended")]
+    reason: Annotated[str | None, Meta(description="Why the run did not complete, with the step")]
+    resumed: Annotated[Natural, Meta(description="How often it resumed from a checkpoint")]
+    lost_s: Annotated[Seconds, Meta(description="The cost of interruptions in seconds, for repeated work and restarts")]
+    call: Annotated[str | None, Meta(description="The call of Snakemake that trained the run; null if started by hand")]
+    parameters: Annotated[Natural | None, Meta(description="The number of trainable parameters, where a complex number "
+        "counts once; null if memory ran out before there was a model")]
+    config: Annotated[dict[str, Any], Meta(description="The resolved settings")]
+    config_hash: Annotated[str, Meta(description="SHA-256 of the settings")]
+    data_hash: Annotated[str | None, Meta(description="SHA-256 of the data; null if there are none")]
+    features_hash: Annotated[str | None, Meta(description="SHA-256 of the prepared data; null if there are none")]
+    split: Annotated[Split, Meta(description="How the data were split")]
+    samples: Annotated[dict[str, Natural], Meta(description="How many each part of the split has; {} if memory ran out "
+        "before they were known")]
+    code: Annotated[Code, Meta(description="The code that trained")]
+    packages: Annotated[dict[str, str], Meta(description="The versions of the packages by name")]
+    mpi_library: Annotated[str | None, Meta(description="The MPI library in use; null without MPI")]
+    machine: Annotated[Machine, Meta(description="The machine that it ran on")]
+    slurm_job_id: Annotated[str | None, Meta(description="The id of the job; null outside of SLURM")]
+    started: Annotated[Time, Meta(description="When it started, UTC, ISO 8601")]
+    stopped: Annotated[Time, Meta(description="When it stopped, UTC, ISO 8601")]
+    quiet: Annotated[Quiet, Meta(description="Whether it was timed alone, and what disturbed it")]
+    quality: Annotated[Quality | None, Meta(description="What validation and test gave; null for a protocol with steps, "
+        "and of a probe")]
+    trainability: Annotated[Trainability | None, Meta(description="What a probe measured; null of any other run")]
+    losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT, description="The losses of the first 20 steps; a fit "
+        "has none")]
+    weights_hash: Annotated[str | None, Meta(description="SHA-256 of what was learned; null if nothing was")]
+    files: Annotated[dict[str, str], Meta(description="SHA-256 of each file of the run beside the record: its history, "
+        "the code of a model in a user's file, and the trained model where it is kept")]
+    routes: Annotated[list[Route], Meta(description="The routes that fused chose, if it had a choice")]
+    timing: Annotated[Timing, Meta(description="What the clock measured")]
+    node_hours: Annotated[NonNegative, Meta(description="Nodes times hours")]
+    gpu_hours: Annotated[NonNegative, Meta(description="GPUs times hours")]
+    digest: Annotated[str, Meta(description="SHA-256 of all the rest as canonical JSON")]
+    gradient_bytes: Annotated[Natural | None, Meta(description="What an all-reduce of the gradients sums on each rank; "
+        "null if memory ran out before there was a model, or the model is fitted")]
+    cohort: Annotated[list[str], Meta(description="The runs that were trained in the same process, a step of all at a "
+        "time, as PROTOCOL/seedN, before a resumption too; such a run has times of those steps alone that it took "
+        "alone at the end")]
+    evolution: Annotated[Evolved | None, Meta(description="What evolved a quantum system; null of circuits and "
+        "classical models, and in records of earlier versions")] = None
+    replayed: Annotated[Natural, Meta(description="The number of steps that a GPU took as CUDA graphs")] = 0
 
     @property
     def undisturbed_steps(self) -> bool:
@@ -396,3 +334,4 @@ class Record(_Part, frozen=True):
     def settings(self) -> Used:
         """The settings in `config`, with their types."""
         return msgspec.convert(self.config, Used)
+# fmt: on

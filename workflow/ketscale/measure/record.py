@@ -1,8 +1,7 @@
 """Writes the record of a run, and says whether a record can be trusted.
 
-Training, status, tables and the report all use `check`. A record has a digest of its own content, which damage
-changes. Someone who edits numbers may compute it again, so numbers must also be in their ranges and agree with each
-other. Imports nothing heavy, so that thousands of records take about a second.
+Training, status, tables and the report all use `check`. A record has a digest of its own content, which damage and
+edits change. Imports nothing heavy, so that thousands of records take about a second.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from ketscale.config import Families, Settings
 from ketscale.errors import UserError
 from ketscale.files import read_bytes, sha256, write_atomic
 from ketscale.grid import CURVES, HISTORY, RECORD, Run, config_hash
-from ketscale.measure.consistency import contradictions
 from ketscale.measure.form import SCHEMAS, Record, Status
 
 State = Literal["missing", "refused", "stale"] | Status
@@ -76,7 +74,7 @@ def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | Non
         return Checked("refused", "the settings in the record do not match its config hash"), None
     if record.run != record.config["run"]:
         return Checked("refused", "the axes in the record differ from those in its settings"), None
-    return _complete(path.parent, _consistent(record, settings)), settings
+    return _complete(path.parent, _timed(record, settings)), settings
 
 
 def read(path: Path) -> Checked:
@@ -198,21 +196,18 @@ def _formed(given: dict[str, Any]) -> Checked:
 
 
 def _compared(record: Record, settings: Settings) -> Checked:
-    """Check a record of the right form against the settings of its run, and its parts against each other."""
+    """Check a record of the right form against the settings of its run."""
     if record.run != settings.content["run"]:
         return Checked("refused", "the axes in the record differ from those in its path")
     if record.config_hash != settings.hash:
         return Checked("stale", "trained with other settings: its config hash is not the config's")
     if record.config != settings.content:
         return Checked("refused", "the settings in the record do not match its config hash")
-    return _consistent(record, settings)
+    return _timed(record, settings)
 
 
-def _consistent(record: Record, settings: Settings) -> Checked:
-    """Check the parts of a record of the run with these settings against each other."""
-    why = next(contradictions(record, settings), None)
-    if why:
-        return Checked("refused", f"its record contradicts itself: {why}")
+def _timed(record: Record, settings: Settings) -> Checked:
+    """What a record of the run with these settings counts as."""
     if _timed_in_part(settings.protocol.timed, record.resumed):
         return Checked("missing", "it is timed, but was stopped in between: its times are of the rest alone")
     return Checked(record.status, record.reason or "", record)
@@ -231,8 +226,7 @@ def write(path: Path, settings: Settings, record: Mapping[str, Any]) -> None:
     """Add the digest to the record of the run with these settings, check it as a reader will, and write it atomically.
 
     Raises:
-        ValueError: the record does not fit `Record` or the settings, contradicts itself, or a number in it is not
-            finite.
+        ValueError: the record does not fit `Record` or the settings, or a number in it is not finite.
     """
     # A reader will have this, so that the digest is that of the text.
     plain = json.loads(json.dumps(record, allow_nan=False))
