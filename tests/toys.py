@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -34,7 +35,7 @@ from ketscale.training.loop import Trainer
 
 
 def classification(
-    seed: int = 0, samples: int = 37, dropout: float = 0.2, dtype=torch.float64
+    seed: int = 0, samples: int = 37, dropout: float = 0.2, dtype=torch.float64, **how: Any
 ) -> Classification:
     """A 3-class vqc on random features whose label is the largest of the first three."""
     generator = torch.Generator().manual_seed(5)
@@ -45,10 +46,10 @@ def classification(
     rows = torch.randperm(samples + 40, generator=generator)
     train, validation, test = rows.split((samples, 20, 20))
     splits = {"train": train, "validation": validation, "test": test}
-    return Classification(model, inputs, labels, splits, seed).to(dtype)
+    return Classification(model, inputs, labels, splits, seed, **how).to(dtype)
 
 
-def regression(seed: int = 0, dtype: torch.dtype = torch.float64) -> Regression:
+def regression(seed: int = 0, dtype: torch.dtype = torch.float64, **how: Any) -> Regression:
     """A vqc on random features, two functions of which are its targets, in units far apart."""
     generator = torch.Generator().manual_seed(6)
     inputs = torch.randn(77, 12, generator=generator, dtype=torch.float64)
@@ -56,7 +57,7 @@ def regression(seed: int = 0, dtype: torch.dtype = torch.float64) -> Regression:
     torch.manual_seed(seed)
     model = VQC(qubits=3, layers=2, inputs=12, outputs=2, dropout=0.2)
     splits = {"train": torch.arange(37), "validation": torch.arange(37, 57), "test": torch.arange(57, 77)}
-    return Regression(model, inputs, targets, splits, seed).to(dtype)
+    return Regression(model, inputs, targets, splits, seed, **how).to(dtype)
 
 
 class Overlap(nn.Module):
@@ -249,6 +250,8 @@ PROBLEMS = {
     "classification": classification,
     "without dropout": without_dropout,
     "regression": regression,
+    "weighted": partial(classification, class_weights="balanced"),
+    "weighted hinge": partial(classification, loss="hinge", class_weights=[1.0, 2.0, 0.5]),
     "large": large,
     "fidelity": Fidelity,
     "columns": Columns,
@@ -259,12 +262,8 @@ PROBLEMS = {
 }
 
 TRAINING = {
-    "learning_rate": 3e-3,
-    "weight_decay": 1e-4,
-    "clip_norm": 1.0,
-    "precision": "fp64",
-    "timed": False,
-}
+    "learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64", "timed": False,
+}  # fmt: skip
 QUIETLY: dict[str, Any] = {
     "save": lambda state: None,
     "stop_requested": lambda: False,

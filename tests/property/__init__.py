@@ -28,11 +28,11 @@ def examples(times: float) -> settings:
 
 
 def attempt(make: Callable[[], T]) -> tuple[T | None, str]:
-    """What is made; or None, and what the user is told, which is three short lines at most."""
+    """What is made; or None, and what the user is told, which is a line for each of ten faults at most."""
     try:
         return make(), ""
     except UserError as error:
         said = str(error)
-    assert said.strip() and len(said.splitlines()) <= 3 and len(said) <= 1100
+    assert said.strip() and len(said.splitlines()) <= 11 and max(map(len, said.splitlines())) <= 1100
     assert said.replace("\n", "").isprintable()
     return None, said

@@ -81,6 +81,13 @@ def drawn_fields(kind: type) -> dict[str, st.SearchStrategy[Any]]:
     return {name: values for name, values in sorted(fields.items()) if not values.is_empty}
 
 
+def block_types() -> set[type[settings.Block]]:
+    """The types of all blocks of the package."""
+    families = FAMILIES.values()
+    kinds = {*settings.workload_kinds(families).values(), *settings.model_kinds(families).values(), Protocol}
+    return {*kinds, *(kind for family in families for kind in family.simulators)}
+
+
 def blocks(config: Mapping[str, Any]) -> Iterator[tuple[Place, type]]:
     """The place of every block of a workload, model, simulator or protocol of the package, and its type."""
     families = FAMILIES.values()

@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ketscale import analysis
 from ketscale.config import Config, published_schema
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.property import attempt, examples
-from tests.property.configs import TINY, Place, at, junk, placed, places, redrawn
+from tests.property.configs import TINY, Place, at, block_types, drawn_fields, junk, placed, places, redrawn
 
 SCHEMA = jsonschema.Draft202012Validator(published_schema(FAMILIES))
 NO_SETTING = "no_such_setting"
@@ -72,13 +74,34 @@ def test_junk_is_refused_by_the_name_of_its_setting_or_can_be_run(
 
 
 @given(st.data())
-def test_an_unknown_setting_is_refused_with_its_path(data: st.DataObject) -> None:
-    whole = data.draw(st.sampled_from(list(TINY.values())))
-    block = data.draw(
-        st.sampled_from([(), *(place for place in places(whole) if isinstance(at(whole, place), dict))])
-    )
-    config, said = attempt(lambda: analysis.of(placed(whole, (*block, NO_SETTING), 1)))
-    assert config is None and ".".join(map(str, (*block, NO_SETTING))) in said
+def test_unknown_settings_are_refused_all_at_once_each_with_its_path(data: st.DataObject) -> None:
+    whole = changed = data.draw(st.sampled_from(list(TINY.values())))
+    inner = [place for place in places(whole) if isinstance(at(whole, place), dict)]
+    # Axes are looked at once all blocks are sound.
+    axes = data.draw(st.booleans())
+    there = [place for place in [(), *inner] if (place[:1] == ("studies",) and len(place) > 2) == axes]
+    for block in data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=4, unique=True)):
+        changed = placed(changed, (*block, NO_SETTING), 1)
+    config, said = attempt(lambda: analysis.of(changed))
+    wrong = {".".join(map(str, place)) for place in places(changed) if place[-1] == NO_SETTING}
+    assert config is None and {line.split(":")[0] for line in said.splitlines()} == wrong
+
+
+@given(st.data())
+def test_a_field_that_came_later_is_in_no_hash_while_it_has_its_default(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(sorted((each for each in block_types() if each.later), key=str)))
+    name = data.draw(st.sampled_from(sorted(kind.later & drawn_fields(kind).keys())))
+    value = data.draw(drawn_fields(kind)[name])
+    least = {
+        field.name: data.draw(drawn_fields(kind)[field.name])
+        for field in structs.fields(kind)
+        if field.required
+    }
+    block = kind(**least)
+    assert name not in block.content()
+    other = structs.replace(block, **{name: value})
+    assert (name in other.content()) == (value != getattr(block, name))
+    assert msgspec.convert(other.content(), kind) == other
 
 
 @given(

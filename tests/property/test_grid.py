@@ -67,12 +67,6 @@ def test_a_mutated_layout_is_refused_or_is_written_as_it_was(text: str) -> None:
     )
 
 
-@given(st.integers(0, 99), st.integers(0, 99))
-def test_a_size_says_its_numbers_by_name(qubits: int, layers: int) -> None:
-    numbers = {"qubits": qubits, "layers": layers}
-    assert grid.decode(SIZES, grid.encode(SIZES, numbers)) == numbers
-
-
 @given(st.from_regex(rf"\A[qld]{grid.run.COUNT}(-[qld]{grid.run.COUNT}){{0,2}}\Z"))
 def test_a_size_in_a_path_is_refused_or_is_written_as_it_was(text: str) -> None:
     numbers, said = attempt(lambda: grid.decode(SIZES, text))

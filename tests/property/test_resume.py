@@ -24,6 +24,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "steps": {"steps": 11},
     "epochs": {"epochs": 3},
     "stopping": {"epochs": 4, "learning_rate": 0.1, **STOPPING},
+    "adamw": {"epochs": 3, "optimiser": "adamw", "weight_decay": 0.1, "cosine": {"minimum": 1e-4}},
+    "momentum": {"epochs": 3, "optimiser": "sgd", "momentum": 0.9, "weight_decay": 0.1, "cosine": {}},
 }
 
 

@@ -97,10 +97,20 @@ def same_as_alone(study: Study, where: str, cohort: dict[int, Any]) -> None:
         assert all(np.array_equal(kept[name], its[name]) for name in ("samples", "labels"))
 
 
+CHOSEN = {"loss": "hinge", "class_weights": "balanced", "optimiser": "sgd", "momentum": 0.5, "cosine": {}}
+
+
+@pytest.mark.parametrize(("metric", "protocol"), [(None, {}), ("f1_macro", CHOSEN)])
 def test_each_member_of_a_cohort_trains_on_the_fold_of_its_seed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, stacked: list[dict[int, Any]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_thread: None,
+    stacked: Any,
+    metric: Any,
+    protocol: Any,
 ) -> None:
-    study = Study(tmp_path, KINDS["eeg-synthetic"](tmp_path))
+    workload = KINDS["eeg-synthetic"](tmp_path) | ({"metric": metric} if metric else {})
+    study = Study(tmp_path, workload, **protocol)
     assert study.train("together", 0, study.cohort(monkeypatch, "together")) == "completed"
     (cohort,) = stacked
     assert list(cohort) == list(range(SEEDS))
@@ -109,6 +119,9 @@ def test_each_member_of_a_cohort_trains_on_the_fold_of_its_seed(
     same_as_alone(study, "together", cohort)
     folds = [study.record("together", seed)["split"]["held_out"] for seed in range(SEEDS)]
     assert folds[:2] == folds[3:] and len(set(folds)) == 3
+    quality = study.record("together", 0)["quality"]
+    assert (quality["right"] is None) == (metric is not None)
+    assert metric is None or 0 <= quality["test"][metric] <= 1
 
 
 def test_runs_whose_folds_have_other_sizes_train_apart(

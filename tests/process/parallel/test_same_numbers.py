@@ -14,6 +14,8 @@ STEPS = 8
 DESCENT = [
     ("classification", 16, STEPS),
     ("classification", 2, STEPS),
+    ("weighted hinge", 16, STEPS, {"optimiser": "sgd", "momentum": 0.9}),
+    ("weighted", 2, STEPS, {"optimiser": "adamw", "weight_decay": 0.1}),
     ("regression", 2, STEPS),
     # So large a gradient that DistributedDataParallel sums it while the backward pass goes on.
     ("large", 2, STEPS),
@@ -92,7 +94,8 @@ def test_ranks_compute_what_one_process_computes(where, alone):
         assert len(one["losses"]) == case[2]
         assert numbers(several["figures"]) == pytest.approx(numbers(one["figures"]), rel=1e-10)
         assert several["right"] == one["right"]
-        assert (one["right"] is None) == (case[0] not in ("classification", "large", "sentences"))
+        shares = ("classification", "weighted", "weighted hinge", "large", "sentences")
+        assert (one["right"] is None) == (case[0] not in shares)
         if "parallel" not in str(case):  # ranks share tasks then, of all samples
             assert sum(several["samples"]) == one["samples"][0] > max(several["samples"])
         assert {"communication", "communication.wait"} <= set(several["spans"])

@@ -50,42 +50,34 @@ def refused(*pairs: Found) -> set[Run]:
     return {run for run, checked in kept.items() if checked.state == "refused"}
 
 
-@pytest.mark.parametrize(("run", "limit"), [(LIGHTNING, 1e-9), (RANKS, 1e-10)])
-def test_fp64_is_held_to_its_limit(run: Run, limit: float) -> None:
-    assert refused(found(RUN), found(run, 0.5 * limit)) == set()
-    assert refused(found(RUN), found(run, 2 * limit)) == {run}
+TIMING = replace(RUN, protocol="timing", batch=16)
 
 
-def test_fp32_is_held_to_a_thousandth() -> None:
-    serial = replace(RUN, protocol="timing", batch=16)
-    other = replace(serial, simulator="qiskit")
-    assert refused(found(serial), found(other, 5e-4)) == set()
-    assert refused(found(serial), found(other, 2e-3)) == {other}
+@pytest.mark.parametrize(
+    ("reference", "run", "limit"),
+    [
+        (RUN, LIGHTNING, 1e-9),
+        (RUN, RANKS, 1e-10),
+        (TIMING, replace(TIMING, simulator="qiskit"), 1e-3),
+        (replace(TIMING, batch=64), replace(TIMING, batch=64, protocol="timing-inline"), 1e-3),
+    ],
+)
+def test_each_precision_is_held_to_its_limit(reference: Run, run: Run, limit: float) -> None:
+    assert refused(found(reference), found(run, 0.5 * limit)) == set()
+    assert refused(found(reference), found(run, 2 * limit)) == {run}
 
 
 def test_default_qubit_on_one_rank_and_thread_is_the_reference_in_any_order() -> None:
     assert refused(found(LIGHTNING, 1e-3), found(RANKS), found(RUN)) == {LIGHTNING}
+    # Exact simulators are compared as closely beside an approximate one.
+    other = replace(RUN, simulator="qiskit")
+    assert refused(approximate(RUN, 1e-2, 2e-2), found(LIGHTNING), found(other, 1e-8)) == {other}
 
 
 def test_ranks_are_also_compared_with_their_own_simulator() -> None:
     ranks = replace(LIGHTNING, backend="mpi", ranks=2)
     assert refused(found(RUN), found(LIGHTNING), found(ranks, 5e-10)) == {ranks}
-
-
-@pytest.mark.parametrize("off, kept", [(0.9e-2, True), (1.1e-2, False)])
-def test_an_approximate_simulator_is_held_to_its_declared_error(off: float, kept: bool) -> None:
-    run = replace(LIGHTNING, simulator="qiskit")
-    expected = set() if kept else {run}
-    assert refused(found(LIGHTNING), approximate(run, off, 1e-2)) == expected
-
-
-def test_exact_simulators_are_compared_as_closely_beside_an_approximate_one() -> None:
-    findings = [
-        approximate(RUN, 1e-2, 2e-2),
-        found(LIGHTNING),
-        found(replace(RUN, simulator="qiskit"), 1e-8),
-    ]
-    assert refused(*findings) == {findings[2][0]}
+    assert refused(approximate(LIGHTNING, 0.0, 1e-2), approximate(ranks, 1e-9, 1e-2)) == {ranks}
 
 
 def test_two_approximate_simulators_may_differ_by_the_errors_of_both() -> None:
@@ -93,11 +85,6 @@ def test_two_approximate_simulators_may_differ_by_the_errors_of_both() -> None:
     pair = [approximate(LIGHTNING, 0.0, 1e-2), approximate(other, 2.5e-2, 2e-2)]
     assert refused(*pair) == set()
     assert refused(pair[0], approximate(other, 3.5e-2, 2e-2)) == {other}
-
-
-def test_an_approximate_simulator_gives_the_same_numbers_on_all_ranks() -> None:
-    ranks = replace(RANKS, simulator="lightning.qubit")
-    assert refused(approximate(LIGHTNING, 0.0, 1e-2), approximate(ranks, 1e-9, 1e-2)) == {ranks}
 
 
 def test_shots_are_compared_with_themselves_alone() -> None:
@@ -119,22 +106,27 @@ def test_only_common_steps_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [replace(LIGHTNING, seed=1), replace(LIGHTNING, batch=16), replace(LIGHTNING, size="q4-l6")],
+    ("run", "changes"),
+    [
+        (replace(LIGHTNING, seed=1), {}),
+        (replace(LIGHTNING, batch=16), {}),
+        (replace(LIGHTNING, size="q4-l6"), {}),
+        (LIGHTNING, {"features_hash": "other"}),
+    ],
     ids=str,
 )
-def test_runs_that_train_differently_are_not_compared(other: Run) -> None:
-    assert compare(found(RUN), found(other, 0.5)) == []
+def test_runs_that_train_differently_are_not_compared(run: Run, changes: dict[str, Any]) -> None:
+    assert compare(found(RUN), found(run, 0.5, **changes)) == []
 
 
-def test_runs_on_other_features_are_not_compared() -> None:
-    assert compare(found(RUN), found(LIGHTNING, 0.5, features_hash="other")) == []
-
-
-def test_cached_and_inline_features_must_give_the_same_losses() -> None:
-    cached = replace(RUN, protocol="timing", batch=64)
-    inline = replace(cached, protocol="timing-inline")
-    assert refused(found(cached), found(inline, 0.01)) == {inline}
+@pytest.mark.parametrize(
+    "setting", [{"loss": "hinge"}, {"class_weights": [1.0, 2.0]}, {"momentum": 0.5}], ids=str
+)
+def test_runs_of_another_loss_or_optimiser_are_not_compared(setting: dict[str, Any]) -> None:
+    pair = found(RUN), found(LIGHTNING, 0.5)
+    assert pair[1][1].record is not None
+    pair[1][1].record.config["protocol"].update(setting)
+    assert compare(*pair) == []
 
 
 def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
@@ -145,14 +137,11 @@ def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
     assert compare(*pair) == []
 
 
-def test_diverged_runs_are_not_compared() -> None:
+@pytest.mark.parametrize(("state", "number"), [("diverged", 0), ("timed_out", 1)])
+def test_of_failed_runs_those_that_timed_out_are_compared(state: Any, number: int) -> None:
     run, checked = found(LIGHTNING, 0.5)
-    assert compare(found(RUN), (run, replace(checked, state="diverged"))) == []
-
-
-def test_runs_that_timed_out_are_compared_by_the_losses_that_they_have() -> None:
-    run, checked = found(LIGHTNING, 0.5)
-    assert not compare(found(RUN), (run, replace(checked, state="timed_out")))[0].held
+    made = compare(found(RUN), (run, replace(checked, state=state)))
+    assert len(made) == number and not any(one.held for one in made)
 
 
 def test_settings_of_another_version_are_typed() -> None:

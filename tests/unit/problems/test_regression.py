@@ -19,6 +19,7 @@ from ketscale.measure.right import unpacked_numbers
 from ketscale.problems.regression import Regression
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
+from tests import toys
 from tests.toys import trainer
 
 GENERATOR = np.random.default_rng(5)
@@ -80,6 +81,20 @@ def test_the_metrics_are_those_of_scikit_learn(columns: int) -> None:
         np.testing.assert_allclose(kept["outputs"], found, rtol=1e-13)
         assert np.array_equal(kept["targets"], truth) and np.array_equal(kept["samples"], rows)
         assert problem.right(split, outputs) is None
+
+
+def test_hubers_loss_and_a_chosen_metric() -> None:
+    problem, plain = toys.regression(loss="huber", metric="median_absolute_error"), toys.regression()
+    rows = problem.rows("test")
+    outputs = problem.outputs("test", torch.arange(20))
+    scaled = problem.get_buffer("targets")[rows]
+    made = problem.metrics("test", outputs, full=True)
+    assert made["loss"] == pytest.approx(float(nn.functional.huber_loss(outputs, scaled)), rel=1e-12)
+    assert problem.vjp(torch.arange(3), 0) is None and problem.influence("test", outputs) is None
+    truth, mean = problem.predicted(scaled), problem.predicted(torch.zeros_like(outputs))
+    for name, guess in (("median_absolute_error", problem.predicted(outputs)), ("chance", mean)):
+        assert made[name] == pytest.approx(reference.median_absolute_error(truth, guess), rel=1e-9)
+    assert plain.metrics("test", outputs, full=True)["rmse"] == made["rmse"]
 
 
 @pytest.mark.parametrize("make, columns, order", [(mlp, 2, "C"), (mlp, 1, "F"), (vqc, 2, "F")])

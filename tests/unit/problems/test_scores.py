@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from sklearn import metrics as reference
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
+from sklearn.utils.class_weight import compute_class_weight
 
+from ketscale.config.metrics import Targets, metrics_by_name
+from ketscale.errors import UserError
 from ketscale.problems import scores
 from ketscale.problems.classification import Classification
+from tests import toys
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -48,6 +55,77 @@ def test_outputs_beyond_the_classes_of_the_data_leave_no_area() -> None:
     found = problem.metrics("test", torch.tensor([[0.0, 1, 2]] * 4), full=True)
     assert found["auc"] is None and found["f1"] == 0
     assert found["confusion"] == [[0, 0, 2], [0, 0, 2], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_metric_by_name_is_scikit_learns(classes: int) -> None:
+    random = np.random.default_rng(1)
+    labels = np.concatenate([np.arange(classes), random.integers(0, classes, 60)])
+    given = random.dirichlet(np.ones(classes), len(labels))
+    by_hand = {
+        "balanced_accuracy": reference.balanced_accuracy_score(labels, given.argmax(1)),
+        "f1_macro": reference.f1_score(labels, given.argmax(1), average="macro"),
+        "recall_weighted": reference.recall_score(labels, given.argmax(1), average="weighted"),
+        "matthews_corrcoef": reference.matthews_corrcoef(labels, given.argmax(1)),
+        "log_loss": reference.log_loss(labels, given),
+        "roc_auc_ovr": scores.auc(torch.from_numpy(labels), torch.from_numpy(given)),
+    }
+    known = {name: scores.named(name, torch.from_numpy(labels), torch.from_numpy(given)) for name in by_hand}
+    assert known == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_every_metric_that_a_workload_may_choose_is_one_of_scikit_learn_and_of_the_direction_that_it_says() -> (
+    None
+):
+    labels, right = torch.arange(60) % 3, torch.eye(3, dtype=torch.float64)[torch.arange(60) % 3]
+    wrong, numbers = right.roll(1, 0), torch.arange(1.0, 41.0, dtype=torch.float64)[:, None]
+    made: dict[Targets, Any] = {
+        "classes": (labels, right, wrong), "numbers": (numbers, numbers, numbers.flip(0)),
+    }  # fmt: skip
+    for targets, (truth, good, bad) in made.items():
+        for name, metric in metrics_by_name((), targets).items():
+            better, worse = (scores.named(name, truth, outputs) for outputs in (good, bad))
+            assert better is not None and worse is not None
+            assert better > worse if metric.better == "up" else better < worse, name
+
+
+def test_the_chosen_metric_is_measured_with_what_guessing_gives() -> None:
+    labels = torch.tensor([0, 0, 0, 1])
+    rows = torch.arange(4)
+    given = torch.nn.Linear(2, 2), torch.zeros(4, 2), labels, {"test": rows, "train": rows}, 0
+    logits = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
+    found = Classification(*given, metric="balanced_accuracy").metrics("test", logits, full=True)
+    assert (found["balanced_accuracy"], found["chance"]) == (pytest.approx(5 / 6), 0.5)
+    assert Classification(*given, metric="balanced_accuracy").right("test", logits) is None
+    assert Classification(*given).metrics("test", logits, full=True)["chance"] == 0.75
+    alone = Classification(*given, metric="roc_auc_ovr")
+    alone.rows_test = rows[:3]
+    assert alone.metrics("test", logits[:3], full=True)["roc_auc_ovr"] is None
+
+
+@pytest.mark.parametrize("weights", [None, "balanced", [1.0, 2.0, 0.5]])
+@pytest.mark.parametrize("loss", [None, "hinge"])
+def test_a_loss_with_weights_is_torchs(loss: str | None, weights: Any) -> None:
+    problem, rows = toys.classification(dropout=0.0, loss=loss, class_weights=weights), torch.arange(9)
+    train = problem.get_buffer("rows_train")
+    labels = problem.get_buffer("targets")[train[rows]]
+    every = problem.get_buffer("targets")[train].numpy()
+    by_hand = (
+        compute_class_weight("balanced", classes=np.arange(3), y=every) if weights == "balanced" else weights
+    )
+    factors = None if weights is None else torch.tensor(by_hand, dtype=torch.float64)
+    outputs = problem.model(problem.get_buffer("inputs")[train[rows]])
+    theirs = torch.nn.functional.multi_margin_loss if loss else torch.nn.functional.cross_entropy
+    expected = theirs(outputs, labels, weight=factors, reduction="sum")
+    torch.testing.assert_close(problem(rows, 0)[0], expected, rtol=1e-12, atol=0)
+    full = problem.metrics("train", problem.outputs("train", torch.arange(37)), full=False)["loss"]
+    with torch.no_grad():
+        assert full == pytest.approx(float(problem(torch.arange(37), 0)) / 37, rel=1e-12)
+
+
+def test_weights_of_other_classes_are_refused() -> None:
+    with pytest.raises(UserError, match="class_weights"):
+        toys.classification(class_weights=[1.0, 2.0])
 
 
 def test_single_cases_are_right_as_the_accuracy_says() -> None:

@@ -133,6 +133,7 @@ MADE = {
     "mlp": perceptron,
     "vqc": classification,
     "regression": regression,
+    "weighted hinge": partial(classification, loss="hinge", class_weights=[1.0, 2.0, 0.5]),
     "sentences": sentences,
     "sentences, closed form": partial(sentences, arm="closed-form"),
     **{kind: partial(control, kind=kind) for kind in ("fomaml", "maml", "reptile", "multi-task", "robust")},

@@ -1,17 +1,19 @@
 """Our optimiser is torch's: the same numbers step by step."""
 
+import math
+
 import pytest
 import torch
 
 from ketscale.training.flat import Flat
-from ketscale.training.optimiser import Adam, GradientDescent, PlateauSchedule
+from ketscale.training.optimiser import Adam, AdamW, GradientDescent, Schedule, create
 from tests.toys import protocol_of
 
 
-def optimiser_of(flat, rates, decays, limits, kind=Adam):
-    """An optimiser with a learning rate, a weight decay and a norm to clip to for each member."""
-    settings = zip(rates, decays, limits, strict=True)
-    names = ("learning_rate", "weight_decay", "clip_norm")
+def optimiser_of(flat, rates, decays, limits, kind=Adam, momenta=None):
+    """An optimiser with a learning rate, a weight decay, a norm to clip to and a momentum for each member."""
+    settings = zip(rates, decays, limits, momenta or [0.0] * len(rates), strict=True)
+    names = ("learning_rate", "weight_decay", "clip_norm", "momentum")
     return kind(flat, [protocol_of({"steps": 1, **dict(zip(names, each, strict=True))}) for each in settings])
 
 
@@ -30,21 +32,38 @@ def descend(optimiser):
     optimiser.step(flat.norms())
 
 
+TORCHS = {
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
+    "sgd": (torch.optim.SGD, {"momentum": 0.9}),
+}
+
+
 @pytest.mark.parametrize("limit", [None, 1.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
-def test_adam_is_torchs(dtype, limit):
+@pytest.mark.parametrize("name", TORCHS)
+def test_an_optimiser_is_torchs(name, dtype, limit):
     torch.manual_seed(0)
     start = [torch.randn(7, 3, dtype=dtype), torch.randn(4, dtype=dtype)]
     ours = [torch.nn.Parameter(x.clone()) for x in start]
     theirs = [torch.nn.Parameter(x.clone()) for x in start]
     flat = Flat([ours])
-    adam = optimiser_of(flat, [0.01], [0.1], [limit])
-    reference = torch.optim.Adam(theirs, lr=0.01, weight_decay=0.1)
+    kind, more = TORCHS[name]
+    settings = {
+        "steps": 1,
+        "learning_rate": 0.01,
+        "weight_decay": 0.1,
+        "clip_norm": limit,
+        "optimiser": name,
+        **more,
+    }
+    mine = create([protocol_of(settings)], flat)
+    reference = kind(theirs, lr=0.01, weight_decay=0.1, **more)
     for _ in range(25):
         for a, b in zip(ours, theirs, strict=True):
             a.grad.copy_(2 * a.detach() + 1)
             b.grad = 2 * b.detach() + 1
-        adam.step(flat.norms())
+        mine.step(flat.norms())
         if limit:
             assert torch.nn.utils.clip_grad_norm_(theirs, limit) > limit
         reference.step()
@@ -54,17 +73,18 @@ def test_adam_is_torchs(dtype, limit):
         torch.testing.assert_close(a, b, rtol=2e-6 if single else 1e-14, atol=0 if single else 2**-53)
 
 
-@pytest.mark.parametrize("kind", [Adam, GradientDescent])
+@pytest.mark.parametrize("kind", [Adam, AdamW, GradientDescent])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
 def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
     """Each with its own settings, some of them shared; after a while two go on without the others."""
     rates, decays, limits = [0.01, 0.02, 0.01, 0.01], [0.1, 0.1, 0.1, 0.0], [None, 1.0, 2.0, 1e9]
+    momenta = [0.9, 0.0, 0.5, 0.5] if kind is GradientDescent else [0.0] * 4
     together = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
     alone = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
-    group = optimiser_of(Flat(together), rates, decays, limits, kind)
+    group = optimiser_of(Flat(together), rates, decays, limits, kind, momenta)
     each = [
-        optimiser_of(Flat([member]), [rate], [decay], [limit], kind)
-        for member, rate, decay, limit in zip(alone, rates, decays, limits, strict=True)
+        optimiser_of(Flat([member]), [rate], [decay], [limit], kind, [momentum])
+        for member, rate, decay, limit, momentum in zip(alone, rates, decays, limits, momenta, strict=True)
     ]
     for number in range(12):
         if number == 7:
@@ -73,6 +93,7 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
                 Flat([together[member] for member in left]),
                 *([of[member] for member in left] for of in (rates, decays, limits)),
                 kind,
+                [momenta[member] for member in left],
             )
             for place, member in enumerate(left):
                 group.load_state_dict(former.state_dict(member), place)
@@ -88,12 +109,25 @@ def test_plateau_is_torchs(patience):
     losses = [1.0, 0.9, 0.95, 0.91, 0.89999, 0.92, 0.5, 0.6, 0.7, 0.6, 0.55, 0.51, 0.5, 0.4, 0.4]
     rate = 1.0
     theirs = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-    plateau = PlateauSchedule(0.5, patience)
+    plateau = Schedule(protocol_of({"epochs": 15, "plateau": {"factor": 0.5, "patience": patience}}))
     reference = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, factor=0.5, patience=patience)
     for loss in losses:
-        rate *= plateau.step(loss)
+        rate = plateau.step(rate, 0, loss)
         reference.step(loss)
         assert rate == theirs.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("minimum", [0.0, 0.1])
+def test_the_cosine_is_torchs_and_begins_anywhere(minimum):
+    theirs = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, 7, minimum)
+    settings = {"epochs": 7, "learning_rate": 0.5, "cosine": {"minimum": minimum}}
+    for epoch in range(7):
+        theirs.step()
+        reference.step()
+        # A resumed run knows its epoch alone.
+        rate = Schedule(protocol_of(settings)).step(0.3, epoch, math.nan)
+        assert rate == pytest.approx(theirs.param_groups[0]["lr"], rel=1e-12, abs=1e-16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

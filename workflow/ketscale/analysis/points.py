@@ -11,7 +11,7 @@ from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import FEWEST
 from ketscale.analysis.wording import where
 from ketscale.config import Config, SizeAxis
-from ketscale.config.family import LOSS
+from ketscale.config.metrics import LOSS
 from ketscale.grid import BACKENDS, POINT, Run, decode, layout
 
 # A row of runs.csv; the key that all rows of one point share, their values of `grid.POINT`; and these rows.

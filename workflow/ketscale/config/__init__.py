@@ -14,19 +14,19 @@ from ketscale.config.family import (
     Draft,
     Families,
     Family,
-    Metric,
     Model,
     Sampling,
     Settings,
     Simulator,
     Split,
-    Task,
+    WithTargets,
     Workload,
     fold_of,
     lazily,
     model_kinds,
     workload_kinds,
 )
+from ketscale.config.metrics import Metric, Task
 from ketscale.config.own_code import OwnCode
 from ketscale.config.own_model import FileModel
 from ketscale.config.parsing import at, checked, parse, resolved

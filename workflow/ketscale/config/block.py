@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
@@ -12,7 +13,7 @@ from ketscale.grid import NAME
 
 NAME_PATTERN = f"^{NAME}$"
 # Not Meta(pattern=...): if several fields share one, the process may crash at exit (seen with msgspec 0.22; its issue
-# 717). The JSON schema, which is checked first, has the pattern anyway.
+# 717). `parsing` checks it.
 Name = Annotated[str, Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 # What 32 bits hold: more is a mistake, and tensors, files and messages count no further.
 MOST = 2**31 - 1
@@ -30,9 +31,12 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     machine: fields that say where something is on this machine. They change no number and are in no hash. They have
         defaults, since runs and tables are not given them; `misplaced` reports those that are missing.
+    later: fields that earlier versions lacked. With its default such a field is in no hash, so that what was trained
+        before there was one stays trained.
     """
 
     machine: ClassVar[frozenset[str]] = frozenset()
+    later: ClassVar[frozenset[str]] = frozenset()
 
     def faults(self) -> Iterator[str]:
         """What is wrong although each setting fits its type, as 'FIELD: what is wrong, and what to do'."""
@@ -44,10 +48,22 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def content(self) -> dict[str, Any]:
         """The fields that affect numbers, as plain values."""
-        plain = msgspec.json.decode(msgspec.json.encode(self))
-        return {name: value for name, value in plain.items() if name not in self.machine}
+        usual = _defaults(type(self))
+        left_out = self.machine | {name for name in self.later if getattr(self, name) == usual[name]}
+        return {name: value for name, value in self._plain().items() if name not in left_out}
 
     def places(self) -> dict[str, Any]:
         """The given fields that say where something is on this machine."""
-        plain = msgspec.json.decode(msgspec.json.encode(self))
+        plain = self._plain()
         return {name: plain[name] for name in sorted(self.machine) if plain[name] is not None}
+
+    def _plain(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        return plain
+
+
+@functools.cache
+def _defaults(kind: type[Block]) -> dict[str, Any]:
+    """The defaults of the fields that earlier versions lacked."""
+    found = {field.name: field for field in msgspec.structs.fields(kind)}
+    return {name: found[name].default for name in kind.later}

@@ -30,7 +30,7 @@ from ketscale.config.family import (
 )
 from ketscale.config.file import ConfigFile, StudyBlock, axes_block
 from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import at, check, parse
+from ketscale.config.parsing import Faults, at, faults_of, parse
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.files import expanded
@@ -71,30 +71,57 @@ class Config:
         placed: whether the settings say where things are on this machine; those of `text` do not.
 
         Raises:
-            UserError: names the setting, what is wrong and what to do; the first problem found.
+            UserError: names each setting that is wrong, and what is wrong with it; or, if each fits its type, the first
+                thing in each study that does not go together.
         """
-        file, splits = split_seeds.expanded(parse(ConfigFile, given, ""))
-        _check_count(file, families)
-        of_workloads, of_models = workload_kinds(families.values()), model_kinds(families.values())
-        for name, protocol in file.protocols.items():
-            for fault in protocol.faults():
-                raise UserError(at(f"protocols.{name}", fault))
-        workloads = {
-            name: _of_kind(block, splits.get(name, name), "workloads", of_workloads)
-            for name, block in file.workloads.items()
-        }
-        for name, (_, workload) in workloads.items() if placed else ():
-            for fault in workload.misplaced():
-                raise UserError(at(f"workloads.{splits.get(name, name)}", fault))
-        models = {name: _model(block, name, of_models, families) for name, block in file.models.items()}
+        faults, kinds = Faults(), families.values()
+        of_workloads, of_models, devices = workload_kinds(kinds), model_kinds(kinds), simulators(kinds)
+        blocks = {section: _blocks(given, section) for section in ("workloads", "models", "simulators")}
+        workloads: dict[str, tuple[str, Workload]] = {}
+        models: dict[str, tuple[str, Model]] = {}
+        of_simulators: dict[str, Simulator] = {}
+        splits: dict[str, str] = {}
+        with faults:
+            file = parse(ConfigFile, given, "")
+            for name, protocol in file.protocols.items():
+                faults += [at(f"protocols.{name}", fault) for fault in protocol.faults()]
+        for base in blocks["workloads"]:
+            with faults:
+                for name, block in split_seeds.blocks(base, blocks["workloads"]).items():
+                    workloads[name] = _of_kind(block, base, "workloads", of_workloads)
+                    if placed:
+                        faults += [at(f"workloads.{base}", fault) for fault in workloads[name][1].misplaced()]
+                    if name != base:
+                        splits[name] = base
+        for name, block in blocks["models"].items():
+            with faults:
+                models[name] = _model(block, name, of_models, families)
         # Each kind is also a model with default settings, unless the config gives its name another meaning.
-        models |= {kind: (kind, settings()) for kind, settings in of_models.items() if kind not in models}
+        models |= {
+            kind: (kind, settings()) for kind, settings in of_models.items() if kind not in blocks["models"]
+        }
         for name, (_, model) in models.items():
-            if isinstance(model, FileModel) and model.control and model.control not in models:
-                raise UserError(
+            if (
+                isinstance(model, FileModel)
+                and model.control
+                and model.control not in (*models, *blocks["models"])
+            ):
+                faults.append(
                     f"models.{name}.control: no model is called {model.control}{suggestion(model.control, models)}"
                 )
+        for name, block in blocks["simulators"].items():
+            with faults:
+                of_simulators[name] = _simulator(block, name, devices)
+        faults.refuse()
+        file = split_seeds.expanded(file, splits)
+        _check_count(file, families)
         protocols, trials = _searched(file.protocols, models)
+        for name, protocol in protocols.items():
+            for simulator in protocol.steps_for:
+                if simulator not in (*of_simulators, "none"):
+                    raise UserError(
+                        f"protocols.{name}.steps_for.{simulator}: no such simulator{suggestion(simulator, of_simulators)}"
+                    )
         config = cls(
             given,
             families,
@@ -105,31 +132,31 @@ class Config:
             file.cohorts,
             workloads,
             models,
-            _simulators(file.simulators, families),
+            of_simulators,
             protocols,
             (),
             placed,
             splits,
             trials,
         )
-        for name, protocol in protocols.items():
-            for simulator in protocol.steps_for:
-                if simulator not in (*config.simulators, "none"):
-                    raise UserError(
-                        f"protocols.{name}.steps_for.{simulator}: no such simulator{suggestion(simulator, config.simulators)}"
-                    )
-        blocks = {name: config._numbered(name, block) for name, block in file.studies.items()}
+        numbered: dict[str, StudyBlock] = {}
+        for name, study in file.studies.items():
+            with faults:
+                numbered[name] = config._numbered(name, study)
+        faults.refuse()
+        studies = []
+        for name, study in numbered.items():
+            with faults:
+                studies.append(config._study(name, study))
+        faults.refuse()
         changed = {
-            name: {**given["studies"][name], "axes": {}, "points": block.points}
-            for name, block in blocks.items()
-            if block is not file.studies[name]
+            name: {**given["studies"][name], "axes": {}, "points": study.points}
+            for name, study in numbered.items()
+            if study is not file.studies[name]
         }
-        return dataclasses.replace(
-            config,
-            # Tables and the report are made without the files that say how many features there are.
-            given={**given, "studies": {**given["studies"], **changed}} if changed else given,
-            studies=tuple(config._study(name, block) for name, block in blocks.items()),
-        )
+        # Tables and the report are made without the files that say how many features there are.
+        whole = {**given, "studies": {**given["studies"], **changed}} if changed else given
+        return dataclasses.replace(config, given=whole, studies=tuple(studies))
 
     def data(self, workload: str) -> str:
         """The name of the data of a workload: that of its block, also where this has several splits."""
@@ -273,10 +300,11 @@ class Config:
 
     def _numbered(self, name: str, block: StudyBlock) -> StudyBlock:
         """A study with numbers where its sizes follow the data, after its points were checked."""
-        points = _points(block)
-        wanted = set[str]().union(
-            *(self._check_point(f"studies.{name}", block, index, point) for index, point in enumerate(points))
-        )
+        points, wanted, faults = _points(block), set[str](), Faults()
+        for index, point in enumerate(points):
+            with faults:
+                wanted |= self._check_point(f"studies.{name}", block, index, point)
+        faults.refuse()
         for size in self.size_names:
             if size in block.axes and size not in wanted:
                 raise UserError(
@@ -334,8 +362,7 @@ class Config:
         of_point = block.points[index] if block.points else {}
         here = f"{where}.points.{index}" if block.points else where
         axes = _axes(self.families)
-        check(axes, block.axes, f"{where}.axes")
-        check(axes, of_point, here)
+        Faults([*faults_of(axes, block.axes, f"{where}.axes"), *faults_of(axes, of_point, here)]).refuse()
         for axis, value in point.items():
             twice = [value for value, times in Counter(listed(value)).items() if times > 1]
             if twice:
@@ -434,20 +461,28 @@ def _count_trials(
     return found
 
 
+def _kind(
+    block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, Any], key: str = "kind"
+) -> str:
+    """The kind of a named block, by default its name."""
+    kind = block.get(key, name)
+    if isinstance(kind, str) and kind in kinds:
+        return kind
+    place, needed = (
+        (f"{section}.{name}.{key}", "") if key in block else (f"{section}.{name}", f"; give it a {key}")
+    )
+    raise UserError(
+        f"{place}: no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
+    )
+
+
 def _of_kind(
     block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, type[B]]
 ) -> tuple[str, B]:
-    """A named block's kind (by default its name) and its settings."""
-    where = f"{section}.{name}"
-    kind = block.get("kind", name)
-    if not isinstance(kind, str) or kind not in kinds:
-        place = f"{where}.kind" if "kind" in block else where
-        needed = "" if "kind" in block else ", and a block with another name needs a kind"
-        raise UserError(
-            f"{place}: no kind of {section[:-1]} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
-        )
+    """A named block's kind and its settings."""
+    kind = _kind(block, name, section, kinds)
     settings = {key: value for key, value in block.items() if key != "kind"}
-    return kind, parse(kinds[kind], settings, where)
+    return kind, parse(kinds[kind], settings, f"{section}.{name}")
 
 
 def _model(
@@ -475,27 +510,25 @@ def _size_names(families: Families) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis.name for family in families.values() for axis in family.sizes))
 
 
-def _simulators(blocks: Mapping[str, Mapping[str, Any]], families: Families) -> dict[str, Simulator]:
-    kinds = simulators(families.values())
-    found = {}
-    for name, block in blocks.items():
-        where = f"simulators.{name}"
-        if name == "none":
-            raise UserError(
-                "simulators.none: none is the simulator of a classical model; give this one another name"
-            )
-        device = block.get("device")
-        if device is None:
-            raise UserError(f"{where}: device is missing (one of {', '.join(kinds)})")
-        if not isinstance(device, str) or device not in kinds:
-            replaced = {name: other for kind in kinds.values() for name, other in kind.replaced.items()}
-            if str(device) in replaced:
-                raise UserError(f"{where}.device: {device} has left this version; use {replaced[device]}")
-            raise UserError(
-                f"{where}.device: {device!r} is not one of its values{suggestion(str(device), list(kinds))}"
-            )
-        found[name] = parse(kinds[device], block, where)
-    return found
+def _blocks(given: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
+    """The blocks of a section; what is none is refused with the form of the file."""
+    blocks = given.get(section)
+    return (
+        {name: block for name, block in blocks.items() if isinstance(block, dict)}
+        if isinstance(blocks, dict)
+        else {}
+    )
+
+
+def _simulator(block: Mapping[str, Any], name: str, kinds: Mapping[str, type[Simulator]]) -> Simulator:
+    where, replaced = f"simulators.{name}", dict[str, str]()
+    if name == "none":
+        raise UserError(f"{where}: none is the simulator of a classical model; give this one another name")
+    for kind in kinds.values():
+        replaced |= kind.replaced
+    if (device := str(block.get("device"))) in replaced:
+        raise UserError(f"{where}.device: {device} has left this version; use {replaced[device]}")
+    return parse(kinds[_kind(block, name, "simulators", kinds, "device")], block, where)
 
 
 def sources(config: Config, workload: str) -> list[Path]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ketscale.config.block import SEEDS
-from ketscale.config.family import Settings
+from ketscale.config.family import Settings, WithTargets
+from ketscale.config.metrics import LOSSES, metrics_by_name
 from ketscale.grid import BACKENDS
+from ketscale.words import suggestion
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
@@ -132,6 +134,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
         for setting, given in (
             ("steps", protocol.steps is not None),
             ("plateau", protocol.plateau is not None),
+            ("cosine", protocol.cosine is not None),
             ("clip_norm", protocol.clip_norm is not None),
             ("weight_decay", bool(protocol.weight_decay)),
             ("dropout", bool(protocol.dropout)),
@@ -141,7 +144,23 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
                 yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
         if getattr(settings.simulator, "shots", None) is not None:
             yield f"{where} has optimiser: l-bfgs, but simulator {run.simulator} draws other shots in each step; use adam"
+    yield from _of_targets(settings)
     stopping = protocol.early_stopping
     names = ["loss", *(metric.name for metric in settings.family.metrics if metric.better is not None)]
     if stopping is not None and stopping.monitor not in names:
         yield f"{where} has monitor: {stopping.monitor}, but {settings.family.name} has {', '.join(names)}"
+
+
+def _of_targets(settings: Settings) -> Iterator[str]:
+    """A loss, weights of classes or a metric that the workload's targets do not have."""
+    run, family, loss = settings.run, settings.family, settings.protocol.loss
+    losses = LOSSES[family.targets]
+    if loss is not None and loss not in losses:
+        able = f"the losses {' and '.join(losses)}" if losses else "a loss of its own"
+        yield f"protocol {run.protocol} has loss: {loss}, but workload {run.workload} has {able}"
+    if settings.protocol.class_weights is not None and family.targets != "classes":
+        yield f"protocol {run.protocol} has class_weights, but workload {run.workload} has no classes; leave them out"
+    if isinstance(settings.workload, WithTargets) and (metric := settings.workload.metric) is not None:
+        known = metrics_by_name(family.metrics, family.targets)
+        if metric not in known:
+            yield f"workload {run.workload} has metric: {metric}, which is none of its metrics{suggestion(metric, known)}"

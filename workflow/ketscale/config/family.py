@@ -6,17 +6,18 @@ problem. `ketscale.problems.registry` gives the families to the code that reads 
 
 from __future__ import annotations
 
-import math
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
+from msgspec import Meta
 
 from ketscale.config.block import Block
+from ketscale.config.metrics import Metric, Targets, Task, metrics_by_name
 from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
@@ -24,54 +25,6 @@ from ketscale.grid import Run, SizeAxis, canonical, config_hash, decode
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A measure of a model's quality, or of what it was tested on.
-
-    name: used in metrics and tables, e.g. 'accuracy'. title: used in figures and sentences. unit: on axes, e.g.
-    'share correct'; one that begins with 'share' means a share of counted cases, from 0 to 1. better: which direction
-    is better, 'up' or 'down'; None if it describes the samples, so that no value is better than another. chance: the
-    value that guessing gives; 'data' if it depends on the data, so that the problem's metrics have it as `chance` (of
-    the headline metric); None if there is no such value. least, most: no value is smaller or larger; a record with one
-    is refused. Those of a share are 0 and 1. about: what it is a property of. error: of the simulator, how far its
-    results are from exact ones; unphysical: of the simulator, how far its states are from physical ones; both on the
-    test split alone, and equal for all seeds.
-    """
-
-    name: str
-    title: str
-    unit: str
-    better: Literal["up", "down"] | None
-    chance: float | Literal["data"] | None = None
-    least: float = -math.inf
-    most: float = math.inf
-    about: Literal["model", "error", "unphysical"] = "model"
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """The least and the largest possible value."""
-        return (0, 1) if self.is_share else (self.least, self.most)
-
-    @property
-    def is_share(self) -> bool:
-        """Whether it is a share of counted cases, shown in per cent and pooled over folds."""
-        return self.unit.startswith("share")
-
-
-LOSS = "loss"
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is measured of workloads with one task, such as regression, where a family has several.
-
-    metrics: the headline metric first. loss_unit: of the loss, on axes.
-    """
-
-    metrics: tuple[Metric, ...]
-    loss_unit: str = ""
 
 
 class Part(Block, frozen=True, kw_only=True):
@@ -169,6 +122,22 @@ class Workload(Part, frozen=True, kw_only=True):
         raise NotImplementedError(
             f"{type(self).__name__} must define fetch, since it says that something is fetched"
         )
+
+
+class WithTargets(Workload, frozen=True, kw_only=True):
+    """Settings of a workload whose samples have targets, which a `Supervised` problem learns."""
+
+    metric: Annotated[
+        str | None,
+        Meta(
+            description="The metric that models are compared by, by its name in scikit-learn without `neg_`, such as "
+            "f1_macro, balanced_accuracy or mean_absolute_error; or another of the workload's. By default the first"
+        ),
+    ] = None
+
+    def content(self) -> dict[str, Any]:
+        """What decides the data; the metric is part of a run's settings alone (`Settings.content`)."""
+        return {name: value for name, value in super().content().items() if name != "metric"}
 
 
 # The kind of a model in a user's own file.
@@ -329,7 +298,7 @@ class Family:
     tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
         the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;
         `precision`, if it has only one.
-    loss_unit: of the loss, on axes, e.g. 'nats'.
+    targets: what `Supervised` problems learn; None of a family with a loss of its own.
     build: makes the problem of a run for a device.
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
@@ -353,7 +322,7 @@ class Family:
     tiny: Mapping[str, Any]
     build: Build
     own: type[Model] | None = None
-    loss_unit: str = ""
+    targets: Targets | None = None
     prepare: Prepare | None = None
     read: Read | None = None
     baselines: Baselines | None = None
@@ -361,9 +330,16 @@ class Family:
     tasks: Mapping[str, Task] = field(default_factory=dict)
 
     def for_task(self, workload: Workload) -> Family:
-        """The family with the metrics of a workload's task."""
+        """The family with the metrics of a workload's task, that which it chooses first."""
         task = self.tasks.get(workload.task)
-        return self if task is None else replace(self, metrics=task.metrics, loss_unit=task.loss_unit)
+        family = replace(self, metrics=task.metrics, targets=task.targets) if task else self
+        if not isinstance(workload, WithTargets) or workload.metric is None:
+            return family
+        known = metrics_by_name(family.metrics, family.targets)
+        rest = [metric for metric in family.metrics if metric.name != workload.metric]
+        chosen = [known[workload.metric]] if workload.metric in known else []
+        # Baselines are compared by the usual one.
+        return replace(family, metrics=(*chosen, *rest), baselines=None)
 
     @property
     def all_models(self) -> Mapping[str, type[Model]]:
@@ -380,14 +356,9 @@ class Family:
         """The metric that models are compared by."""
         return self.metrics[0]
 
-    def about(self, what: Literal["error", "unphysical"]) -> Metric | None:
+    def about(self, what: Literal["error"]) -> Metric | None:
         """The metric that is about this property of the simulator; None if the family measures none."""
         return next((metric for metric in self.metrics if metric.about == what), None)
-
-    @property
-    def loss(self) -> Metric:
-        """The loss as a metric."""
-        return Metric(LOSS, "loss", self.loss_unit, "down")
 
 
 Families = Mapping[str, Family]
@@ -441,10 +412,15 @@ class Settings:
     @cached_property
     def content(self) -> dict[str, Any]:
         """Everything as plain values; `of` is its inverse."""
+        metric = getattr(self.workload, "metric", None)
         return {
             "run": dict(vars(self.run)),
             "family": self.family.name,
-            "workload": {"kind": self.workload_kind, **self.workload.content()},
+            "workload": {
+                "kind": self.workload_kind,
+                **self.workload.content(),
+                **({"metric": metric} if metric else {}),
+            },
             "model": {"kind": self.model_kind, **self.model.content()},
             "simulator": self.simulator.content() if self.simulator else None,
             "protocol": self.protocol.content(),

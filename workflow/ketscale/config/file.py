@@ -15,7 +15,7 @@ from ketscale.grid import FOLLOWING, LAYOUT_PATTERN, SizeAxis
 # The key of a file that is laid over another (see `yaml.load`).
 OVER = "over"
 
-_Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN})]
+_Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN, "examples": ["mpi-n1r2t1"]})]
 _Blocks = dict[Name, dict[str, Any]]
 
 
@@ -27,63 +27,37 @@ class StudyBlock(Block, frozen=True, kw_only=True):
     axes: Annotated[dict[str, Any], Meta(description="Values shared by all points; lists are expanded")] = (
         msgspec.field(default_factory=dict)
     )
-    points: (
-        Annotated[
-            list[dict[str, Any]],
-            Meta(min_length=1, description="Each point adds to the shared values or replaces them"),
-        ]
-        | None
-    ) = None
+    points: Annotated[list[dict[str, Any]], Meta(min_length=1, description="Each point adds to the shared values or "
+        "replaces them")] | None = None  # fmt: skip
 
 
 class ConfigFile(Block, frozen=True, kw_only=True):
     """A study to run. Settings of machines are not here but in the profile."""
 
     title: Annotated[str, Meta(description="The title of the report")]
-    results: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            extra_json_schema={"pattern": r"^[^\s'\"{}]+$"},
-            description="The folder of all results, relative to where Snakemake runs",
-        ),
-    ] = "results"
-    partial: Annotated[
-        bool, Meta(description="Build tables and report from the existing runs, and show what is missing")
-    ] = False
-    cohorts: Annotated[
-        bool,
-        Meta(
-            description="Train runs that differ only in seed and rates together, in one process; timed runs never are"
-        ),
-    ] = True
-    workloads: Annotated[
-        _Blocks, Meta(min_length=1, description="Tasks by name; kind is the type, by default the name")
-    ]
-    models: Annotated[
-        _Blocks,
-        Meta(description="Variants of models by name; every kind is also a model with its defaults"),
-    ] = msgspec.field(default_factory=dict)
-    simulators: Annotated[
-        dict[Name, dict[str, Any]],
-        Meta(description="Ways to evaluate and differentiate the physics, by name"),
-    ] = msgspec.field(default_factory=dict)
-    protocols: Annotated[
-        dict[Name, Protocol], Meta(min_length=1, description="How a run is trained and timed, by name")
-    ]
-    studies: Annotated[
-        dict[Name, StudyBlock],
-        Meta(min_length=1, description="Named subsets of the grid that each ask one question"),
-    ]
+    # fmt: off
+    results: Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": r"^[^\s'\"{}]+$"}, description=
+        "The folder of all results, relative to where Snakemake runs")] = "results"
+    partial: Annotated[bool, Meta(description="Build tables and report from the existing runs, and show what is "
+        "missing")] = False
+    cohorts: Annotated[bool, Meta(description="Train runs that differ only in seed and rates together, in one "
+        "process; timed runs never are")] = True
+    workloads: Annotated[_Blocks, Meta(min_length=1, description="Tasks by name; kind is the type, by default the "
+        "name")]
+    models: Annotated[_Blocks, Meta(description="Variants of models by name; every kind is also a model with its "
+        "defaults")] = msgspec.field(default_factory=dict)
+    simulators: Annotated[dict[Name, dict[str, Any]], Meta(description="Ways to evaluate and differentiate the "
+        "physics, by name")] = msgspec.field(default_factory=dict)
+    protocols: Annotated[dict[Name, Protocol], Meta(min_length=1, description="How a run is trained and timed, by "
+        "name")]
+    studies: Annotated[dict[Name, StudyBlock], Meta(min_length=1, description="Named subsets of the grid that each "
+        "ask one question")]
+    # fmt: on
 
 
 @functools.cache
 def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
-    """The form of a study's axes: the axes of every run, and the sizes of all families.
-
-    Only to check and to describe them. msgspec cannot read it, since unions of a list and text with a pattern corrupt
-    its memory (seen in 0.19 to 0.22).
-    """
+    """The form of a study's axes, to check and to describe them: the axes of every run, and the sizes of all families."""
     axes: dict[str, tuple[Any, str]] = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),

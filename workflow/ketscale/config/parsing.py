@@ -1,38 +1,61 @@
-"""From plain values to typed blocks. Errors are in the words of the config's author, not of a library."""
+"""The one validator: msgspec's, asked value by value, so that all faults of a config are told at once, each with its path."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import inspect
 
-from ketscale.config.block import NAME_PATTERN, Block
+from ketscale.config.block import Block
 from ketscale.errors import UserError
-from ketscale.grid import LAYOUT_PATTERN
 from ketscale.words import suggestion
 
 B = TypeVar("B", bound=Block)
 
 # A fault that begins with the name of its field.
 _FIELD = re.compile(r"^\w+(\.[\w.-]+)?: ")
+# More lines nobody reads.
+MOST_FAULTS = 10
+
+
+class Faults(list[str]):
+    """Faults, a line each. As a context it takes those of a `UserError`, and the block goes on behind it."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, UserError):
+            self.extend(map(str, error.args))
+        return isinstance(error, UserError)
+
+    def refuse(self) -> None:
+        """Raise all of them, each once, if there are some.
+
+        Raises:
+            UserError: has the first `MOST_FAULTS`, and how many more there are.
+        """
+        lines = list(dict.fromkeys(self))
+        more = [f"and {len(lines) - MOST_FAULTS} more"] if len(lines) > MOST_FAULTS else []
+        if lines:
+            raise UserError(*lines[:MOST_FAULTS], *more)
 
 
 def parse(kind: type[B], value: Any, where: str) -> B:
     """The block of settings at `where` in the config.
 
     Raises:
-        UserError: names the setting, what is wrong and what to do; the first problem found.
+        UserError: names each setting that is wrong, and what is wrong with it.
     """
     check(kind, value, where)
     block = msgspec.convert(value, kind)
-    for fault in block.faults():
-        raise UserError(at(where, fault))
+    Faults(at(where, fault) for fault in block.faults()).refuse()
     return block
 
 
@@ -56,40 +79,9 @@ def check(kind: Any, value: Any, where: str) -> None:
     """Refuse a value that its type does not allow. An optional setting is left out and never null.
 
     Raises:
-        UserError: names the setting and what is wrong with it; the first problem found.
+        UserError: as for `parse`.
     """
-    _check_text(value, where)
-    faults = sorted(
-        _faults(_inspected(kind), value, ()),
-        # A misspelt key is two faults: one key is missing and another unknown. Report the unknown one.
-        key=lambda fault: (not fault.unknown, len(fault.path), fault.unknown or str(fault.path)),
-    )
-    if faults:
-        place = ".".join([*filter(None, [where]), *map(str, faults[0].path)])
-        raise UserError(f"{place or 'config'}: {faults[0].said}")
-
-
-def _check_text(value: Any, where: str) -> None:
-    """Refuse a key that YAML does not read as text, such as 1 or on, and text that no file can hold."""
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"{where}: {_shown(value)} has half of a character; write the whole one"
-            ) from None
-    inner = (
-        value.items()
-        if isinstance(value, Mapping)
-        else enumerate(value)
-        if isinstance(value, list | tuple)
-        else ()
-    )
-    for key, item in inner:
-        place = ".".join(filter(None, (where, str(key))))
-        if isinstance(value, Mapping) and not isinstance(key, str):
-            raise UserError(f"{place}: YAML reads this name as {_shown(key)}, not as text; put it in quotes")
-        _check_text(item, place)
+    Faults(faults_of(kind, value, where)).refuse()
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
@@ -111,165 +103,98 @@ def at(where: str, fault: str) -> str:
     return f"{where}.{fault}" if _FIELD.match(fault) else f"{where}: {fault}"
 
 
-class _Fault(NamedTuple):
-    """What is wrong with the value at a path. unknown: the last of the path is no name of a setting."""
-
-    path: tuple[str | int, ...]
-    said: str
-    unknown: bool = False
+@functools.cache
+def fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a block by their names in a config."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
-_inspected = functools.cache(inspect.type_info)
+def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
+    """Everything that is wrong with a value: with what is in it, else with itself."""
+    plain, metas = _parts(kind := _meant(kind, value))
+    inner = list(_inner(plain, value, where))
+    yield from inner
+    if not inner and (fault := _fault(kind, plain, metas, value)):
+        yield f"{where or 'config'}: {fault}"
 
 
-def _is_whole(value: Any) -> bool:
-    """1.0 is no whole number here, and neither is what no float holds."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_number(value: Any) -> bool:
-    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-class _Kind(NamedTuple):
-    """What values of a type are in words, and whether a value is one."""
-
-    words: str
-    fits: Callable[[Any], bool]
-
-
-_BLOCK = _Kind("a block of settings", lambda value: isinstance(value, dict))
-_LIST = _Kind("a list", lambda value: isinstance(value, list | tuple))
-_KINDS: dict[type[inspect.Type], _Kind] = {
-    inspect.BoolType: _Kind("true or false", lambda value: isinstance(value, bool)),
-    inspect.IntType: _Kind("a whole number", _is_whole),
-    inspect.FloatType: _Kind("a number", _is_number),
-    inspect.StrType: _Kind("text", lambda value: isinstance(value, str)),
-    inspect.StructType: _BLOCK,
-    inspect.DictType: _BLOCK,
-    inspect.ListType: _LIST,
-    inspect.VarTupleType: _LIST,
-    inspect.TupleType: _LIST,
-}
-
-
-def _faults(kind: inspect.Type, value: Any, path: tuple[str | int, ...]) -> Iterator[_Fault]:
-    """Everything that is wrong with a value, and with the values in it."""
-    known = _KINDS.get(type(kind))
-    if known is not None and not known.fits(value):
-        yield _Fault(path, f"{_shown(value)} should be {known.words}{_hint(kind, value)}")
-        return
-    match kind:
-        case inspect.Metadata():
-            yield from _faults(kind.type, value, path)
-            pattern = (kind.extra_json_schema or {}).get("pattern")
-            if pattern and isinstance(value, str) and not _matches(pattern, value):
-                yield _Fault(path, f"{_shown(value)} {_mismatch(pattern)}")
-        case inspect.UnionType():
-            yield from _faults(_meant(kind, value), value, path)
-        case inspect.LiteralType() if value not in kind.values:
-            choices = suggestion(str(value), list(map(str, kind.values)))
-            yield _Fault(path, f"{_shown(value)} is not one of its values{choices}")
-        case inspect.StructType():
-            yield from _faults_of_block(kind.fields, value, path)
-        case inspect.DictType():
-            if len(value) < (kind.min_length or 0):
-                yield _Fault(path, "nothing is defined here; define at least one")
-            for key, item in value.items():
-                yield from _faults(kind.key_type, key, path)
-                yield from _faults(kind.value_type, item, (*path, key))
-        case inspect.ListType() | inspect.VarTupleType():
-            yield from _faults_of_list([kind.item_type] * len(value), kind.min_length or 0, value, path)
-        case inspect.TupleType():
-            yield from _faults_of_list(kind.item_types, len(kind.item_types), value, path)
-        case inspect.StrType() if len(value) < (kind.min_length or 0):
-            yield _Fault(path, f"{_shown(value)} is too short")
-        case inspect.IntType() | inspect.FloatType():
-            yield from _faults_of_number(kind, value, path)
-
-
-def _meant(kind: inspect.UnionType, value: Any) -> inspect.Type:
-    """The alternative that the author of a value means, which is never null."""
-    options = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
-    for option in options:
-        inner = option.type if isinstance(option, inspect.Metadata) else option
-        if type(inner) in _KINDS and _KINDS[type(inner)].fits(value):
-            return option
-        # A number that is given as text is no misspelt word.
-        if isinstance(inner, inspect.LiteralType) and isinstance(value, str) and value.isidentifier():
-            return option
-    return options[0]
-
-
-def _faults_of_block(
-    fields: Sequence[inspect.Field], value: dict[str, Any], path: tuple[str | int, ...]
-) -> Iterator[_Fault]:
-    known = {field.encode_name: field for field in fields}
-    for name, item in value.items():
-        if name in known:
-            yield from _faults(known[name].type, item, (*path, name))
-        else:
-            yield _Fault((*path, name), f"unknown setting{suggestion(name, list(known))}", unknown=True)
-    for name, field in known.items():
-        if field.required and name not in value:
-            meaning = isinstance(field.type, inspect.Metadata) and field.type.extra_json_schema
-            described = meaning.get("description") if meaning else None
-            advice = f" ({described[:1].lower()}{described[1:]})" if described else "; add it"
-            yield _Fault(path, f"{name} is missing{advice}")
-
-
-def _faults_of_list(
-    kinds: Sequence[inspect.Type], least: int, value: list[Any], path: tuple[str | int, ...]
-) -> Iterator[_Fault]:
-    if not value and least:
-        yield _Fault(path, "the list is empty; give at least one value, or leave the setting out")
-    elif len(value) < least:
-        yield _Fault(path, f"{_shown(value)} should have {least} values")
-    elif len(value) > len(kinds):
-        yield _Fault(path, f"{_shown(value)} has too many values")
-    for place, (kind, item) in enumerate(zip(kinds, value, strict=False)):
-        yield from _faults(kind, item, (*path, place))
-
-
-def _faults_of_number(
-    kind: inspect.IntType | inspect.FloatType, value: float, path: tuple[str | int, ...]
-) -> Iterator[_Fault]:
-    if kind.ge is not None and value < kind.ge:
-        yield _Fault(path, f"{value} is too small; it should be at least {kind.ge}")
-    if kind.gt is not None and value <= kind.gt:
-        yield _Fault(path, f"{value} is too small; it should be above {kind.gt}")
-    if kind.le is not None and value > kind.le:
-        yield _Fault(path, f"{value} is too large; it should be at most {kind.le}")
-    if kind.lt is not None and value >= kind.lt:
-        yield _Fault(path, f"{value} is too large; it should be below {kind.lt}")
-
-
-def _matches(pattern: str, text: str) -> bool:
-    """Whether a text fits a pattern of JSON schema, where $ is the end of the text, also after a newline."""
-    return re.search(re.sub(r"\$$", r"\\Z", pattern), text) is not None
-
-
-def _mismatch(pattern: str) -> str:
-    """What is wrong with a text that does not fit a pattern."""
-    if pattern == LAYOUT_PATTERN:
-        return (
-            "is not a layout; write NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1, with NAME a backend such as cpu "
-            "or mpi"
+def _inner(kind: Any, value: Any, where: str) -> Iterator[str]:
+    """What is wrong with the values in a block, a mapping or a list."""
+    fits = _holder(kind) is (dict if isinstance(value, dict) else list)
+    of = get_args(kind) if fits else ()
+    if isinstance(value, dict) and fits and not of:
+        known = fields(kind)
+        for name, item in value.items():
+            place = f"{where}.{name}" if where else str(name)
+            if name in known:
+                yield from faults_of(known[name].type, item, place)
+            else:
+                yield f"{place}: unknown setting{suggestion(str(name), list(known))}"
+        for name, field in known.items():
+            if field.required and name not in value:
+                meaning = next(
+                    (meta.description for meta in _parts(field.type)[1] if meta.description), "add it"
+                )
+                yield f"{where or 'config'}: {name} is missing ({meaning[:1].lower()}{meaning[1:]})"
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            for item_kind, each in zip(of or (str, Any), (key, item), strict=False):
+                yield from faults_of(item_kind, each, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        kinds = (
+            of if get_origin(kind) is tuple and of[1:] != (...,) else itertools.repeat(of[0] if of else Any)
         )
-    if pattern == NAME_PATTERN:
-        return "cannot be a name; use letters, digits and _ . - (it is part of paths)"
-    return f"does not match {pattern}"
+        for number, (item_kind, item) in enumerate(zip(kinds, value, strict=False)):
+            yield from faults_of(item_kind, item, f"{where}.{number}")
 
 
-def _hint(kind: inspect.Type, value: Any) -> str:
-    number = isinstance(kind, inspect.FloatType) and isinstance(value, str)
-    if number and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
-        return f"; YAML reads {value} as text, so write {float(value)!r}"
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without what is annotated of it, and this."""
+    return (get_args(kind)[0], kind.__metadata__) if get_origin(kind) is Annotated else (kind, ())
+
+
+def _meant(kind: Any, value: Any) -> Any:
+    """The alternative that the author of a value means: of a list or a mapping the one that takes it, and never null."""
+    plain, _ = _parts(kind)
+    if get_origin(plain) not in (Union, types.UnionType):
+        return kind
+    options = [option for option in get_args(plain) if option is not types.NoneType]
+    holder = list if isinstance(value, list | tuple) else dict if isinstance(value, dict) else None
+    options = [option for option in options if _holder(option) is holder] or options
+    words = [option for option in options if get_origin(option) is Literal]
+    if words and isinstance(value, str) and value.isidentifier():
+        return words[0]
+    return Union[tuple(options)]  # noqa: UP007  # of a tuple
+
+
+def _holder(kind: Any) -> type | None:
+    """Whether values of a type are lists, or mappings and blocks."""
+    plain, _ = _parts(kind)
+    if get_origin(plain) is dict or (isinstance(plain, type) and issubclass(plain, msgspec.Struct)):
+        return dict
+    return list if get_origin(plain) in (list, tuple) else None
+
+
+def _fault(kind: Any, plain: Any, metas: Iterable[Any], value: Any) -> str:
+    """What is wrong with a value itself, in msgspec's words where it has some; '' if nothing is."""
+    if value is None and kind is not Any:
+        return "nothing is given here; give a value, or leave the setting out"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is no finite number"
+    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    if get_origin(plain) is Literal and value not in get_args(plain):
+        return f"{shown} is not one of its values{suggestion(str(value), list(map(str, get_args(plain))))}"
+    for form in (meta.extra_json_schema or {} for meta in metas):
+        # $ is the end of the text, also after a newline.
+        if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", form.get("pattern", "")), value):
+            return f"{shown} does not match {form['pattern']}" + "".join(
+                f", as {one} does" for one in form.get("examples", ())
+            )
+    try:
+        if isinstance(value, str):
+            value.encode()  # half of a character cannot be written to a file
+        msgspec.convert(value, kind)
+    except ValueError as error:
+        number = isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value)
+        return f"{shown}: {error}" + (f"; YAML reads it as text, so write {float(value)!r}" if number else "")
     return ""
-
-
-def _shown(value: Any) -> str:
-    text = (
-        "a block of settings" if isinstance(value, Mapping) else "nothing" if value is None else repr(value)
-    )
-    return text if len(text) <= 60 else f"{text[:57]}..."

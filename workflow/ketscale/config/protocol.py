@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +19,12 @@ class Plateau(Block, frozen=True, kw_only=True):
     patience: Annotated[int, Meta(ge=0)]
 
 
+class Cosine(Block, frozen=True, kw_only=True):
+    """Let the learning rate fall to `minimum` along half a cosine, over all epochs, as torch's CosineAnnealingLR does."""
+
+    minimum: Annotated[float, Meta(ge=0)] = 0.0
+
+
 class EarlyStopping(Block, frozen=True, kw_only=True):
     """Stop after `patience` epochs without a better value of a validation metric."""
 
@@ -30,12 +36,8 @@ class Probe(Block, frozen=True, kw_only=True):
     """Do not train, but draw random weights of the model's circuit, and see what its gradients and states are like."""
 
     draws: Annotated[int, Meta(ge=2, le=5000, description="How many sets of weights are drawn")] = 200
-    weights: Annotated[
-        Literal["initial", "uniform"],
-        Meta(
-            description="initial: as the model itself draws them when it is made; uniform: every angle from [0, 2 pi)"
-        ),
-    ]
+    weights: Annotated[Literal["initial", "uniform"], Meta(description="initial: as the model itself draws them when "
+        "it is made; uniform: every angle from [0, 2 pi)")]  # fmt: skip
 
 
 # The settings of a protocol without epochs and steps, which is for models that are fitted, or probes.
@@ -45,111 +47,62 @@ _OF_FITS = frozenset({"precision", "timed", "keep_model", "probe", "search"})
 class Protocol(Block, frozen=True, kw_only=True):
     """How a run is trained and timed; or fitted, or only probed, without epochs and steps."""
 
-    precision: Annotated[
-        Literal["fp32", "fp64", "amp"], Meta(description="amp: automatic mixed precision, GPUs only")
-    ]
-    features: Annotated[
-        Literal["cached", "inline"],
-        Meta(
-            description="cached: embeddings are read from disk; inline: the feature network runs in every step"
-        ),
-    ] = "cached"
-    epochs: Annotated[
-        Positive | None, Meta(description="Train for at most this many epochs, with validation and test")
-    ] = None
-    steps: Annotated[
-        Positive | None, Meta(description="Train for exactly this many steps, without validation")
-    ] = None
-    steps_for: Annotated[
-        dict[Name, Positive],
-        Meta(description="Other numbers of steps for slow simulators, by name (none: classical models)"),
-    ] = msgspec.field(default_factory=dict)
-    limit_s: Annotated[
-        Above0 | None,
-        Meta(
-            description="End training after so many seconds; a run that has not finished by then has the status "
-            "timed_out. Every rank ends after the same step, the first one at the earliest",
-        ),
-    ] = None
-    timed: Annotated[
-        bool,
-        Meta(
-            description="The run has the machine to itself; if it is interrupted, it starts anew, without checkpoints"
-        ),
-    ]
-    warmup: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="First steps, left out of the steady step time, as those that prepare a CUDA graph are",
-        ),
-    ] = 2
-    sampled_steps: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Steps whose spans are measured with the device synchronised (at most half of those after "
-            "warm-up)",
-        ),
-    ] = 0
-    mistake: Annotated[
-        Literal["one-device", "oversubscribed", "unsharded"] | None,
-        Meta(
-            description="A misconfiguration on purpose, to measure its cost. one-device: all ranks run on the "
-            "cores of the first rank; oversubscribed: each rank starts as many threads as there are cores; "
-            "unsharded: each rank computes every sample"
-        ),
-    ] = None
-    optimiser: Annotated[
-        Literal["adam", "gradient-descent", "l-bfgs"],
-        Meta(description="l-bfgs: SciPy's, with all samples at once; each iteration counts as an epoch"),
-    ] = "adam"
-    sharding: Annotated[
-        Literal["balanced", "strided"],
-        Meta(description="How n ranks share a batch. balanced: contiguous parts; strided: every n-th sample"),
-    ] = "balanced"
-    parallel: Annotated[
-        Literal["samples", "tasks"],
-        Meta(description="What ranks share: samples, or parameter-shift evaluations (sample, angle, sign)"),
-    ] = "samples"
-    learning_rate: Annotated[
-        Above0 | None,
-        Meta(
-            description="For Adam and gradient descent; l-bfgs finds its own step lengths. Only models that are "
-            "fitted take a protocol without it",
-        ),
-    ] = None
-    weight_decay: Annotated[
-        float,
-        Meta(
-            ge=0, description="For Adam and gradient descent: this times a parameter is added to its gradient"
-        ),
-    ] = 0.0
-    clip_norm: Annotated[
-        Above0 | None, Meta(description="Largest gradient norm; if left out, gradients are not clipped")
-    ] = None
-    dropout: Annotated[
-        float, Meta(ge=0, lt=1, description="Rate of the dropouts of models that have some")
-    ] = 0.0
+    later: ClassVar[frozenset[str]] = frozenset({"loss", "class_weights", "momentum", "cosine"})
+
+    # fmt: off
+    precision: Annotated[Literal["fp32", "fp64", "amp"], Meta(description="amp: automatic mixed precision, GPUs only")]
+    features: Annotated[Literal["cached", "inline"], Meta(description="cached: embeddings are read from disk; "
+        "inline: the feature network runs in every step")] = "cached"
+    epochs: Annotated[Positive | None, Meta(description="Train for at most this many epochs, with validation and "
+        "test")] = None
+    steps: Annotated[Positive | None, Meta(description="Train for exactly this many steps, without validation")] = None
+    steps_for: Annotated[dict[Name, Positive], Meta(description="Other numbers of steps for slow simulators, by name "
+        "(none: classical models)")] = msgspec.field(default_factory=dict)
+    limit_s: Annotated[Above0 | None, Meta(description="End training after so many seconds; a run that has not "
+        "finished by then has the status timed_out. Every rank ends after the same step, the first one at the "
+        "earliest")] = None
+    timed: Annotated[bool, Meta(description="The run has the machine to itself; if it is interrupted, it starts "
+        "anew, without checkpoints")]
+    warmup: Annotated[int, Meta(ge=1, description="First steps, left out of the steady step time, as those that "
+        "prepare a CUDA graph are")] = 2
+    sampled_steps: Annotated[int, Meta(ge=0, description="Steps whose spans are measured with the device "
+        "synchronised (at most half of those after warm-up)")] = 0
+    mistake: Annotated[Literal["one-device", "oversubscribed", "unsharded"] | None, Meta(description=
+        "A misconfiguration on purpose, to measure its cost. one-device: all ranks run on the cores of the first "
+        "rank; oversubscribed: each rank starts as many threads as there are cores; unsharded: each rank computes "
+        "every sample")] = None
+    optimiser: Annotated[Literal["adam", "adamw", "sgd", "gradient-descent", "l-bfgs"], Meta(description=
+        "As torch.optim has them; gradient-descent is sgd without momentum; l-bfgs: SciPy's, with all samples at "
+        "once, where each iteration counts as an epoch")] = "adam"
+    momentum: Annotated[float, Meta(ge=0, lt=1, description="For sgd")] = 0.0
+    loss: Annotated[Literal["cross-entropy", "hinge", "mean-squared-error", "huber"] | None, Meta(description=
+        "Of classes cross-entropy, or hinge (torch's MultiMarginLoss); of numbers mean-squared-error, or huber, "
+        "which is linear beyond one standard deviation. By default the first")] = None
+    class_weights: Annotated[Literal["balanced"] | Annotated[list[Above0], Meta(min_length=1)] | None, Meta(description=
+        "Factors of the losses of each class's samples; balanced: as scikit-learn has it, all classes count alike")] = None
+    sharding: Annotated[Literal["balanced", "strided"], Meta(description="How n ranks share a batch. balanced: "
+        "contiguous parts; strided: every n-th sample")] = "balanced"
+    parallel: Annotated[Literal["samples", "tasks"], Meta(description="What ranks share: samples, or parameter-shift "
+        "evaluations (sample, angle, sign)")] = "samples"
+    learning_rate: Annotated[Above0 | None, Meta(description="Of every optimiser but l-bfgs, which finds its own "
+        "step lengths. Only models that are fitted take a protocol without it")] = None
+    weight_decay: Annotated[float, Meta(ge=0, description="This times a parameter is added to its gradient; by "
+        "adamw, this times the rate is taken off it")] = 0.0
+    clip_norm: Annotated[Above0 | None, Meta(description="Largest gradient norm; if left out, gradients are not "
+        "clipped")] = None
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="Rate of the dropouts of models that have some")] = 0.0
     plateau: Plateau | None = None
+    cosine: Cosine | None = None
     early_stopping: EarlyStopping | None = None
-    checkpoint_steps: Annotated[
-        int,
-        Meta(
-            ge=1, description="Steps between checkpoints; a timed run has none, since its times must be whole"
-        ),
-    ] = 200
-    checkpoint_minutes: Annotated[
-        float, Meta(gt=0, description="Minutes between checkpoints, for slow steps")
-    ] = 5.0
+    checkpoint_steps: Annotated[int, Meta(ge=1, description="Steps between checkpoints; a timed run has none, since "
+        "its times must be whole")] = 200
+    checkpoint_minutes: Annotated[float, Meta(gt=0, description="Minutes between checkpoints, for slow steps")] = 5.0
     probe: Probe | None = None
-    keep_model: Annotated[
-        bool, Meta(description="Keep the trained weights and the test predictions beside the record")
-    ] = True
-    search: Annotated[
-        Search | None,
-        Meta(description="Try settings first, and train with those that do best on validation data"),
-    ] = None
+    keep_model: Annotated[bool, Meta(description="Keep the trained weights and the test predictions beside the "
+        "record")] = True
+    search: Annotated[Search | None, Meta(description="Try settings first, and train with those that do best on "
+        "validation data")] = None
+    # fmt: on
 
     @property
     def by_epochs(self) -> bool:
@@ -188,13 +141,17 @@ class Protocol(Block, frozen=True, kw_only=True):
             self.search.settings if self.search else ()
         ):
             yield "learning_rate is missing"
+        if self.momentum and self.optimiser != "sgd":
+            yield f"momentum: {self.optimiser} has none; use optimiser: sgd, or leave it out"
+        if self.cosine and self.plateau:
+            yield "cosine: plateau sets the learning rate too; leave one of them out"
         if self.steps is None:
             if self.steps_for:
                 yield "steps_for: only shortens a protocol with steps; this one has epochs"
             return
-        for setting in ("plateau", "early_stopping"):
+        for setting in ("plateau", "cosine", "early_stopping"):
             if getattr(self, setting) is not None:
-                yield f"{setting}: needs validation, but a protocol with steps has none; use epochs or leave it out"
+                yield f"{setting}: needs epochs, with validation, but this protocol has steps; use epochs or leave it out"
         lengths = {"steps": self.steps} | {f"steps_for.{key}": value for key, value in self.steps_for.items()}
         for setting, steps in lengths.items():
             if steps <= self.warmup:

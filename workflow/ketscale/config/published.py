@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ketscale.config.block import Block
-from ketscale.config.family import OWN_MODEL, Families, Workload, model_kinds, simulators, workload_kinds
+from ketscale.config.family import OWN_MODEL, Families, model_kinds, simulators, workload_kinds
 from ketscale.config.file import OVER, ConfigFile, axes_block
 from ketscale.config.own_model import FileBlock
 from ketscale.config.split_seeds import SEEDS, Seeds
@@ -40,42 +40,34 @@ def _without_null(node: Any) -> Any:
 
 
 def published_schema(families: Families) -> dict[str, Any]:
-    """The schema of configs with these families. A block that is named after its kind needs no `kind`."""
+    """The schema of configs with these families; what must be in a block is said when it is missing, and not here.
+
+    A block that is named after its kind needs no `kind`.
+    """
     made = copy.deepcopy(schema(ConfigFile))
     definitions = made.pop("$defs")
-    properties = definitions["ConfigFile"]["properties"]
+    whole = definitions.pop("ConfigFile")
+    properties = whole["properties"]
     by_section: dict[str, Mapping[str, type[Block]]] = {
         "workloads": workload_kinds(families.values()),
         "models": model_kinds(families.values()),
     }
     for section, kinds in by_section.items():
         options = {kind: _with_kind(block, kind, definitions) for kind, block in kinds.items()}
-        properties[section]["properties"] = options
-        properties[section]["additionalProperties"] = {
-            "anyOf": [
-                {**option, "required": [*option.get("required", []), "kind"]} for option in options.values()
-            ]
-        }
-    own = _with_kind(FileBlock, OWN_MODEL, definitions)
-    properties["models"]["additionalProperties"]["anyOf"].append({**own, "additionalProperties": True})
+        properties[section] |= {"properties": options, "additionalProperties": {"anyOf": [*options.values()]}}
+    own = _with_kind(FileBlock, OWN_MODEL, definitions) | {"additionalProperties": True}
+    properties["models"]["additionalProperties"]["anyOf"].append(own)
+    devices = dict.fromkeys(simulators(families.values()).values())
     properties["simulators"]["additionalProperties"] = {
-        "anyOf": [
-            _inlined(block, definitions) for block in dict.fromkeys(simulators(families.values()).values())
-        ]
+        "anyOf": [_inlined(block, definitions) for block in devices]
     }
-    axes = axes_block(tuple(axis for family in families.values() for axis in family.sizes))
-    point = {
-        key: value for key, value in _inlined(axes, definitions).items() if key not in ("title", "required")
-    }
+    point = _inlined(
+        axes_block(tuple(axis for family in families.values() for axis in family.sizes)), definitions
+    )
+    del point["title"]
     study = definitions["StudyBlock"]["properties"]
     study["axes"] = {**point, "description": study["axes"]["description"]}
-    study["points"] = {
-        "type": "array",
-        "minItems": 1,
-        "items": point,
-        "description": study["points"]["description"],
-    }
-    whole = definitions.pop("ConfigFile")
+    study["points"] |= {"items": point}
     over = {
         "type": "string",
         "description": "The config that this one is laid over, from the folder of this file: what stands here is added to it, "
@@ -83,66 +75,25 @@ def published_schema(families: Families) -> dict[str, Any]:
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **{key: value for key, value in whole.items() if key != "required"},
+        **_partial({**whole, "properties": {OVER: over, **properties}}),
         # A file that is laid over another may leave out whatever that one has.
-        "properties": {OVER: over, **_partial(properties)},
         "if": {"required": [OVER]},
-        "else": _needed({"required": whole["required"], "properties": properties}, definitions),
+        "else": {"required": whole["required"]},
         "$defs": _partial(definitions),
     }
 
 
 def _partial(node: Any) -> Any:
-    """A schema of the same settings, none of which must be there."""
+    """A schema of the same settings, none of which must be there. A setting may be called `required` too."""
     if isinstance(node, list):
-        # What is left of a choice between settings of which one must be there takes everything.
-        return [part for part in map(_partial, node) if part]
+        return [_partial(part) for part in node]
     if not isinstance(node, dict):
         return node
-    # A setting may be called `required` too.
-    made = {
+    return {
         name: _partial(part)
         for name, part in node.items()
         if name != "required" or not isinstance(part, list)
     }
-    return {name: part for name, part in made.items() if name != "anyOf" or part}
-
-
-def _needed(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """What a schema says of settings that must be there; empty if it says nothing of them."""
-    if "$ref" in node:
-        return _needed(definitions[node["$ref"].rpartition("/")[2]], definitions)
-    found: dict[str, Any] = {"required": node["required"]} if "required" in node else {}
-    parts = {name: _needed(part, definitions) for name, part in node.get("properties", {}).items()}
-    for name in ("additionalProperties", "items"):
-        if isinstance(node.get(name), dict) and (part := _needed(node[name], definitions)):
-            found[name] = part
-    if any(parts.values()) or "additionalProperties" in found:
-        found["properties"] = (
-            parts if "additionalProperties" in found else {name: one for name, one in parts.items() if one}
-        )
-    options = [(_needed(one, definitions), one) for one in node.get("anyOf", ())]
-    if any(needed for needed, _ in options):
-        found["anyOf"] = [{**needed, **_kind(one, definitions, needed)} for needed, one in options]
-    return found
-
-
-def _kind(
-    node: Mapping[str, Any], definitions: Mapping[str, Any], needed: Mapping[str, Any]
-) -> dict[str, Any]:
-    """By what an option is told from the others: its type, and settings with one value."""
-    if "$ref" in node:
-        node = definitions[node["$ref"].rpartition("/")[2]]
-    names = {
-        name: {key: part[key]}
-        for name, part in node.get("properties", {}).items()
-        for key in ("const", "enum")
-        if key in part
-    }
-    properties = {**needed.get("properties", {}), **names}
-    return {key: node[key] for key in ("type",) if key in node} | (
-        {"properties": properties} if properties else {}
-    )
 
 
 def _inlined(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
@@ -155,10 +106,5 @@ def _inlined(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
 def _with_kind(block: type[Block], kind: str, definitions: dict[str, Any]) -> dict[str, Any]:
     own = _inlined(block, definitions)
     properties: Mapping[str, Any] = own.get("properties", {})
-    made = {**own, "properties": {"kind": {"const": kind}, **properties}}
-    if issubclass(block, Workload) and "split_seed" in properties:
-        made["properties"][SEEDS] = _without_null(msgspec.json.schema(Seeds))
-        if "split_seed" in own.get("required", []):
-            made["required"] = [name for name in own["required"] if name != "split_seed"]
-            made["anyOf"] = [{"required": ["split_seed"]}, {"required": [SEEDS]}]
-    return made
+    seeds = {SEEDS: _without_null(msgspec.json.schema(Seeds))} if "split_seed" in properties else {}
+    return {**own, "properties": {"kind": {"const": kind}, **properties, **seeds}}

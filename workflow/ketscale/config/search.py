@@ -10,13 +10,13 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
-import msgspec.inspect
 from msgspec import Meta
 
 from ketscale.config.block import Block, Name, Seed
+from ketscale.config.parsing import fields
 from ketscale.grid import canonical
 
 # Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.
@@ -30,9 +30,7 @@ class Range(Block, frozen=True, kw_only=True):
 
     low: float | int
     high: float | int
-    scale: Annotated[
-        Literal["linear", "log"], Meta(description="What is uniform: the number, or its logarithm")
-    ] = "linear"
+    scale: Annotated[Literal["linear", "log"], Meta(description="What is uniform: the number, or its logarithm")] = "linear"  # fmt: skip
 
     def faults(self) -> Iterator[str]:
         """It is empty, or has no logarithm."""
@@ -80,32 +78,18 @@ class Point(NamedTuple):
 class Search(Block, frozen=True, kw_only=True):
     """Trials of settings, of which validation chooses one for each point of a study; it is trained again for all seeds."""
 
-    trials: Annotated[
-        int, Meta(ge=2, le=1000, description="How many settings are tried, as many for each model")
-    ]
+    # fmt: off
+    trials: Annotated[int, Meta(ge=2, le=1000, description="How many settings are tried, as many for each model")]
     seed: Annotated[Seed, Meta(description="The seed of what is drawn")] = 0
-    method: Annotated[
-        Literal["random", "grid"],
-        Meta(
-            description="random: drawn, none twice; grid: every combination of the lists, as many as `trials`"
-        ),
-    ] = "random"
-    seeds: Annotated[
-        list[Seed],
-        Meta(
-            min_length=1,
-            description="The seeds that each trial is trained with, none of them a seed of the study; their mean decides",
-        ),
-    ] = msgspec.field(default_factory=lambda: [1000])
-    settings: Annotated[
-        _Space,
-        Meta(
-            description="Lists, or ranges (low, high, scale), of learning_rate, weight_decay, clip_norm or dropout"
-        ),
-    ] = msgspec.field(default_factory=dict)
-    models: Annotated[
-        dict[Name, _Space], Meta(description="Lists, or ranges, of settings of models, by the model's name")
-    ] = msgspec.field(default_factory=dict)
+    method: Annotated[Literal["random", "grid"], Meta(description="random: drawn, none twice; grid: every "
+        "combination of the lists, as many as `trials`")] = "random"
+    seeds: Annotated[list[Seed], Meta(min_length=1, description="The seeds that each trial is trained with, none of "
+        "them a seed of the study; their mean decides")] = msgspec.field(default_factory=lambda: [1000])
+    settings: Annotated[_Space, Meta(description="Lists, or ranges (low, high, scale), of learning_rate, "
+        "weight_decay, clip_norm or dropout")] = msgspec.field(default_factory=dict)
+    models: Annotated[dict[Name, _Space], Meta(description="Lists, or ranges, of settings of models, by the model's "
+        "name")] = msgspec.field(default_factory=dict)
+    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """Settings that cannot be searched, and lists or ranges that are none."""
@@ -193,17 +177,12 @@ def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[A
 
 
 def _typed(space: Space, kind: type[Block] | None) -> dict[str, Any]:
-    fields = msgspec.inspect.type_info(kind).fields if kind else ()  # type: ignore[attr-defined]
-    real = {field.encode_name for field in fields if _takes_reals(field.type)}
+    real = {name for name, field in fields(kind).items() if _takes_reals(field.type)} if kind else ()
     return {name: _sorted(_real(values) if name in real else values) for name, values in space.items()}
 
 
-def _takes_reals(kind: msgspec.inspect.Type) -> bool:
-    if isinstance(kind, msgspec.inspect.Metadata):
-        return _takes_reals(kind.type)
-    if isinstance(kind, msgspec.inspect.UnionType):
-        return any(map(_takes_reals, kind.types))
-    return isinstance(kind, msgspec.inspect.FloatType)
+def _takes_reals(kind: Any) -> bool:
+    return kind is float or any(map(_takes_reals, get_args(kind)))
 
 
 def _real(values: list[Any] | Range) -> list[Any] | Range:

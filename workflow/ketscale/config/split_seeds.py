@@ -25,36 +25,30 @@ Seeds = Annotated[
 ]
 
 
-def expanded(file: ConfigFile) -> tuple[ConfigFile, dict[str, str]]:
-    """The config with one workload, NAME.sSEED, for each of a block's `split_seeds`, and NAME by these names.
-
-    Studies that name the block have all of its splits.
+def blocks(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The block of a workload, or that of each of its splits, NAME.sSEED, by name.
 
     Raises:
         UserError: seeds are given twice, or beside one seed, or a split has the name of another workload.
     """
-    workloads: dict[str, dict[str, Any]] = {}
-    bases: dict[str, str] = {}
-    for base, block in file.workloads.items():
-        if SEEDS not in block:
-            workloads[base] = block
-            continue
-        where = f"workloads.{base}.{SEEDS}"
-        seeds = block[SEEDS]
-        check(Seeds, seeds, where)
-        if len(set(seeds)) < len(seeds):
-            raise UserError(f"{where}: a seed is given twice; keep one")
-        if "split_seed" in block:
-            raise UserError(f"{where}: split_seed gives one split; leave one of them out")
-        rest = {name: value for name, value in block.items() if name != SEEDS}
-        for seed in seeds:
-            name = f"{base}.s{seed}"
-            if name in file.workloads:
-                raise UserError(f"workloads.{name}: has the name of a split of {base}; choose another")
-            workloads[name] = {**rest, "split_seed": seed}
-            bases[name] = base
-    if not bases:
-        return file, bases
+    block = workloads[base]
+    if SEEDS not in block:
+        return {base: block}
+    where, seeds = f"workloads.{base}.{SEEDS}", block[SEEDS]
+    check(Seeds, seeds, where)
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"{where}: a seed is given twice; keep one")
+    if "split_seed" in block:
+        raise UserError(f"{where}: split_seed gives one split; leave one of them out")
+    rest = {name: value for name, value in block.items() if name != SEEDS}
+    splits = {f"{base}.s{seed}": {**rest, "split_seed": seed} for seed in seeds}
+    if taken := splits.keys() & workloads.keys():
+        raise UserError(f"workloads.{min(taken)}: has the name of a split of {base}; choose another")
+    return splits
+
+
+def expanded(file: ConfigFile, bases: Mapping[str, str]) -> ConfigFile:
+    """The config whose studies have all splits of a block that they name. bases: the block of each split, by its name."""
     splits: dict[str, list[str]] = {}
     for name, base in bases.items():
         splits.setdefault(base, []).append(name)
@@ -67,10 +61,8 @@ def expanded(file: ConfigFile) -> tuple[ConfigFile, dict[str, str]]:
 
     studies = {
         name: msgspec.structs.replace(
-            block,
-            axes=of_splits(block.axes),
-            points=None if block.points is None else [of_splits(point) for point in block.points],
+            block, axes=of_splits(block.axes), points=block.points and [*map(of_splits, block.points)]
         )
         for name, block in file.studies.items()
     }
-    return msgspec.structs.replace(file, workloads=workloads, studies=studies), bases
+    return msgspec.structs.replace(file, studies=studies) if bases else file

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ketscale.config import Families, Settings
 
 # Settings of a protocol in which the runs of a cohort may differ.
-FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs")
+FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "cosine", "early_stopping", "epochs")
 # More runs make no step cheaper, and what they keep grows.
 MOST = 32
 # The folder of all calls' cohorts in that of the results, and the variable by which jobs find that of their call.

@@ -28,7 +28,9 @@ REFERENCE = ("default.qubit", "cpu-n1r1t1")
 
 # Settings of a protocol, besides the precision, that change the arithmetic of the first steps. `features` is not among
 # them: with the same features hash, cached and inline features must give the same losses.
-ARITHMETIC = ("optimiser", "learning_rate", "weight_decay", "clip_norm", "dropout")
+ARITHMETIC = (
+    "optimiser", "learning_rate", "weight_decay", "momentum", "clip_norm", "dropout", "loss", "class_weights", "cosine",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def _chaotic(protocol: Protocol) -> bool:
 def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     """The key of runs that compute the same losses, up to rounding and the errors of their simulators."""
     protocol = record.settings.protocol
-    settings = tuple(getattr(protocol, name) for name in ARITHMETIC)
+    settings = tuple(repr(getattr(protocol, name)) for name in ARITHMETIC)
     data = (record.data_hash, record.features_hash)
     # Trials of a search may have other settings of a model under its name.
     model = grid.canonical(record.config["model"])

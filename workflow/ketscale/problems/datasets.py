@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 # `Classification.metrics` computes them.
 CLASSIFICATION = (
     Metric("accuracy", "accuracy", "share correct", "up", chance="data"),
-    Metric("auc", "AUC", "", "up", chance=0.5, least=0, most=1),
-    Metric("f1", "weighted F1", "", "up", least=0, most=1),
+    Metric("auc", "AUC", "", "up", chance=0.5),
+    Metric("f1", "weighted F1", "", "up"),
 )
 REGRESSION = "regression"
 # `Regression.metrics` computes them.
 REGRESSION_TASK = Task(
     (
-        Metric("rmse", "RMSE", "target units", "down", chance="data", least=0),
-        Metric("mae", "MAE", "target units", "down", least=0),
-        Metric("r2", "R²", "", "up", most=1),
+        Metric("rmse", "RMSE", "target units", "down", chance="data"),
+        Metric("mae", "MAE", "target units", "down"),
+        Metric("r2", "R²", "", "up"),
     ),
-    loss_unit="variances",
+    targets="numbers",
 )
 
 
@@ -88,4 +88,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         backbone=dataset.backbone and dataset.backbone(),
         arguments=arguments,
         scale=dataset.scale,
+        loss=settings.protocol.loss,
+        class_weights=settings.protocol.class_weights,
+        metric=getattr(settings.workload, "metric", None),
     )

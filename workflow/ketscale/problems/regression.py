@@ -1,10 +1,11 @@
-"""Regression with the mean squared error: the `Problem` of every workload whose targets are numbers."""
+"""Regression: the `Problem` of every workload whose targets are numbers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import nn
 
 from ketscale.engines.vjp import VJP
 from ketscale.layers import losses
@@ -14,13 +15,15 @@ from ketscale.problems.supervised import Supervised
 
 
 class Regression(Supervised):
-    """Mean squared error of `model`, whose outputs are standardised targets (batch, columns).
+    """Mean squared error, or Huber's loss, of `model`, whose outputs are standardised targets (batch, columns).
 
     Each column of the targets is standardised by its mean and standard deviation over the training samples, so that
     columns of all units count alike; the loss is the mean over the columns.
 
     targets: float64 (n, columns), in their own units; no column is constant over the training samples.
     """
+
+    usual_metric = "rmse"
 
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
         """Standardised by the training samples."""
@@ -31,34 +34,46 @@ class Regression(Supervised):
         return (self._numbers - self._mean) / self._deviation
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The squared errors, their mean over columns summed over samples: shape (1,)."""
-        return (outputs - targets).square().mean(1).sum().reshape(1)
+        """The losses, their mean over columns summed over samples: shape (1,)."""
+        return self._losses(outputs, targets).mean(1).sum().reshape(1)
 
-    def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
-        """`loss`, see `engines.vjp`."""
-        return losses.squared_error_vjp(outputs, targets)
+    def _losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.loss_name == "huber":
+            return nn.functional.huber_loss(outputs, targets, reduction="none")
+        return (outputs - targets).square()
+
+    def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP | None:
+        """`loss`, see `engines.vjp`; None of Huber's."""
+        return None if self.loss_name == "huber" else losses.squared_error_vjp(outputs, targets)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss and RMSE of the outputs (n, columns) of a whole split.
 
-        When full also `count` (samples), `chance` (the RMSE of the training samples' mean), MAE and R2. Of several
-        columns, RMSE, MAE and R2 are the means over them, and `errors` has the RMSE of each; all but R2 are in the targets'
+        When full also `count` (samples), `chance` (the RMSE of the training samples' mean), MAE, R2, and the chosen metric,
+        whose chance is that of this mean. Of several columns, RMSE, MAE and R2 are the means over them, and `errors` has the RMSE of each; all but R2 are in the targets'
         units. R2 is None if a column is constant in the split, since it is then undefined.
         """
         truth, predicted = self._numbers[self.rows(split)], self.predicted(outputs)
         scaled = (predicted - truth) / self._deviation
-        found: dict[str, Any] = {"loss": float(scaled.square().mean()), "rmse": scores.rmse(truth, predicted)}
+        loss = float(self._losses(scaled, torch.zeros_like(scaled)).mean())
+        found: dict[str, Any] = {"loss": loss, "rmse": scores.rmse(truth, predicted)}
         if full:
+            guess = self._mean.expand_as(truth)
             found["count"] = len(truth)
-            found["chance"] = scores.rmse(truth, self._mean.expand_as(truth))
+            found["chance"] = scores.rmse(truth, guess)
             found["mae"] = float((predicted - truth).abs().mean())
             found["r2"] = scores.r2(truth, predicted)
             if truth.shape[1] > 1:
                 found["errors"] = (predicted - truth).square().mean(0).sqrt().tolist()
+            if self.metric not in found:
+                found[self.metric] = scores.named(self.metric, truth, predicted)
+                found["chance"] = scores.named(self.metric, truth, guess)
         return found
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
-        """See `Problem.influence`; None if nothing is wrong."""
+        """See `Problem.influence`; None if nothing is wrong, or another metric than the RMSE counts."""
+        if self.metric != self.usual_metric:
+            return None
         truth = self._numbers[self.rows(split)]
         found: torch.Tensor | None = influence_on_rmse(truth, self.predicted(outputs))
         return found

@@ -1,9 +1,15 @@
-"""Scores of classifiers and of regressors, as scikit-learn defines them, whose import takes a second of every run."""
+"""Scores of classifiers and of regressors, as scikit-learn defines them. It takes a second to import, which usual runs need not."""
 
 from __future__ import annotations
 
+import math
+import warnings
+from typing import Any
+
 import torch
 from torch import nn
+
+from ketscale.optional import needed_for
 
 
 def confusion(labels: torch.Tensor, named: torch.Tensor, classes: int) -> torch.Tensor:
@@ -42,6 +48,41 @@ def auc(labels: torch.Tensor, scores: torch.Tensor) -> float:
     own = mine.sum(1)
     higher = (ranks * mine).sum(1) - own * (own + 1) / 2
     return float((higher / (own * (len(labels) - own))).mean())
+
+
+def named(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> float | None:
+    """A metric by scikit-learn's name, without `neg_`; None if it is undefined for these samples.
+
+    Args:
+        truth: true classes, int64 (n,), or numbers, float64 (n, columns).
+        predicted: probabilities of the classes, float64 (n, classes), or numbers, float64 (n, columns).
+    """
+    with needed_for(f"metric: {name}", "estimators"):
+        from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+        from sklearn.metrics import get_scorer, get_scorer_names
+
+    classes = truth.ndim == 1
+
+    class Predictor(ClassifierMixin if classes else RegressorMixin, BaseEstimator):  # type: ignore[misc]
+        """Predicts what it is called with."""
+
+        classes_ = torch.arange(predicted.shape[1]).numpy()
+
+        def predict(self, outputs: Any) -> Any:
+            return outputs.argmax(1) if classes else outputs
+
+        def predict_proba(self, outputs: Any) -> Any:
+            return outputs
+
+    negative = f"neg_{name}" in get_scorer_names()
+    scorer = get_scorer(f"neg_{name}" if negative else name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = float(scorer(Predictor(), predicted.numpy(), truth.numpy()))
+    except ValueError:
+        return None
+    return (-value if negative else value) if math.isfinite(value) else None
 
 
 def rmse(truth: torch.Tensor, predicted: torch.Tensor) -> float:

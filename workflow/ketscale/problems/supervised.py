@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,9 +35,17 @@ class Supervised(Problem):
         backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
         arguments: arguments of the model's constructor that the data decide, kept with its weights.
         scale: see `Problem`.
+        loss: the name of the loss in a protocol; None for the usual one.
+        class_weights: factors of the losses of each class's samples, or 'balanced'; None without.
+        metric: the metric that models are compared by, by scikit-learn's name; None for the usual one.
+
+    Raises:
+        UserError: there are not as many weights as classes.
     """
 
     linear = True
+    # The headline metric unless another is chosen.
+    usual_metric: str
 
     def __init__(
         self,
@@ -49,8 +57,13 @@ class Supervised(Problem):
         backbone: nn.Module | None = None,
         arguments: Mapping[str, Any] | None = None,
         scale: tuple[Any, Any] | None = None,
+        loss: str | None = None,
+        class_weights: str | Sequence[float] | None = None,
+        metric: str | None = None,
     ) -> None:
         super().__init__()
+        self.loss_name, self.class_weights = loss, class_weights
+        self.metric = metric or self.usual_metric
         name_dropouts(model)
         self.model = model
         self.backbone = backbone

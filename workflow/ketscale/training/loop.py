@@ -96,8 +96,7 @@ class Trainer(Training):
         self._place = 0  # its row in the optimiser
         self.pace = pace or Pace(protocol, world, stop_requested, save_requested)
         self.share_s = 0.0 if pace else None
-        plateau = protocol.plateau
-        self.schedule = optimiser.PlateauSchedule(plateau.factor, plateau.patience) if plateau else None
+        self.schedule = optimiser.Schedule(protocol)
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
         self.tested = protocol.by_epochs
         self._validated = self.tested and "validation" in problem.splits
@@ -336,6 +335,7 @@ class Trainer(Training):
         steady = self.clock.unsteady <= self.clock.taken - sums["steps"]
         if seconds is not None and self.share_s is None and steady:
             self.clock.epochs_s.append(seconds)
+        values: dict[str, Any] = {"loss": math.nan}
         if self.tested and not self._validated:
             # The last weights count.
             self.best = {**self.best, "epoch": epoch}
@@ -346,6 +346,8 @@ class Trainer(Training):
                 self.clock.validations_s.append(time.perf_counter() - start)
             row |= {f"validation_{name}": value for name, value in values.items()}
             self._judge(epoch, values)
+        rates = self.stepper.optimiser.learning_rates
+        rates[self._place] = self.schedule.step(rates[self._place], epoch, values["loss"])
         self.history.append(row)
         self._bar.set_postfix(
             {k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown) and v is not None}
@@ -366,7 +368,7 @@ class Trainer(Training):
         return values
 
     def _judge(self, epoch: int, values: Mapping[str, Any]) -> None:
-        """Keep the weights if they are the best, lower the learning rate on a plateau, and see whether to stop early.
+        """Keep the weights if they are the best, and see whether to stop early.
 
         An epoch whose monitored metric is None, which means undefined, is no better than any other.
         """
@@ -379,8 +381,6 @@ class Trainer(Training):
         if better or self.problem.separable:
             value = value if better else self.best["value"]
             self.best = {"epoch": epoch, "value": value, "state": state_of(self.problem.model)}
-        if self.schedule:
-            self.stepper.optimiser.learning_rates[self._place] *= self.schedule.step(values["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience
 
     def outputs(self, split: str) -> torch.Tensor:
@@ -440,7 +440,7 @@ class Trainer(Training):
         return {
             "model": state_of(self.problem.model),
             "optimiser": self.stepper.optimiser.state_dict(self._place),
-            "schedule": self.schedule.state_dict() if self.schedule else None,
+            "schedule": dict(self.schedule.state),
             "step": self.step,
             "losses": self.losses,
             "history": self.history.state(),
@@ -454,8 +454,7 @@ class Trainer(Training):
         """Resume from a `state`; the following steps are bitwise those of an uninterrupted run."""
         self.problem.model.load_state_dict(state["model"])
         self.stepper.optimiser.load_state_dict(state["optimiser"], self._place)
-        if self.schedule:
-            self.schedule.load_state_dict(state["schedule"])
+        self.schedule.state = state["schedule"]
         self.step = state["step"]
         self.losses, self.best = state["losses"], state["best"]
         self.history.restore(state["history"])

@@ -1,4 +1,4 @@
-"""Clipping, Adam, gradient descent and the plateau schedule.
+"""Clipping, Adam, gradient descent and schedules.
 
 The classes of torch.optim import the compiler (torch._dynamo) at their first step, which takes two seconds: longer
 than most runs train. The fused kernel that they call, called here on a GPU, does not. On a CPU our own is faster.
@@ -20,27 +20,42 @@ from ketscale.training.updates import TINY
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
-
-
-def _given(learning_rate: float | None) -> float:
-    """The learning rate of a protocol, which has one if it has steps."""
-    assert learning_rate is not None
-    return learning_rate
+THRESHOLD = 1e-4
 
 
 class _Descent:
     """Updates the members of a `Flat`, each as its protocol says.
 
     Attributes:
-        learning_rates, weight_decays: those of each member.
+        learning_rates, weight_decays, momenta: those of each member.
         clip_norms: the norm that its gradient is clipped to, None for any; as torch.nn.utils.clip_grad_norm_ does.
+        memory: what it keeps from step to step by name, a row for each member.
     """
 
     def __init__(self, flat: Flat, protocols: Sequence[Protocol]) -> None:
         self.flat = flat
-        self.learning_rates = [_given(protocol.learning_rate) for protocol in protocols]
+        self.learning_rates = [protocol.learning_rate or 0.0 for protocol in protocols]
         self.weight_decays = [protocol.weight_decay for protocol in protocols]
         self.clip_norms = [protocol.clip_norm for protocol in protocols]
+        self.momenta = [protocol.momentum for protocol in protocols]
+        self.memory: dict[str, torch.Tensor] = {}
+
+    def state_dict(self, member: int = 0) -> dict[str, Any]:
+        """A member's learning rate and memory; copies."""
+        return {
+            "learning_rate": self.learning_rates[member],
+            **{name: rows[member].clone() for name, rows in self.memory.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], member: int = 0) -> None:
+        """Go on from a member's `state_dict`, which may come from a group of another size."""
+        self.learning_rates[member] = state["learning_rate"]
+        for name, rows in self.memory.items():
+            if rows[member].shape != state[name].shape:
+                raise ValueError(
+                    f"{name} of {list(state[name].shape)} numbers for {list(rows[member].shape)}"
+                )
+            rows[member].copy_(state[name])
 
     def _clip(self, norms: torch.Tensor) -> None:
         """Clip the gradients, whose norms these are."""
@@ -62,6 +77,7 @@ class Adam(_Descent):
         self._squares = torch.zeros_like(flat.values)
         # torch's kernels need one counter per row, on its device.
         self._steps = torch.zeros(len(flat.values), device=flat.values.device)
+        self.memory = {"means": self._means, "squares": self._squares, "steps": self._steps}
 
     @property
     def _rows(self) -> tuple[torch.Tensor, ...]:
@@ -91,10 +107,8 @@ class Adam(_Descent):
     @torch.no_grad()
     def _step_by_torch(self, norms: torch.Tensor) -> None:
         self._clip(norms)
-        for (rate, decay), members in _alike(self.learning_rates, self.weight_decays).items():
-            values, gradients, means, squares, steps = (
-                [rows[member] for member in members] for rows in (*self._rows, self._steps)
-            )
+        for member, (rate, decay) in enumerate(zip(self.learning_rates, self.weight_decays, strict=True)):
+            values, gradients, means, squares, steps = ([rows[member]] for rows in (*self._rows, self._steps))
             fused_adam_step(
                 values,
                 gradients,
@@ -111,48 +125,43 @@ class Adam(_Descent):
                 maximize=False,
             )
 
-    def state_dict(self, member: int = 0) -> dict[str, Any]:
-        """A member's moments (numbers,), number of steps and learning rate; copies."""
-        return {
-            "learning_rate": self.learning_rates[member],
-            "means": self._means[member].clone(),
-            "squares": self._squares[member].clone(),
-            "steps": self._steps[member].clone(),
-        }
 
-    def load_state_dict(self, state: Mapping[str, Any], member: int = 0) -> None:
-        """Go on from a member's `state_dict`, which may come from a group of another size."""
-        self.learning_rates[member] = state["learning_rate"]
-        for mine, theirs in (
-            (self._means, state["means"]),
-            (self._squares, state["squares"]),
-            (self._steps, state["steps"]),
-        ):
-            if mine[member].shape != theirs.shape:
-                raise ValueError(f"moments of {list(theirs.shape)} numbers for {list(mine[member].shape)}")
-            mine[member].copy_(theirs)
+class AdamW(Adam):
+    """Adam whose weight decay passes by the moments (Loshchilov, Hutter, arXiv 1711.05101); the same as torch.optim.AdamW."""
+
+    def __init__(self, flat: Flat, protocols: Sequence[Protocol]) -> None:
+        super().__init__(flat, protocols)
+        self._decays, self.weight_decays = self.weight_decays, [0.0] * len(protocols)
+
+    @torch.no_grad()
+    def step(self, norms: torch.Tensor) -> None:
+        """Update every member's values by its gradients, whose norms (members,) these are."""
+        for values, rate, decay in zip(self.flat.values, self.learning_rates, self._decays, strict=True):
+            if decay:
+                values.mul_(1 - rate * decay)
+        super().step(norms)
 
 
 class GradientDescent(_Descent):
-    """theta <- theta - learning rate * gradient, with L2 weight decay added to the gradient."""
+    """Steps along a velocity, momentum * velocity + gradient, with L2 weight decay in the gradient; as torch.optim.SGD."""
+
+    def __init__(self, flat: Flat, protocols: Sequence[Protocol]) -> None:
+        super().__init__(flat, protocols)
+        if any(self.momenta):
+            self.memory["velocities"] = torch.zeros_like(flat.values)
 
     @torch.no_grad()
     def step(self, norms: torch.Tensor) -> None:
         """Update every member's values by its gradients, whose norms (members,) these are."""
         self._clip(norms)
-        rows = zip(
-            self.flat.values, self.flat.gradients, self.learning_rates, self.weight_decays, strict=True
-        )
-        for values, gradients, rate, decay in rows:
-            values.sub_(gradients + decay * values if decay else gradients, alpha=rate)
-
-    def state_dict(self, member: int = 0) -> dict[str, Any]:
-        """A member's learning rate."""
-        return {"learning_rate": self.learning_rates[member]}
-
-    def load_state_dict(self, state: Mapping[str, Any], member: int = 0) -> None:
-        """Go on from a member's `state_dict`."""
-        self.learning_rates[member] = state["learning_rate"]
+        settings = zip(self.learning_rates, self.weight_decays, self.momenta, strict=True)
+        for member, (rate, decay, momentum) in enumerate(settings):
+            values, step = self.flat.values[member], self.flat.gradients[member]
+            if decay:
+                step = step + decay * values
+            if self.memory:
+                step = self.memory["velocities"][member].mul_(momentum).add_(step)
+            values.sub_(step, alpha=rate)
 
 
 Optimiser = Adam | GradientDescent
@@ -163,45 +172,37 @@ def create(protocols: Sequence[Protocol], flat: Flat) -> Optimiser:
 
     For l-bfgs, which has its own loop (see `lbfgs`), it is never stepped.
     """
-    kind = GradientDescent if protocols[0].optimiser == "gradient-descent" else Adam
-    return kind(flat, protocols)
+    kinds: dict[str, type[Optimiser]] = {
+        "adamw": AdamW,
+        "sgd": GradientDescent,
+        "gradient-descent": GradientDescent,
+    }
+    return kinds.get(protocols[0].optimiser, Adam)(flat, protocols)
 
 
-def _alike(*settings: Sequence[float]) -> dict[tuple[float, ...], list[int]]:
-    """The members that share their settings."""
-    found: dict[tuple[float, ...], list[int]] = {}
-    for member, values in enumerate(zip(*settings, strict=True)):
-        found.setdefault(values, []).append(member)
-    return found
+class Schedule:
+    """What a learning rate is after each epoch: on a plateau as torch's ReduceLROnPlateau has it (a loss has improved if it
+    is lower than the best so far by more than `THRESHOLD` of it), or along half a cosine as CosineAnnealingLR.
 
-
-class PlateauSchedule:
-    """Lowers a learning rate to `factor` times it when a loss has not improved for more than `patience` epochs.
-
-    A loss has improved if it is lower than the best so far by more than 1e-4 of it, as in torch's ReduceLROnPlateau.
+    Attributes:
+        state: the best loss and the number of epochs since, which a resumed training goes on from.
     """
 
-    THRESHOLD = 1e-4
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self.state: dict[str, float] = {"best": math.inf, "waited": 0}
 
-    def __init__(self, factor: float, patience: int) -> None:
-        self.factor, self.patience = factor, patience
-        self._best, self._waited = math.inf, 0
-
-    def step(self, loss: float) -> float:
-        """Take the loss of an epoch into account; what to multiply the learning rate by from now on."""
-        if loss < self._best * (1 - self.THRESHOLD):
-            self._best, self._waited = loss, 0
-            return 1.0
-        self._waited += 1
-        if self._waited <= self.patience:
-            return 1.0
-        self._waited = 0
-        return self.factor
-
-    def state_dict(self) -> dict[str, Any]:
-        """The best loss and the number of epochs since."""
-        return {"best": self._best, "waited": self._waited}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
-        self._best, self._waited = state["best"], state["waited"]
+    def step(self, rate: float, epoch: int, loss: float) -> float:
+        """The learning rate after an epoch, with this rate before and this loss on validation data."""
+        plateau, cosine = self._protocol.plateau, self._protocol.cosine
+        if cosine and self._protocol.epochs:
+            share = (1 + math.cos(math.pi * (epoch + 1) / self._protocol.epochs)) / 2
+            return cosine.minimum + ((self._protocol.learning_rate or 0.0) - cosine.minimum) * share
+        if loss < self.state["best"] * (1 - THRESHOLD):
+            self.state = {"best": loss, "waited": 0}
+            return rate
+        self.state["waited"] += 1
+        if not plateau or self.state["waited"] <= plateau.patience:
+            return rate
+        self.state["waited"] = 0
+        return rate * plateau.factor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias
 
 from msgspec import Meta
 
@@ -38,60 +38,28 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     """How a circuit is evaluated, differentiated and given a batch, and where."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
+    later: ClassVar[frozenset[str]] = frozenset({"shots"})
 
-    device: Annotated[
-        Device,
-        Meta(description="The simulator's backend, which evaluates the circuit"),
-    ]
-    gradient: Annotated[
-        Gradient,
-        Meta(
-            description="How the circuit is differentiated. With shots, shift: by the parameter-shift rules with shots of "
-            "its own, without bias; exact: the exact gradient of a noisy value"
-        ),
-    ]
-    batching: Annotated[
-        Literal["broadcast", "loop"],
-        Meta(description="broadcast: one call for the whole batch; loop: sample by sample"),
-    ]
-    placement: Annotated[
-        Literal["model", "cpu", "gpu"],
-        Meta(
-            description="The device that circuits run on. model: the model's own; cpu or gpu: this one, whatever the model's is"
-        ),
-    ] = "model"
-    route: (
-        Annotated[
-            Literal["auto", "sweep", "matrix"],
-            Meta(
-                description="How fused evaluates a circuit. sweep: the gates are swept over the states; matrix: the "
-                "gates after the last input become one matrix; auto (the default): the one of these that its cost "
-                "model finds cheaper"
-            ),
-        ]
-        | None
-    ) = None
-    shots: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="How many measurements an expectation value is the mean of; left out, it is exact. Words "
-                "that commute are measured together",
-            ),
-        ]
-        | None
-    ) = None
+    # fmt: off
+    device: Annotated[Device, Meta(description="The simulator's backend, which evaluates the circuit")]
+    gradient: Annotated[Gradient, Meta(description="How the circuit is differentiated. With shots, shift: by the "
+        "parameter-shift rules with shots of its own, without bias; exact: the exact gradient of a noisy value")]
+    batching: Annotated[Literal["broadcast", "loop"], Meta(description="broadcast: one call for the whole batch; "
+        "loop: sample by sample")]
+    placement: Annotated[Literal["model", "cpu", "gpu"], Meta(description="The device that circuits run on. model: "
+        "the model's own; cpu or gpu: this one, whatever the model's is")] = "model"
+    route: Annotated[Literal["auto", "sweep", "matrix"], Meta(description="How fused evaluates a circuit. sweep: the "
+        "gates are swept over the states; matrix: the gates after the last input become one matrix; auto (the "
+        "default): the one of these that its cost model finds cheaper")] | None = None
+    shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
+        "out, it is exact. Words that commute are measured together")] | None = None
+    # fmt: on
 
     @classmethod
     def usual(cls, name: str) -> Self:
         """The settings that choose the simulator of a usual name, a key of `registry.SIMULATORS`."""
         method = SIMULATORS[name]
         return cls(device=method.device, gradient=method.gradient, batching=method.batching)
-
-    def content(self) -> dict[str, Any]:
-        """See `Block.content`; without shots as it was before there were any."""
-        return {name: value for name, value in super().content().items() if (name, value) != ("shots", None)}
 
     @property
     def mode(self) -> str | None:

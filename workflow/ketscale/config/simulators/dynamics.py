@@ -24,53 +24,20 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
 
-    device: Annotated[
-        Device,
-        Meta(
-            description="exact: the exponential of each segment's Liouvillian; rk4, euler: integrators with a step"
-        ),
-    ]
-    batching: Annotated[
-        Batching,
-        Meta(
-            description="broadcast: all tasks at once; loop: one after the other, step by step, as published"
-        ),
-    ] = "broadcast"
-    dt: (
-        Annotated[
-            Step,
-            Meta(
-                description="Step of an integrator, a time in the same unit as the pulse's duration: with broadcast the longest "
-                "one, with loop as many as fit into a segment, as published",
-            ),
-        ]
-        | None
-    ) = None
-    route: Annotated[
-        Route,
-        Meta(
-            description="With broadcast. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled "
-            "on the CPU, else torch"
-        ),
-    ] = "auto"
-    cache: Annotated[
-        bool,
-        Meta(
-            description="With loop. true: what is created for a task (rates from its spectrum, operators) is kept for its "
-            "next evaluations, as published; false: it is created again in each"
-        ),
-    ] = False
-    tolerance: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                description="The largest relative difference of an integrator's losses from those of exact, as "
-                "measured; parity allows it",
-            ),
-        ]
-        | None
-    ) = None
+    # fmt: off
+    device: Annotated[Device, Meta(description="exact: the exponential of each segment's Liouvillian; rk4, euler: "
+        "integrators with a step")]
+    batching: Annotated[Batching, Meta(description="broadcast: all tasks at once; loop: one after the other, step by "
+        "step, as published")] = "broadcast"
+    dt: Annotated[Step, Meta(description="Step of an integrator, a time in the same unit as the pulse's duration: "
+        "with broadcast the longest one, with loop as many as fit into a segment, as published")] | None = None
+    route: Annotated[Route, Meta(description="With broadcast. compiled: machine code, on the CPU; torch: torch's "
+        "operators; auto: compiled on the CPU, else torch")] = "auto"
+    cache: Annotated[bool, Meta(description="With loop. true: what is created for a task (rates from its spectrum, "
+        "operators) is kept for its next evaluations, as published; false: it is created again in each")] = False
+    tolerance: Annotated[float, Meta(gt=0, description="The largest relative difference of an integrator's losses "
+        "from those of exact, as measured; parity allows it")] | None = None
+    # fmt: on
 
     @property
     def stacks(self) -> bool:

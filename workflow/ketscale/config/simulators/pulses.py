@@ -25,34 +25,18 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     devices: ClassVar[tuple[str, ...]] = DEVICES
     replaced: ClassVar[Mapping[str, str]] = REPLACED
 
-    device: Annotated[
-        Device,
-        Meta(
-            description="published: SuperGrad's, exponential midpoint with circuits, couplings and drives split from one "
-            "another in order 1 or 2; trotter: with couplings alone split from driven sites, in order 1 or 2; suzuki4: in "
-            "order 4; interaction: driven sites nearly exactly, so that the error is that of the couplings "
-            "(interaction4 is of order 4 where layers of couplings commute, otherwise of order 2); "
-            "magnus6: commutator-free, with exponentials of the whole Hamiltonian as matrices",
-        ),
-    ]
-    dt: Annotated[
-        Step,
-        Meta(description="Largest step, ns; all steps of a pulse are equal"),
-    ]
-    route: Annotated[
-        Route,
-        Meta(
-            description="What evaluates a splitting. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled on "
-            "the CPU, else torch"
-        ),
-    ] = "auto"
-    tolerance: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="The largest relative difference of its losses from exact ones, as measured; parity allows it",
-        ),
-    ]
+    # fmt: off
+    device: Annotated[Device, Meta(description="published: SuperGrad's, exponential midpoint with circuits, "
+        "couplings and drives split from one another in order 1 or 2; trotter: with couplings alone split from "
+        "driven sites, in order 1 or 2; suzuki4: in order 4; interaction: driven sites nearly exactly, so that the "
+        "error is that of the couplings (interaction4 is of order 4 where layers of couplings commute, otherwise of "
+        "order 2); magnus6: commutator-free, with exponentials of the whole Hamiltonian as matrices")]
+    dt: Annotated[Step, Meta(description="Largest step, ns; all steps of a pulse are equal")]
+    route: Annotated[Route, Meta(description="What evaluates a splitting. compiled: machine code, on the CPU; torch: "
+        "torch's operators; auto: compiled on the CPU, else torch")] = "auto"
+    tolerance: Annotated[float, Meta(gt=0, description="The largest relative difference of its losses from exact "
+        "ones, as measured; parity allows it")]
+    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """Only some are compiled."""

@@ -201,7 +201,10 @@ def read_file(path: Path = PATH) -> SiteFile:
         }
         return parse(SiteFile, given, "")
     except UserError as error:
-        raise UserError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
+        lines = map(str, error.args)
+        raise UserError(
+            *(line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
+        ) from None
 
 
 def gpus_per_node(run: Run) -> int:

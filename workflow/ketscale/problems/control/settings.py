@@ -16,11 +16,9 @@ SHOWN = (0, 1, 5, 20)
 # The deviations of the run's propagator; see `problem.deviations`.
 DEVIATIONS = (
     Metric("exact_infidelity", "infidelity of the pulses by exact propagation", "", "down"),
-    Metric(
-        "simulator_error", "largest error of a random pulse's fidelity", "", "down", least=0, about="error"
-    ),
-    Metric("error_estimate", "estimated error of a task's state", "", "down", least=0),
-    Metric("negativity", "negativity of a random pulse's state", "", "down", least=0, about="unphysical"),
+    Metric("simulator_error", "largest error of a random pulse's fidelity", "", "down", about="error"),
+    Metric("error_estimate", "estimated error of a task's state", "", "down"),
+    Metric("negativity", "negativity of a random pulse's state", "", "down"),
 )
 
 METRICS = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import pi
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import fields
@@ -124,6 +124,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
 
     VARIED: ClassVar[tuple[str, ...]] = ()
     qubits: ClassVar[int] = 1
+    later: ClassVar[frozenset[str]] = frozenset({"gate"})
 
     # Subclasses have them with defaults of their own.
     duration: float
@@ -221,11 +222,6 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     def held_out(self) -> dict[str, int]:
         """Number of tasks by split."""
         return {"validation": self.validation, "test": self.test}
-
-    def content(self) -> dict[str, Any]:
-        """See `Block.content`; without the gate where there is none, as in older records."""
-        made = super().content()
-        return made if self.gate is not None else {name: made[name] for name in made if name != "gate"}
 
     def faults(self) -> Iterator[str]:
         """Ranges ascend, all their values are possible, and random starts are within the limit."""

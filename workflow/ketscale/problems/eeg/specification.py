@@ -115,7 +115,7 @@ FAMILY = Family(
     },
     build=build,
     own=FileModel,
-    loss_unit="nats",
+    targets="classes",
     prepare=lazily("ketscale.problems.eeg.prepared:prepare"),
     read=lazily("ketscale.problems.eeg.prepared:read"),
     baselines=lazily("ketscale.problems.eeg.baselines:baselines"),

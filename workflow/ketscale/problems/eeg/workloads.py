@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import MOST, Draft, Positive, Seed, Workload
+from ketscale.config import MOST, Draft, Positive, Seed, WithTargets
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
@@ -68,7 +68,7 @@ SplitOfRecordings = Annotated[
 ]
 
 
-class SeriesWorkload(Workload, frozen=True, kw_only=True):
+class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
     """Labelled trials (channels x steps) and their split."""
 
     # What reads or makes the trials, as 'package.module:function', from the workload and the folder of fetched files.

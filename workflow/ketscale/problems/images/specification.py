@@ -34,7 +34,7 @@ FAMILY = Family(
     },
     build=build,
     own=FileModel,
-    loss_unit="nats",
+    targets="classes",
     prepare=lazily("ketscale.problems.images.features:prepare"),
     read=lazily("ketscale.problems.images.features:read"),
     baselines=lazily("ketscale.problems.images.features:baselines"),

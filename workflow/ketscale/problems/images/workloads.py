@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import Draft, Workload
+from ketscale.config import Draft, WithTargets
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.own_data import (
@@ -48,7 +48,7 @@ Side = Annotated[
 ]
 
 
-class ImageWorkload(Workload, frozen=True, kw_only=True):
+class ImageWorkload(WithTargets, frozen=True, kw_only=True):
     """Labelled images, embedded once by a frozen ResNet-18; or features, which need no network."""
 
     # What reads the samples, as 'package.module:function', from the workload and the folder of fetched files; a kind that

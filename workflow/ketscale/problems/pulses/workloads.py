@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import pi
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -42,6 +42,8 @@ MOST_LEVELS = 10
 
 class PulseWorkload(Workload, frozen=True, kw_only=True):
     """A gate on a device. A sample is a computational basis state: a column of the gate's unitary."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"slope_bound", "bandwidth_bound", "bounds"})
 
     # Subclasses have them with defaults of their own.
     seed: Seed
@@ -152,15 +154,6 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             UserError: its parameters make none.
         """
         raise NotImplementedError
-
-    def content(self) -> dict[str, Any]:
-        """See `Block.content`; without the settings of hard bounds where there are none, as in older records."""
-        unset = {"slope_bound": None, "bandwidth_bound": None, "bounds": "penalty"}
-        return {
-            name: value
-            for name, value in super().content().items()
-            if name not in unset or unset[name] != value
-        }
 
     @property
     def start_length(self) -> float:

@@ -43,7 +43,7 @@ FAMILY = Family(
     },
     build=build,
     own=FileModel,
-    loss_unit="nats",
+    targets="classes",
     prepare=lazily("ketscale.problems.rows.prepared:prepare"),
     read=lazily("ketscale.problems.rows.prepared:read"),
     baselines=lazily("ketscale.problems.rows.prepared:baselines"),

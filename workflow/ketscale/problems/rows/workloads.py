@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import Draft, Positive, Seed, Workload
+from ketscale.config import Draft, Positive, Seed, WithTargets
 from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.own_data import (
     FeatureCount,
@@ -35,7 +35,7 @@ Task = Annotated[
 Column = Annotated[str, Meta(min_length=1)]
 
 
-class RowsWorkload(OwnSamples, Workload, frozen=True, kw_only=True):
+class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
     """Rows of features, and what is to be predicted of each."""
 
     # What reads the rows, as 'package.module:function', from the workload.

@@ -59,7 +59,7 @@ FAMILY = Family(
     simulators=(CircuitSimulator, LikelihoodSimulator),
     metrics=(
         Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),
-        Metric("reciprocal_rank", "mean reciprocal rank", "", "up", least=0, most=1),
+        Metric("reciprocal_rank", "mean reciprocal rank", "", "up"),
     ),
     tiny={
         "workloads": {"sentences": {"seed": 1, "held_out": 1, "split_seed": 0}},
@@ -76,7 +76,6 @@ FAMILY = Family(
         },
     },
     build=build,
-    loss_unit="nats",
     prepare=lazily("ketscale.problems.sentences.sentences:prepare"),
     read=read,
     baselines=lazily("ketscale.problems.sentences.baselines:baselines"),

@@ -1,4 +1,7 @@
-"""No setting's hash moves: a run that is trained stays trained. `python -m tests.property.test_hashes` stores the hashes anew."""
+"""No hash of settings moves, so that what is trained stays trained: a new field is named in its block's `later`.
+
+`python -m tests.unit.config.test_hashes` stores the hashes anew, such as those of a study that has got more runs.
+"""
 
 from __future__ import annotations
 
