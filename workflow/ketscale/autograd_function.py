@@ -1,9 +1,8 @@
 """`torch.autograd.Function` for compiled code: its rules under autograd, forward mode and torch.func, without torch's own cost.
 
 Under torch.func, torch makes a class for each call and transformation and asks pytree about all arguments: a sine of 32
-numbers takes 234 µs under vmap, 474 under grad and 691 under vmap of grad, and 84, 251 and 338 by `applied`, which is
-longer than a small circuit takes either way (one core of an Intel Xeon, torch 2.13). It uses private functions of torch,
-of which another version may change some; then tests/unit/test_private_torch.py fails.
+numbers takes 234 µs under vmap, 474 under grad and 691 under vmap of grad, and 84, 251 and 338 by `applied` (one core of
+an Intel Xeon, torch 2.13). Another version may change the private functions; tests/unit/test_private_torch.py then fails.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from ketscale.private_torch import forward_mode, transforms_active
 def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """A member's result of a function that takes the tensors of all members, (members, ...), and gives (members, ...).
 
-    Only where `only_mapped`. It is what torch does with the rule of an autograd function, of which each call takes
-    longer than a small circuit.
+    Only where `only_mapped`.
     """
     interpreter = retrieve_current_functorch_interpreter()
     assert isinstance(interpreter, VmapInterpreter)
@@ -62,31 +60,23 @@ class Differentiable(Protocol):
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results."""
-        ...
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """The gradients by the tensors that need one."""
-        ...
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """The derivatives of the results along the tangents, of which one at least is not None, for 0."""
-        ...
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results (members, ...) for tensors (members, ...) where `mapped`, and tensors that members share."""
-        ...
 
 
 def applied(function: Differentiable, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The results of a function in all of torch's transformations, in any order.
-
-    It is what torch makes of an autograd function with such rules. For each call and transformation torch makes a class
-    and asks pytree about all arguments, which takes many times as long as a small circuit.
-    """
+    """The results of a function in all of torch's transformations, in any order."""
     interpreter = retrieve_current_functorch_interpreter() if transforms_active() else None
     if isinstance(interpreter, VmapInterpreter):
         plain, mapped = zip(*(_of_members(tensor, interpreter) for tensor in tensors), strict=True)

@@ -34,20 +34,8 @@ def rounded(number: float, digits: int = 2) -> str:
 
 # The numbers that a sentence spells.
 _SPELLED = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+]  # fmt: skip
 
 
 def spelled(number: int) -> str:

@@ -21,8 +21,7 @@ from tests.tiny_study import Project
 # What no start imports: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
 NEVER = (
     "IPython", "benchmarks", "jax", "jsonschema", "ketscale.analysis", "ketscale.interop",
-    "matplotlib", "mne",
-    "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "seaborn", "sklearn", "snakemake", "sympy",
+    "matplotlib", "mne", "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "seaborn", "sklearn", "snakemake", "sympy",
     "torch._dynamo", "torch._inductor", "transformers", "triton", "yaml", "huggingface_hub", "PIL", "psutil",
 )  # fmt: skip
 # What the process that starts the ranks does not import either, since they wait for it.

@@ -15,12 +15,10 @@ class Evolved(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     """What evolved a quantum system: that of pulses or control at the end of the training."""
 
     # fmt: off
-    kernel: Annotated[Kernel, Meta(description="dense: the states of the whole system; chain: gates on its sites and "
-        "pairs")]
+    kernel: Annotated[Kernel, Meta(description="dense: the states of the whole system; chain: gates on sites and pairs")]
     method: Annotated[str, Meta(description="The propagator or integrator")]
-    code: Annotated[CodeKind, Meta(description="compiled: machine code written for the levels of its sites; table: "
-        "machine code that reads the system from a table; torch: torch's operators; loop: torch's operators, one "
-        "task after the other")]
+    code: Annotated[CodeKind, Meta(description="compiled: machine code for the levels of its sites; table: machine "
+        "code that reads a table of the system; torch: torch's operators; loop: these, one task after the other")]
     states: Annotated[int, Meta(ge=2, description="The system's product states")]
     steps: Annotated[Annotated[int, Meta(ge=0, le=2 ** 63 - 1)] | None, Meta(description="The number in a segment "
         "(dense) or in the pulse (chain); null where each segment's norm decides, or no pulse was possible any more")]

@@ -51,11 +51,8 @@ def write_entropies(k: FunctionCode, args: Arguments) -> None:
         with k.loop(ceil_divided(args.rows, LANES)) as group:
             # Lanes beyond the last row repeat it, and do not count.
             rows, counted = k.lanes_of(group, args.rows)
-            logits, gradient, label = (
-                args.outputs[run, rows],
-                args.gradient[run, rows],
-                args.labels[run, rows],
-            )
+            arrays = args.outputs, args.gradient, args.labels
+            logits, gradient, label = (each[run, rows] for each in arrays)
             highest.value, weight.value, own.value, spoilt.value = k.vector(-INFINITY), zero, zero, zero
             with k.loop(args.columns) as index:
                 value = logits[index]

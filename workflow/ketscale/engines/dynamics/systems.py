@@ -58,11 +58,8 @@ def noise_rates(
         True
     """
     alpha, amplitude, cutoff = _tensors(alpha=alpha, amplitude=amplitude, cutoff=cutoff)
-    for name, values, least in (
-        ("alpha", alpha, 0.0),
-        ("amplitude", amplitude, 0.0),
-        ("cutoff", cutoff, None),
-    ):
+    limits = ("alpha", alpha, 0.0), ("amplitude", amplitude, 0.0), ("cutoff", cutoff, None)
+    for name, values, least in limits:
         inside = values > 0 if least is None else values >= least
         if not bool((inside & values.isfinite()).all()):
             raise UserError(f"{name}: must be {'above 0' if least is None else 'at least 0'} and finite")

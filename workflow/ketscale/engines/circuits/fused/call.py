@@ -20,8 +20,7 @@ from ketscale.engines.compiled.library import vector_bytes
 # A tile's state and adjoint take at most this many bytes in circuits with moves, whose samples should not share vectors.
 MOVED_BYTES = 512 * 1024
 
-# Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
-# vectors save one or two microseconds, but in a training step, between torch's kernels, they took 20 more.
+# Up to this many amplitudes vectors have 256 bits: in a training step, between torch's kernels, wider ones took 20 us more.
 FEW_AMPLITUDES = 512
 
 # The modules that take part in writing, besides that of the functions.
@@ -61,10 +60,7 @@ class Call(NamedTuple):
 
 
 class CompiledCall:
-    """A call's table, and the kernels that read it.
-
-    plan: the table. fixed: the arguments that do not change. work: multiply-adds of a state's sweep there and back.
-    """
+    """A call's table `plan`, the kernels that read it, and the arguments of these that do not change, `fixed`."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -73,8 +69,9 @@ class CompiledCall:
         self.rows = call.groups * call.batch
         self.group_tiles = -(-call.batch // plan.samples)
         self.tiles = call.groups * self.group_tiles
-        self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
-        self.most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
+        # Multiply-adds of the sweep there and back.
+        work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self.most_threads = max(1, min(self.tiles, work // WORK_PER_THREAD))
         words, size = call.words, 2**call.circuit.qubits
         self.shape = (self.rows, size if words is None else len(words))
         self.dtype = call.dtype.to_complex() if words is None else call.dtype

@@ -55,9 +55,8 @@ def evaluate(
         weights, mix = weights[:, : circuit.weights], None if mix is None else mix.contiguous()
     if groups and initial is not None and initial.ndim == 2:
         initial = initial[:, None].expand(-1, inputs.shape[1], -1)
-    values = run(
-        compiled_for(circuit, inputs, weights, paulis, initial, mix, partners), inputs, weights, initial, mix
-    )
+    compiled = compiled_for(circuit, inputs, weights, paulis, initial, mix, partners)
+    values = run(compiled, inputs, weights, initial, mix)
     return values.unflatten(0, inputs.shape[:2]) if groups else values
 
 
@@ -135,11 +134,7 @@ def result_of(circuit: Circuit, paulis: tuple[str, ...] | None, partners: tuple[
 
 
 def plain_sums(
-    circuit: Circuit,
-    words: tuple[str, ...],
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    mix: torch.Tensor,
+    circuit: Circuit, words: tuple[str, ...], inputs: torch.Tensor, weights: torch.Tensor, mix: torch.Tensor
 ) -> torch.Tensor:
     """A superposition's words by torch's operators, not normalised; mix: as for `evaluate`; also of groups in front."""
     qubits, order = circuit.qubits, reduce(circuit, None).order or range(2**circuit.qubits)
