@@ -134,7 +134,6 @@ CANNOT_BE = [
     {"config": {"run": {}}}, {"family": "eeg"}, {"sizes": {"qubits": 5, "layers": 3}}, {"weights_hash": None},
     {"status": "diverged", "reason": None}, {"quality": measured()}, {"losses": [0.1]},
     {"machine": {**made()["machine"], "ranks": made()["machine"]["ranks"] * 2}},
-    {"split": {**made()["split"], "fold": 0, "folds": 3}},
 ]  # fmt: skip
 
 
@@ -223,7 +222,7 @@ def test_an_absent_record_is_missing(path):
 @pytest.mark.parametrize("content", ['{"schema": 3}', "3"])
 def test_a_record_of_another_version_is_stale(path, content):
     path.write_text(content)
-    assert check(path).state == "stale" and "this version reads 8 and 9" in check(path).why
+    assert check(path).state == "stale" and "schema" in check(path).why
 
 
 def test_a_record_of_another_run_is_refused(path):
