@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -31,8 +31,8 @@ from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.spans import span
 
-if TYPE_CHECKING:
-    from ketscale.engines.pulses.splitting import SplitSteps
+# A `splitting.SplitSteps`, whose module imports this one.
+SplitSteps = Any
 
 # Product states of a lattice whose steps are matrices for second derivatives: 200 steps of that size take some GiB.
 MOST_PLAIN = 256
