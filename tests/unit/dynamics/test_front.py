@@ -79,27 +79,61 @@ def test_a_batch_may_be_empty(kind: Any) -> None:
     assert kd.evolve(SYSTEM, none, DURATION, kind=kind, trajectory=True).shape == (0, *shape)
 
 
-@pytest.mark.parametrize("method, dt", [("exact", None), ("rk4", 0.01)])
+@pytest.mark.parametrize("lengths", [None, torch.tensor([0.5, 2.0, 0.1, 1.0], dtype=torch.float64)])
+@pytest.mark.parametrize("method, dt", [("exact", None), ("rk4", 0.002)])
 @pytest.mark.parametrize("kind", INITIAL)
-def test_a_trajectory_has_the_ends_of_all_segments_with_gradients(kind: Any, method: Any, dt: Any) -> None:
-    given = arguments(kind)
-    given["controls"] = given["controls"].clone().requires_grad_()
-    found = kd.evolve(SYSTEM, kind=kind, method=method, dt=dt, trajectory=True, **given)
-    assert found.shape == (SEGMENTS + 1, *given["initial"].shape)
-    torch.testing.assert_close(found[0], given["initial"], rtol=0, atol=1e-14)
+def test_a_trajectory_has_the_ends_of_segments_of_any_lengths(
+    kind: Any, method: Any, dt: Any, lengths: Any
+) -> None:
+    given: dict[str, Any] = {"kind": kind, "method": method, "dt": dt, **arguments(kind)}
+    leaves = [given["controls"].clone().requires_grad_(), given["duration"].requires_grad_()]
+    given |= {"controls": leaves[0], "duration": leaves[1]}
+    shares = (
+        torch.full((SEGMENTS,), 1 / SEGMENTS, dtype=torch.float64)
+        if lengths is None
+        else lengths / lengths.sum()
+    )
+    found, states = kd.evolve(SYSTEM, lengths=lengths, trajectory=True, **given), [given["initial"]]
+    for segment, share in zip(leaves[0].split(1), shares, strict=True):
+        part = given | {"controls": segment, "duration": leaves[1] * share, "initial": states[-1]}
+        states.append(kd.evolve(SYSTEM, **part))
+    error = 1e-8 if dt else 1e-12
+    torch.testing.assert_close(found, torch.stack(states), rtol=0, atol=error)
     with torch.no_grad():
-        assert torch.equal(
-            kd.evolve(SYSTEM, kind=kind, method=method, dt=dt, trajectory=True, **given), found
-        )
-    for end in range(1, SEGMENTS + 1):
-        part = given | {"controls": given["controls"][:end], "duration": DURATION * end / SEGMENTS}
-        alone = kd.evolve(SYSTEM, kind=kind, method=method, dt=dt, **part)
-        torch.testing.assert_close(found[end], alone)
-        ours, its = (
-            torch.autograd.grad(each.abs().sum(), given["controls"], retain_graph=True)[0]
-            for each in (found[end], alone)
-        )
-        torch.testing.assert_close(ours, its)
+        assert torch.equal(kd.evolve(SYSTEM, lengths=lengths, trajectory=True, **given), found)
+    for number in (1, -1):
+        sums = (each[number].abs().sum() for each in (found, states))
+        pair = (torch.autograd.grad(each, leaves, retain_graph=True) for each in sums)
+        for ours, theirs in zip(*pair, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=100 * error)
+    final = kd.evolve(SYSTEM, lengths=None if lengths is None else torch.stack([3 * lengths]), **given)
+    torch.testing.assert_close(final.view_as(found[-1]), found[-1], rtol=0, atol=1e-13)
+    assert kd.error_estimate(SYSTEM, lengths=lengths, **given) < error
+
+
+@pytest.mark.parametrize("kind", ["ket", "density"])
+def test_expectation_values_are_those_of_the_states(kind: Any) -> None:
+    given = arguments(kind) | {"controls": CONTROLS.clone().requires_grad_()}
+    observables = torch.stack([OPERATOR + OPERATOR.mH, torch.diag(torch.arange(6.0)).to(torch.complex128)])
+    states = kd.evolve(SYSTEM, kind=kind, trajectory=True, **given)
+    if kind == "ket":
+        states = states[:, :, None] * states[:, None].conj()
+    wanted = torch.einsum("tij,oji->to", states, observables).real
+    found = kd.evolve(SYSTEM, kind=kind, trajectory=True, expect=observables, **given)
+    torch.testing.assert_close(found, wanted)
+    ours, theirs = (
+        torch.autograd.grad(each.square().sum(), given["controls"])[0] for each in (found, wanted)
+    )
+    torch.testing.assert_close(ours, theirs)
+    final = kd.evolve(SYSTEM, kind=kind, expect=observables.numpy(), **given)
+    torch.testing.assert_close(final, found[-1])
+
+
+def test_one_level_has_a_phase() -> None:
+    one = kd.System({"energy": [[0.3]]}, {"energy": 1.0}, {})
+    assert kd.evolve(one, None, 2.0).item() == pytest.approx(np.exp(-0.6j))
+    assert kd.evolve(one, None, 2.0, kind="density").item() == 1
+    assert kd.bare_frame(one).states.shape == (1, 1)
 
 
 def test_values_are_given_by_name_and_keep_what_is_usual() -> None:
@@ -190,20 +224,6 @@ def test_fidelities_and_their_gradients_are_those_of_torchs_operators(
         found.append((values, *torch.autograd.grad((values**2).sum(), given)))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
-
-
-def test_a_trajectory_has_an_error_for_each_time() -> None:
-    given = (QUBIT, CONTROL.expand(2, 3, 1), 1.0)
-    found = kd.error_estimate(*given, method="rk4", dt=0.1, trajectory=True)
-    assert found.shape == (2, 4)
-    assert found[0, 0] == 0
-    torch.testing.assert_close(found[:, -1], kd.error_estimate(*given, method="rk4", dt=0.1))
-
-
-def test_a_batch_of_the_integrators_of_pulses_may_be_empty() -> None:
-    for trajectory, shape in ((False, (0, 2)), (True, (0, 4, 2))):
-        given = {"method": "suzuki4", "dt": 0.1, "trajectory": trajectory}
-        assert kd.evolve(QUBIT, CONTROL.expand(0, 3, 1), 1.0, **given).shape == shape
 
 
 def test_sparse_operators_are_sites_and_have_frames() -> None:
@@ -518,84 +538,38 @@ def refused(**changes: Any) -> Callable[[], object]:
     [
         (refused(method="suzuki4", dt=0.1), "method: suzuki4 takes sites of the same number of levels, not (2, 3); use exact"),
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
-        (
-            lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1),
-            "method: suzuki4 takes terms of one or two sites, and zzz acts on 3; use exact",
-        ),
+        (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: suzuki4 takes terms of one or two sites, and zzz acts on 3; use exact"),
         (lambda: kd.fidelity(np.eye(2) / 2, np.eye(2) / 2), "target: is not a pure state of norm 1 (mixed targets are not offered)"),
-        (lambda: kd.ket_fidelity(torch.tensor([1.0, 0.0]), [1, 1]), "target: is not a pure state of norm 1"),
         (lambda: kd.average_gate_fidelity(np.eye(2), 2 * np.eye(2)), "target: is not unitary, but off by 3.0e+00"),
         (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),
+        (refused(kind="unitary", expect=np.eye(6)[None]), "expect: is of a ket or a density matrix, not of a unitary"),
+        (refused(expect=OPERATOR[None]), "observables: is not Hermitian"),
+        (refused(lengths=[1.0, 2.0]), "lengths: must be (4,), one of each segment, not (2,)"),
         (refused(rates={"c": 0.1}), "rates: this system has no c"),
         (refused(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
-        (refused(rates=-RATES), "rates: some are negative"),
         (refused(initial=OPERATOR), "initial: (6, 6) may be a density matrix, columns or 6 kets; say kind='density', 'unitary' or 'ket'"),
         (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
         (refused(controls=CONTROLS[:, :1]), "controls: must be (segments, 2), a column for each of "),
         (refused(controls=CONTROLS[None, None]), "controls: is of shape (1, 1, 4, 2), and has one batch axis at most"),
         (refused(controls=1j * CONTROLS.numpy()), "controls: some are complex; give real numbers"),
-        (refused(parameters={"a": 1j}), "parameters.a: some are complex"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 1j}), "couplings: 1j of (0, 1) is not real"),
         (refused(duration=-1.0), "duration: -1.0 is not a positive number"),
-        (
-            refused(duration=torch.ones(2).double(), initial=COLUMNS.T[:3]),
-            "batch: arguments have batches of several lengths: duration 2, initial 3",
-        ),
-        (
-            lambda: kd.leakage(OPERATOR, SYSTEM.computational_states),
-            "final: has 6 columns for 4 computational states; evolve these states, with initial=states",
-        ),
+        (refused(duration=torch.ones(2).double(), initial=COLUMNS.T[:3]), "batch: arguments have batches of several lengths: duration 2, initial 3"),
+        (lambda: kd.leakage(OPERATOR, SYSTEM.computational_states), "final: has 6 columns for 4 computational states; evolve these states, with initial=states"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 2): 0.1}), "couplings: (0, 2) are not two sites from 0 to 1"),
         (lambda: kd.transmon(t1=10.0, t2=30.0), "t2: is at most twice t1"),
         (lambda: kd.transmon(t1=10.0, jumps=("x",)), "t1, t2: are those of the jumps relaxation, dephasing"),
-        (
-            lambda: kd.System({"z": scipy.sparse.csr_array([[0, 1], [0, 0]])}, {"z": 1.0}, {}),
-            "drift.z: is not Hermitian",
-        ),
-        (
-            lambda: kd.System({"z": scipy.sparse.csr_array([[np.nan, 1], [1, 0]])}, {"z": 1.0}, {}),
-            "drift.z: has entries that are not finite",
-        ),
-        (
-            lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"b": 1.0}),
-            "rates: these are for ['b']; give one for each jump, ['a']",
-        ),
-        (
-            lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"a": -1.0}),
-            "rates.a: -1.0 is no rate",
-        ),
-        (
-            lambda: kd.System({"z": np.eye(2)}, {"z": torch.ones((), requires_grad=True)}, {}),
-            "parameters.z: has a gradient; give the usual value here",
-        ),
-        (
-            lambda: kd.evolve(
-                kd.System({}, {}, {}, {"a": scipy.sparse.eye_array(513, format="csr")}, rates={"a": 1.0}), None, 1.0
-            ),
-            "with sparse operators are too large",
-        ),
-        (
-            lambda: kd.evolve(QUBIT, 1e200 * CONTROL, 1.0, method="suzuki4", dt=0.1),
-            "controls or parameters: too large for suzuki4 in a segment of 0.3333",
-        ),
-        (
-            lambda: kd.evolve(kd.transmon(), None, 1.0, parameters={
-                "detuning": torch.ones(2).double(), "anharmonicity": torch.ones(3).double(),
-            }),
-            "parameters: are of different shapes (detuning (2,), anharmonicity (3,))",
-        ),
-        (
-            lambda: torch.func.vmap(lambda t: kd.evolve(QUBIT, CONTROL, t, method="rk4", dt=0.1))(torch.ones(2).double()),
-            "duration: torch.func.vmap hides which is longest",
-        ),
+        (lambda: kd.System({"z": scipy.sparse.csr_array([[0, 1], [0, 0]])}, {"z": 1.0}, {}), "drift.z: is not Hermitian"),
+        (lambda: kd.System({"z": scipy.sparse.csr_array([[np.nan, 1], [1, 0]])}, {"z": 1.0}, {}), "drift.z: has entries that are not finite"),
+        (lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"b": 1.0}), "rates: these are for ['b']; give one for each jump, ['a']"),
+        (lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"a": -1.0}), "rates.a: -1.0 is no rate"),
+        (lambda: kd.System({"z": np.eye(2)}, {"z": torch.ones((), requires_grad=True)}, {}), "parameters.z: has a gradient; give the usual value here"),
+        (lambda: kd.evolve(QUBIT, 1e200 * CONTROL, 1.0, method="suzuki4", dt=0.1), "controls or parameters: too large for suzuki4 in a segment of 0.3333"),
+        (lambda: kd.evolve(kd.transmon(), None, 1.0, parameters={"detuning": torch.ones(2).double(), "anharmonicity": torch.ones(3).double()}), "parameters: are of different shapes (detuning (2,), anharmonicity (3,))"),
+        (lambda: torch.func.vmap(lambda t: kd.evolve(QUBIT, CONTROL, t, method="rk4", dt=0.1))(torch.ones(2).double()), "duration: torch.func.vmap hides which is longest"),
         (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[2.9], method="rk4", dt=1.0), "dt: 1.0 is too long a step of rk4"),
-        (lambda: kd.evolve(kd.transmon(), np.full((4, 2), 0.1), 10.0, method="rk4", dt=1.3, initial=[0, 0, 1]), "dt: 1.3 is too long a step of rk4"),
-        (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[0.7], method="euler", dt=1.0), "dt: 1.0 is too long a step of euler"),
         (lambda: kd.chain([QUBIT] * 2, driven=[(0, 1), (0, 1)]), "couplings: there are two terms coupling_1_2"),
-        (
-            lambda: kd.chain([QUBIT] * 2, {(0, 1): torch.ones((), requires_grad=True)}),
-            "couplings: that of (0, 1) has a gradient",
-        ),
+        (lambda: kd.chain([QUBIT] * 2, {(0, 1): torch.ones((), requires_grad=True)}), "couplings: that of (0, 1) has a gradient"),
         (lambda: kd.ket_fidelity(torch.ones(2, 3) + 0j, np.ones((4, 3))), "batch: there are 2 of what was evolved"),
         (lambda: kd.fidelity(torch.ones(3, 2, 2) + 0j, np.ones((2, 2))), "batch: there are 3 of what was evolved, and 2 targets"),
         (lambda: kd.System({}, {}, {}, {"a": torch.eye(2).requires_grad_()}), "jumps.a: has a gradient"),

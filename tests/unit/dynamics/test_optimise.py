@@ -406,6 +406,16 @@ def test_a_start_that_goes_too_far_hinders_no_other(optimiser: Any, monkeypatch:
     assert (found[:, 1] == found[0, 1]).all()
 
 
+def test_a_gate_beside_a_coupler_is_refused_with_the_frame_that_it_needs() -> None:
+    system = kd.chain([kd.transmon(each, levels=2) for each in (0.0, 0.5, 1.1)], {(0, 1): 0.03, (1, 2): 0.04})
+    pulse, f, k = kd.Piecewise(segments=4, drives=3), kd.dressed_frame(system), [0, 1, 4, 5]
+    with pytest.raises(UserError, match=r"kd\.Frame\(f\.states\[:, k\], f\.energies\[k\]\)"):
+        kd.optimise(system, "cz", pulse, 9.0, **QUIET)
+    frame = kd.Frame(f.states[:, k], f.energies[k])
+    found = kd.optimise(system, "cz", pulse, 9.0, frame=frame, virtual_z=True, evaluations=2, progress=False)
+    assert 0 < found.infidelity < 1
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

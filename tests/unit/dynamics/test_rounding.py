@@ -158,27 +158,43 @@ def test_tensors_of_two_precisions_are_refused_whatever_the_angle() -> None:
         kd.evolve(one, controls, DURATION, parameters=parameters.double())
 
 
-@pytest.mark.parametrize("route", ["compiled", "torch"])
-@pytest.mark.parametrize(("dtype", "most"), [(torch.float64, "350,000"), (torch.float32, "220,000")])
-def test_a_refusal_has_the_norm_and_the_largest(route: Any, dtype: torch.dtype, most: str) -> None:
+@pytest.mark.parametrize(
+    ("route", "dtype", "size", "most"),
+    [
+        ("compiled", torch.float64, 1.0, "350,000"), ("compiled", torch.float32, 1.0, "220,000"),
+        ("torch", torch.float32, 1.0, "220,000"), ("auto", torch.float64, 1e4, r"1e\+09"),
+    ],
+)  # fmt: skip
+def test_a_refusal_has_the_norm_and_the_largest(
+    route: Any, dtype: torch.dtype, size: float, most: str
+) -> None:
     """The second task's Bloch vector turns by 6e5 and 8e5 about two axes: the sizes in a row add up to 14e5."""
     one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
-    controls, parameters = (torch.tensor([[1.0], [each]], dtype=dtype) for each in (4e5, 3e5))
+    controls, parameters = (size * torch.tensor([[1.0], [each]], dtype=dtype) for each in (4e5, 3e5))
     tasks = Tasks(controls[:, None], 1.0, parameters=parameters)
-    said = rf"in a segment of 1, .* norm 1.4e\+06 .* largest is {most}"
+    said = rf"in a segment of 1, .* norm 1.4e\+{6 if size == 1 else 10:02d} .* largest is {most}"
     with pytest.raises(UserError, match=said):
         propagator("exact", route=route).state(one, tasks)
 
 
-def test_kets_are_refused_by_their_angle() -> None:
-    """The row sums of z + x are twice their shares, and the angle is the root of two of them."""
-    one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
-    for size in (2.4e5, 2.5e5):
-        controls = torch.full((1, 1), size, dtype=torch.float64)
-        if size * 2**0.5 < 350_000:
-            found = kd.evolve(one, controls, 1.0, parameters=[size])
-            wanted = np.cos(size * 2**0.5) - 1j * np.sin(size * 2**0.5) / 2**0.5
-            assert found[0].item() == pytest.approx(wanted, abs=1e-9)
-            continue
-        with pytest.raises(UserError, match=r"norm 500,000 .* largest is 350,000"):
-            kd.evolve(one, controls, 1.0, parameters=[size])
+@pytest.mark.parametrize("time", [1e2, 1e5, 1e7])
+def test_idle_times_are_exact_whatever_their_angle(time: float) -> None:
+    one, plus = kd.transmon(0.3, levels=2, t1=2e8, t2=1e8), torch.full((2,), 0.5**0.5, dtype=torch.float64)
+    ket = kd.evolve(one, None, time, kind="ket", initial=plus)
+    assert (ket[0] * ket[1].conj()).item() == pytest.approx(0.5 * np.exp(0.3j * time), abs=1e-8)
+    rho = kd.evolve(one, np.zeros((2, 2)), time, initial=plus, trajectory=True)[:, 0, 1]
+    wanted = 0.5 * np.exp((0.3j - 1e-8) * time * np.array([0, 0.5, 1]))
+    np.testing.assert_allclose(rho, wanted, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("trajectory", [False, True])
+def test_decays_are_exact_whatever_their_rate_and_their_batch(trajectory: bool) -> None:
+    one = kd.System({}, {}, {}, {"decay": [[0, 1], [0, 0]]})
+    rates = torch.tensor([[0.1], [3e5], [2.0], [3e8]], dtype=torch.float64, requires_grad=True)
+    found = kd.evolve(one, None, 1.0, rates=rates, initial=[0, 1], trajectory=trajectory)
+    excited = (found[:, -1] if trajectory else found)[:, 1, 1].real
+    torch.testing.assert_close(excited, torch.exp(-rates[:, 0]), rtol=0, atol=1e-12)
+    (gradient,) = torch.autograd.grad(excited.sum(), rates)
+    torch.testing.assert_close(gradient, -torch.exp(-rates.detach()), rtol=0, atol=1e-12)
+    alone = kd.evolve(one, None, 1.0, rates=rates[:1], initial=[0, 1], trajectory=trajectory)
+    assert torch.equal(alone[0], found[0])

@@ -32,7 +32,7 @@ def chain(
     driven: couplings that are controls, called coupling_i_j too: pairs with that exchange, or matrices by pair.
 
     Raises:
-        UserError: there are no sites, or a coupling does not fit its pair, or has the name of another term; see `System`.
+        UserError: a coupling does not fit its pair, or has the name of another term; see `System`.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -40,14 +40,6 @@ def chain(
         >>> list(system.parameters)
         ['detuning_1', 'anharmonicity_1', 'detuning_2', 'anharmonicity_2', 'coupling_1_2']
     """
-    if not sites or not isinstance(sites, Sequence) or not all(isinstance(site, System) for site in sites):
-        raise UserError(
-            "sites: must be a list of one or more systems, such as [kd.transmon(), kd.transmon()]"
-        )
-    if not isinstance(couplings or {}, Mapping):
-        raise UserError("couplings: must be strengths by pair, such as {(0, 1): 0.02}")
-    if not isinstance(driven, (Mapping, Sequence)):
-        raise UserError("driven: must be pairs, such as [(0, 1)], or matrices by pair")
     levels = tuple(level for site in sites for level in site.levels)
     starts = np.cumsum([0, *(len(site.levels) for site in sites)]).tolist()
     pieces: dict[str, dict[str, Any]] = {kind: {} for kind in ("drift", "controls", "jumps")}

@@ -17,19 +17,20 @@ from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.elements import together
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
-from ketscale.engines.dynamics.spectral import LONG, ByEigenvectors, fastest, largest_size
+from ketscale.engines.dynamics.plain import largest_size
+from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step
+from ketscale.engines.dynamics.spectral import LONG, ByEigenvectors, fastest
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
     as_complex,
     as_real,
+    as_states,
     check_precision,
     check_tasks,
     check_values,
     usual_parameters,
 )
-from ketscale.engines.evolved import Kernel
 from ketscale.engines.pulses.integrators import integrator
 from ketscale.engines.pulses.lattice import Chain
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
@@ -70,6 +71,8 @@ def evolve(
     dt: float | None = None,
     route: Route = "auto",
     trajectory: bool = False,
+    lengths: Any = None,
+    expect: Any = None,
 ) -> torch.Tensor:
     """The state at the end of the controls, complex, differentiable in every tensor that is given.
 
@@ -80,8 +83,8 @@ def evolve(
 
     system: a system; or a list of systems, such as circuits of different energies, which are a batch. They have the same
         levels, names, sites and jumps; operators, parameters and rates may differ.
-    controls: real (segments, controls), constant over equally long segments, in the units of `System`. None: there are
-        none, and all is one segment.
+    controls: real (segments, controls), constant over segments, in the units of `System`. None: there are none, and all is
+        one segment.
     duration: the time of all segments together, a number or a real tensor ().
     kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
         (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
@@ -93,22 +96,24 @@ def evolve(
     method: exact, whose only error is rounding, whatever the size; or an integrator with a longest step `dt`: rk4 or euler, which
         work on the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels those of
         `engines.pulses.integrators`, in fp64, which evolve sites and pairs: suzuki4, of order 4; or interaction4, of order 4
-        where layers of couplings commute (two sites), otherwise of order 2 with a small error. None of these is chosen by itself:
-        their error depends on couplings and frame, which no `dt` covers by construction, and so does which is faster at equal
-        error (docs/benchmarks.md). `error_estimate` checks a `dt`.
+        where layers of couplings commute (two sites), otherwise of order 2 with a small error. No `dt` bounds their error by
+        construction; `error_estimate` checks one.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
-        matrices by torch's operators, on any device; auto: compiled for CPU tensors, but for final kets and unitaries that
-        take less time otherwise. From 8 levels on, products or the eigenvectors of each segment's Hamiltonian may; with fewer
-        levels eigenvectors do in segments whose angle may exceed 200 radians. A batch goes one way, so a member's rounding may
-        depend on the others. Trajectories, `torch.func`, and derivatives with respect to the duration or operators never take
-        eigenvectors.
+        matrices by torch's operators, on any device; auto: compiled for CPU tensors, but for what takes less time otherwise.
+        Of kets and unitaries of 8 levels and more, products or the eigenvectors of each segment's Hamiltonian may; with fewer
+        levels eigenvectors do in segments whose angle may exceed 200 radians, and products in others whose angle or decay may
+        exceed 2,000. A batch goes one way, so a member's rounding may depend on the others. Trajectories, `torch.func`, and
+        derivatives with respect to the duration or operators never take eigenvectors.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
+    lengths: of the segments relative to one another, real (segments,); None: they are equally long.
+    expect: observables O of kets or density matrices, Hermitian (observables, d, d). Then the result has the real parts of
+        their expectation values, Tr(rho O), (observables,), in the place of each state.
 
     Raises:
         UserError: shapes, precisions or devices do not fit; systems of a list are not alike; a value is not finite, or a rate
-            negative; kets or unitaries are given rates; a segment's angle is too large (by eigenvectors 350,000 radians;
-            otherwise the row sums of its generator, which may be several times the angle), or a step too long.
+            negative; kets or unitaries are given rates; a segment's angle is above 1e9 radians (compiled steps: 350,000; but for
+            eigenvectors the row sums of its generator, which may be several times the angle), or a step too long.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -118,7 +123,8 @@ def evolve(
         True
     """
     arguments = {
-        "controls": controls, "duration": duration, "initial": initial, "rates": rates, "parameters": parameters
+        "controls": controls, "duration": duration, "initial": initial, "rates": rates, "parameters": parameters,
+        "lengths": lengths, "expect": expect,
     }  # fmt: skip
     systems, listed = as_systems(system), not isinstance(system, System)
     system = systems[0]
@@ -136,9 +142,19 @@ def evolve(
         duration = as_real("duration", duration, controls)
         if duration.ndim == 0 and not _differentiated(duration):
             duration = float(duration)
+    if lengths is not None:
+        parts = as_real("lengths", lengths, controls)
+        if not parts.ndim or parts.shape[-1] != controls.shape[-2]:
+            raise UserError(
+                f"lengths: must be ({controls.shape[-2]},), one of each segment, not {tuple(parts.shape)}"
+            )
+        whole = duration[..., None] if isinstance(duration, torch.Tensor) else duration
+        duration = whole * parts / parts.sum(-1, keepdim=True)
+    if expect is not None and kind not in ("ket", "density"):
+        raise UserError(f"expect: is of a ket or a density matrix, not of a {kind}")
     given = {
         "controls": (controls, 2),
-        "duration": (duration, 0),
+        "duration": (duration, 0 if lengths is None else 1),
         "rates": (named_values("rates", rates, systems, controls), 1),
         "parameters": (named_values("parameters", parameters, systems, controls), 1),
         "initial": _initial(system, initial, kind, controls),
@@ -150,9 +166,9 @@ def evolve(
         )
     batch = _batch({**given, "system": (torch.empty(len(systems)), 0)} if listed else given)
     if method == "exact" and controls.dtype == torch.float32 and _is_long(systems, given):
-        whole = systems if listed else system
-        double = evolve(whole, **_in_fp64(arguments), kind=kind, dt=dt, route=route, trajectory=trajectory)
-        rounded = double.to(torch.complex64)
+        options: Any = {"kind": kind, "dt": dt, "route": route, "trajectory": trajectory}
+        double = evolve(systems if listed else system, **_in_fp64(arguments), **options)
+        rounded = double.to(torch.complex64 if expect is None else torch.float32)
         if not transforms_active() and not cmath.isfinite(rounded.detach().sum().item()):
             raise UserError("initial: too large for exact in torch.float32; use smaller states")
         return rounded
@@ -161,13 +177,17 @@ def evolve(
         system = _together(systems, given)
 
     def evolved(system: System, tasks: Tasks) -> torch.Tensor:
+        if expect is not None and not columns:
+            values: torch.Tensor = propagator.expval(system, tasks, expect, trajectory)
+            return values
         return (propagator.columns if columns else propagator.state)(system, tasks, trajectory)
 
     def general(*replaced: torch.Tensor) -> torch.Tensor:
         new = dict(zip(("controls", "initial", "parameters"), replaced, strict=False))
         tensors = {
             name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
-            if isinstance(each, torch.Tensor) and (each.ndim > axes or name == "controls" or axes > 2)
+            if isinstance(each, torch.Tensor)
+            and (each.ndim > axes or name == "controls" or axes > 2 or (name == "duration" and axes))
             else each
             for name, (each, axes) in given.items()
             for each in (new.get(name, each),)
@@ -189,32 +209,23 @@ def evolve(
 
     made = None
     if columns and not trajectory and propagator is EXACTLY and batch != 0 and not one_by_one:
-        made = _final_kets(
-            system,
-            given["controls"][0],
-            duration,
-            given["parameters"][0],
-            given["initial"][0],
-            batch or 1,
-            general,
-        )
+        own = (given[name][0] for name in ("controls", "parameters", "initial"))
+        made = _final_kets(system, duration, batch or 1, general, *own)
     made = general() if made is None else made
-    return made.squeeze(-1) if kind == "ket" else made
+    made = made.squeeze(-1) if kind == "ket" else made
+    if columns and expect is not None:
+        observables = as_observables(expect, system, controls)
+        made = torch.einsum("...a,oab,...b->...o", made.conj(), observables, made).real
+    return made
 
 
 def as_systems(system: System | Sequence[System]) -> Sequence[System]:
     """A system alone as a list.
 
     Raises:
-        UserError: these are no systems, or have other levels or names than the first.
+        UserError: they have other levels or names than the first.
     """
     systems = [system] if isinstance(system, System) else system
-    if (
-        not isinstance(systems, Sequence)
-        or not systems
-        or not all(isinstance(each, System) for each in systems)
-    ):
-        raise UserError("system: must be a system, or a list of one or more systems")
     for number, each in enumerate(systems[1:], 1):
         for what in ("levels", "drift", "controls", "jumps"):
             own, known = (tuple(getattr(one, what)) for one in (each, systems[0]))
@@ -248,7 +259,7 @@ def _together(systems: Sequence[System], given: dict[str, tuple[Any, int]]) -> S
 def _is_long(systems: Sequence[System], given: Mapping[str, tuple[Any, int]]) -> bool:
     """Whether a segment in fp32 may turn a state by more than `LONG` radians, or operators, which are in fp64, have gradients.
 
-    Rates do not count, since what decays forgets its rounding. Of what torch.func maps, the largest value does.
+    A decay counts as a turn, since segments of long ones are squared. Of what torch.func maps, the largest value does.
     """
     values = {
         name: unwrapped(each).detach() for name, (each, _) in given.items() if isinstance(each, torch.Tensor)
@@ -258,12 +269,14 @@ def _is_long(systems: Sequence[System], given: Mapping[str, tuple[Any, int]]) ->
     if any(each.differentiated for each in systems):
         return True
     duration, controls = given["duration"][0], values["controls"]
-    segment = (largest_size(values["duration"]) if "duration" in values else duration) / controls.shape[-2]
-    driven = largest_size(controls)
+    segment = largest_size(values["duration"]) if "duration" in values else duration
+    segment /= 1 if given["duration"][1] else controls.shape[-2]
+    driven, decay = largest_size(controls), largest_size(values["rates"]) if "rates" in values else 0.0
     for each in dict.fromkeys(systems):
         by_fixed, by_controls = each.ket_generators.summed_norms
         fixed = values.get("parameters", torch.from_numpy(each.parameter_values))
-        if segment * (largest_size(fixed) * by_fixed + driven * by_controls) > LONG:
+        by_rates = sum(float(abs(jump).max()) ** 2 for jump in each.jumps.values()) if decay else 0.0
+        if segment * (largest_size(fixed) * by_fixed + driven * by_controls + decay * by_rates) > LONG:
             return True
     return False
 
@@ -279,12 +292,12 @@ def _in_fp64(given: Any) -> Any:
 
 def _final_kets(
     system: System,
-    controls: torch.Tensor,
     duration: Any,
-    parameters: torch.Tensor | None,
-    initial: torch.Tensor | None,
     tasks: int,
     general: Callable[..., torch.Tensor],
+    controls: torch.Tensor,
+    parameters: torch.Tensor | None,
+    initial: torch.Tensor | None,
 ) -> torch.Tensor | None:
     """The final kets by the faster of `cpu.Kets` and `ByEigenvectors`.
 
@@ -351,6 +364,9 @@ def error_estimate(
         # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
         before = _EIGENVECTORS.set(controls is whole)
         given = {"duration": duration, **others}
+        if others.get("lengths") is not None:
+            parts = controls.shape[-2] // whole.shape[-2]
+            given["lengths"] = as_real("lengths", others["lengths"], whole).repeat_interleave(parts, -1)
         given = given if controls.dtype == whole.dtype else _in_fp64(given)
         try:
             return evolve(system, controls, kind=kind, dt=dt, trajectory=trajectory, **given)
@@ -359,6 +375,7 @@ def error_estimate(
 
     kind = kind or _usual_kind(systems, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
+    axes = axes if others.get("expect") is None else 1
     return resolution_error(evolved, whole, dt, axes, trajectory)
 
 
@@ -409,11 +426,6 @@ def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> A
             f"method: no method is called {method}{suggestion(str(method), [*dense, *SIMULATORS])}"
         )
     return Split(method, dt, route)
-
-
-def kernel_of(method: str) -> Kernel:
-    """The kernel by which a method evolves; see `form.Evolved`."""
-    return "chain" if method in SIMULATORS and SIMULATORS[method].compiled else "dense"
 
 
 def _controls(system: System, controls: Any) -> torch.Tensor:
@@ -471,7 +483,9 @@ def _initial(system: System, given: Any, kind: Kind, like: torch.Tensor) -> tupl
         given = system.computational_states
     if given is None:
         return None, 2
-    state = given if isinstance(given, torch.Tensor) else as_complex(given, like, "initial")
+    state = (
+        as_states("initial", given) if isinstance(given, torch.Tensor) else as_complex(given, like, "initial")
+    )
     d, axes = system.dimension, 1 if kind == "ket" else 2
     known = axes <= state.ndim <= axes + 1 or (kind == "density" and state.ndim == 1)
     ends = (d,) * min(axes, state.ndim) if kind in ("ket", "density") else (d, *state.shape[-1:])
@@ -541,6 +555,8 @@ class Split:
         """
         check_tasks(system, tasks, strict=True, columns=True)
         check_values(tasks)
+        if tasks.by_segment:
+            raise UserError(f"lengths: {self.method} has equally long segments; use exact, or leave them out")
         together = 1 if trajectory else tasks.controls.shape[1]
         per = substeps(tasks.segment, self.dt or 0.0)
         steps = integrator(self.method, per * together, self.route)

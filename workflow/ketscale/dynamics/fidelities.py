@@ -17,6 +17,7 @@ from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.methods import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
 from ketscale.engines.gates import UNITARY
+from ketscale.engines.pulses.frame import COUPLER
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
 from ketscale.engines.pulses.virtual_z import best_phases, largest_form
 from ketscale.errors import UserError
@@ -114,7 +115,7 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
     if not 2 <= ideal.ndim <= 3 or ideal.shape[-2:] != (size, size):
         raise UserError(
             f"target: is of shape {tuple(ideal.shape)}, and what was evolved {(size, size)} in computational "
-            "states; give a target of that shape, or the computational states"
+            f"states; give a target of that shape, or the computational states; {COUPLER}"
         )
     check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
     _check_norms(ideal, 2)

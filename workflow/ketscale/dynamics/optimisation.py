@@ -19,7 +19,7 @@ from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex, as_real
 from ketscale.engines.gates import UNITARY, gate
 from ketscale.engines.pulses.drives import between
-from ketscale.engines.pulses.frame import Frame, bare_frame
+from ketscale.engines.pulses.frame import COUPLER, Frame, bare_frame
 from ketscale.errors import UserError, is_positive
 
 # The spread of starts of a trained duration, in half widths of its range.
@@ -81,8 +81,6 @@ def optimise(
         True
     """
     pulses = (pulse,) if isinstance(pulse, Pulse) else pulse
-    if not isinstance(pulses, Sequence) or not all(isinstance(each, Pulse) for each in pulses):
-        raise UserError("pulse: must be a pulse, such as kd.Drag(segments=40), or a list of pulses")
     columns, controls = sum(each.columns for each in pulses), as_systems(system)[0].controls
     if columns != len(controls) or len({each.segments for each in pulses}) != 1:
         raise UserError(
@@ -105,20 +103,10 @@ def optimise(
         raise UserError(f"learning_rate: must be positive, not {learning_rate}")
     if not isinstance(wanted, (int, float)) or math.isnan(wanted):
         raise UserError(f"wanted: must be an infidelity, not {wanted}")
-    if not (isinstance(seed, int) and 0 <= seed < 2**63):
-        raise UserError(f"seed: must be a whole number from 0, not {seed}")
     targets = target if isinstance(target, _Each) else (target,)
     goal = _Goal(as_systems(system), targets, initial, frame, virtual_z, rates, parameters, method, dt)
     trained = isinstance(duration, Sequence)
-    given: Any = duration if isinstance(duration, Sequence) else [duration] * 2
-    try:
-        if isinstance(given, str):
-            raise TypeError
-        low, high = map(float, given)
-    except (TypeError, ValueError, RuntimeError):
-        raise UserError(
-            f"duration: must be a number, or the shortest and the longest, not {duration}"
-        ) from None
+    low, high = map(float, duration if isinstance(duration, Sequence) else [duration] * 2)
     if not 0 < low <= high < math.inf:
         raise UserError(f"duration: must be positive, and a range ascending, not {duration}")
 
@@ -254,16 +242,11 @@ class _Goal:
             raise UserError("initial: a gate has all computational states; leave it out, or give a frame")
         if not self.is_gate and (frame is not None or virtual_z):
             raise UserError("frame and virtual_z: are of gates; leave them out")
-        if not isinstance(frame, Frame | None):
-            raise UserError(
-                f"frame: must be one of kd.bare_frame(system), kd.dressed_frame(system), not {frame}"
-            )
         self.frame = frame or bare_frame(system)
         size = self.frame.states.shape[-1] if self.is_gate else system.dimension
         if self.wanted.shape[-1] != size:
-            raise UserError(
-                f"target: is of shape {tuple(wanted[0].shape)}, and must have {size} {'computational states' * self.is_gate or 'amplitudes'}"
-            )
+            what = f"computational states; {COUPLER}" if self.is_gate else "amplitudes"
+            raise UserError(f"target: is of shape {tuple(wanted[0].shape)}, and must have {size} {what}")
         self.virtual_z = virtual_z
         self.initial = None if initial is None else _checked("initial", initial, (1,))
         is_open = rates is not None or any(each.rates for each in systems)

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.dynamics.evolution import error_estimate, evolve, kernel_of
+from ketscale.dynamics.evolution import error_estimate, evolve
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import Kernel
+from ketscale.engines.pulses.schemes import SIMULATORS, MagnusScheme
 from ketscale.errors import UserError
 from ketscale.files import write_csv
 from ketscale.optional import needed_for
@@ -66,7 +67,8 @@ class Optimised:
     @property
     def kernel(self) -> Kernel:
         """dense: the states of the whole system were evolved; chain: gates on its sites and pairs acted on kets."""
-        return kernel_of(self.method)
+        by_sites = self.method in SIMULATORS and not isinstance(SIMULATORS[self.method].scheme, MagnusScheme)
+        return "chain" if by_sites else "dense"
 
     @cached_property
     def best(self) -> int:

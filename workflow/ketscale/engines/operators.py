@@ -218,7 +218,7 @@ def _places(sites: Sequence[int], levels: Sequence[int], most: int | None = None
     """The places of some sites' states (of the `most` lowest levels) among those of all, the other sites in level 0."""
     made = np.zeros(1, dtype=np.int64)
     for site in sites:
-        made = (made[:, None] + np.arange(most or levels[site]) * prod(levels[site + 1 :])).ravel()
+        made = (made[:, None] + np.arange(levels[site])[:most] * prod(levels[site + 1 :])).ravel()
     return made
 
 

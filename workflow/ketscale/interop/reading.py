@@ -43,7 +43,7 @@ def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, l
     ):
         raise UserError(
             "from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: "
-            "call the QNode with device ketscale.fused"
+            "call the QNode on default.qubit"
         )
     return structure, in_torch(structure, numbers)
 

@@ -27,27 +27,6 @@ from ketscale.private_torch import applied, forward_mode, transforms_active
 from ketscale.spans import span
 
 
-class Code(NamedTuple):
-    """Code that evolves a system in one precision, so many tasks in a vector. arguments: of the plan, which it reads."""
-
-    plan: EvolutionPlan
-    lanes: int
-    kernel: Kernel
-    arguments: Mapping[str, Any]
-
-    def saved(self, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
-        """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
-        return torch.empty(groups, segments, self.plan.size, self.lanes, dtype=dtype)
-
-
-def code_of(evolution: Evolution, dtype: torch.dtype, tasks: int) -> Code:
-    """The code of a call with so many tasks of one state each."""
-    degrees, reaches, _ = evolution.division
-    plan, arguments = _table(evolution.generators, degrees, reaches, dtype)
-    lanes = _lanes(tasks, dtype)
-    return Code(plan, lanes, _kernel(dtype, lanes), arguments)
-
-
 @lru_cache(maxsize=64)
 def _table(
     generators: Generators, degrees: tuple[int, ...], reaches: tuple[float, ...], dtype: torch.dtype
@@ -291,17 +270,20 @@ def _rows(columns: NDArray[Any]) -> torch.Tensor:
 class _Call(NamedTuple):
     """What the forward and the backward pass of some tasks with one state each ask of the code alike.
 
-    dtype, shape: of the tasks' floats, and (tasks, segments).
+    lanes: tasks in a vector. dtype, shape: of the tasks' floats, and (tasks, segments).
     """
 
-    code: Code
+    plan: EvolutionPlan
+    lanes: int
     dtype: torch.dtype
     shape: tuple[int, int]
     threads: int
     arguments: Mapping[str, Any]
 
     def saved(self) -> torch.Tensor:
-        return self.code.saved(self.arguments["groups"], self.shape[1], self.dtype)
+        """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
+        size = self.arguments["groups"], self.shape[1], self.plan.size, self.lanes
+        return torch.empty(size, dtype=self.dtype)
 
     def forward(self, final: torch.Tensor, saved: torch.Tensor | None) -> torch.Tensor:
         """The final coordinates, written to the memory of `final`, whose floats are (tasks, size)."""
@@ -320,7 +302,7 @@ class _Call(NamedTuple):
 
         cotangent: floats (tasks, size), or of a trajectory (tasks, segments + 1, size). stride: of its tasks, in floats.
         """
-        plan, (tasks, segments) = self.code.plan, self.shape
+        plan, (tasks, segments) = self.plan, self.shape
         fixed = torch.empty(tasks, plan.fixed_count, dtype=self.dtype)
         controls = torch.empty(tasks, segments, plan.control_count, dtype=self.dtype)
         made = {
@@ -331,9 +313,9 @@ class _Call(NamedTuple):
 
     def _run(self, name: str, **more: Any) -> None:
         if self.shape[0]:
-            vectors = self.threads * self.code.plan.scratch_vectors
-            scratch = torch.empty(vectors * self.code.lanes, dtype=self.dtype)
-            self.code.kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
+            scratch = torch.empty(self.threads * self.plan.scratch_vectors * self.lanes, dtype=self.dtype)
+            kernel = _kernel(self.dtype, self.lanes)
+            kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
 
 
 def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> _Call:
@@ -348,14 +330,16 @@ def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, ev
 
 def _call_of(evolution: Evolution, dtype: torch.dtype, tasks: int, segments: int, **given: Any) -> _Call:
     """The same, from contiguous tensors and the strides of their tasks in floats."""
-    code, steps = code_of(evolution, dtype, tasks), evolution.division.steps
-    groups = -(-tasks // code.lanes)
-    work = code.plan.multiplications * segments * max(1, steps) * tasks
+    degrees, reaches, steps, _ = evolution.division
+    plan, of_plan = _table(evolution.generators, degrees, reaches, dtype)
+    lanes = _lanes(tasks, dtype)
+    groups = -(-tasks // lanes)
+    work = plan.multiplications * segments * max(1, steps) * tasks
     arguments = {
-        **code.arguments,
+        **of_plan,
         "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau, **given,
     }  # fmt: skip
-    return _Call(code, dtype, (tasks, segments), threads_for(groups, work), arguments)
+    return _Call(plan, lanes, dtype, (tasks, segments), threads_for(groups, work), arguments)
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:

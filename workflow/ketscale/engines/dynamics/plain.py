@@ -1,7 +1,8 @@
 """The evolution of linear systems by torch's operators, on any device; differentiable to any order.
 
-On the CPU it serves unitaries of many levels whose Hamiltonian has few zeros, since products of matrices are fast. The maps
-of many segments are made at once, and then applied. They are real, or, of `paired` coordinates, complex.
+On the CPU it serves unitaries of many levels whose Hamiltonian has few zeros, since products of matrices are fast, and long
+segments, whose maps are squared. The maps of many segments are made at once, and then applied. They are real, or, of
+`paired` coordinates, complex.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ketscale.engines.dynamics.generators import Division, Evolution
-from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import transforms_active, unwrapped
 
 # Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes
 # parts again, from their starts.
 KEPT_BYTES, MATRICES = 1 << 30, 24
 # Products of matrices of fewer levels are too small for the operators of torch.
 LEAST_DENSE = 8
+# Norms of segments of few levels from which on squares take less time than steps.
+SQUARED = 2_000
 # Columns that the compiled code takes together.
 LANES = 16
 
@@ -84,6 +86,20 @@ def is_faster(
     return by_products < by_entries
 
 
+def long_tasks(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor | None:
+    """Of few levels, the tasks whose segments may be `SQUARED`, (tasks,), each by its own numbers; None: there are none."""
+    generators = evolution.generators
+    many = generators.paired and generators.size >= 2 * LEAST_DENSE
+    if many or transforms_active() or bound(fixed, controls, evolution) <= SQUARED:
+        return None
+    # A column of 0 in front, since there may be no others.
+    of_fixed, of_controls = (
+        torch.nn.functional.pad(each.detach().flatten(1), (1, 0)).abs().amax(1) for each in (fixed, controls)
+    )
+    by_fixed, by_controls = generators.summed_norms
+    return evolution.tau * (of_fixed * by_fixed + of_controls * by_controls) > SQUARED
+
+
 def times(
     fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution, tasks: int, states: int
 ) -> tuple[float, float]:
@@ -101,6 +117,18 @@ def times(
     products = tasks * (1.3 * (7 + squares) * levels**3 + 60 * levels**2)
     by_entries = math.ceil(tasks * states / LANES) * (4 + 8 * reach) * entries * (2.5 + entries / 400)
     return segments * by_entries, 600_000 + segments * products
+
+
+def bound(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> float:
+    """What no segment's norm of G t exceeds."""
+    by_fixed, by_controls = evolution.generators.summed_norms
+    return evolution.tau * (largest_size(fixed) * by_fixed + largest_size(controls) * by_controls)
+
+
+def largest_size(tensor: torch.Tensor) -> float:
+    """The largest absolute value; 0 of an empty tensor."""
+    plain = unwrapped(tensor).detach()
+    return torch.linalg.vector_norm(plain, math.inf).item() if plain.numel() else 0.0
 
 
 def _largest(coefficients: torch.Tensor) -> torch.Tensor:
@@ -136,11 +164,10 @@ def _maps(
 def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
     if division.reaches:
         of_operators = transforms_active() or not generators.is_complex()
-        largest = MOST_EXACT_STEPS * division.reaches[-1]
         if not of_operators:
-            return _by_products(generators, largest)
-        small = generators.detach().abs().sum(-1).amax(-1)[..., None, None] <= largest
-        return torch.where(small, torch.linalg.matrix_exp(generators), math.nan)
+            return _by_products(generators, division.largest)
+        small = generators.detach().abs().sum(-1).amax(-1)[..., None, None] <= division.largest
+        return torch.where(small, torch.linalg.matrix_exp(torch.where(small, generators, 0.0)), math.nan)
     identity = torch.eye(generators.shape[-1], dtype=generators.dtype, device=generators.device)
     step = made = generators / division.steps
     for k in range(division.degrees[0], 1, -1):

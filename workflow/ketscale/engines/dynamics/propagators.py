@@ -6,7 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, get_args
+from types import ModuleType
+from typing import Any, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -38,20 +39,6 @@ from ketscale.words import suggestion
 
 # A state whose norm has grown by this much more than it can, or shrunk, is the integrator's.
 GROWTH = 1.5
-
-
-class LinearEvolution(Protocol):
-    """What evolves coordinates: the modules `cpu`, by machine code, and `plain`, by torch's operators."""
-
-    def evolve(
-        self,
-        fixed: torch.Tensor,
-        controls: torch.Tensor,
-        initial: torch.Tensor,
-        evolution: Evolution,
-        trajectory: bool = False,
-    ) -> torch.Tensor:
-        """See `cpu.evolve`."""
 
 
 class Propagator(ABC):
@@ -87,19 +74,18 @@ class Propagator(ABC):
         Raises:
             UserError: as for `state`, or the observables have another shape or, of a strict propagator, are not Hermitian.
         """
-        given = self.observables(system, tasks, observables)
+        given = as_observables(observables, system, tasks.controls, self.strict)
         return torch.einsum("tij,oji->to", self.state(system, tasks), given).real
 
-    def observables(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
-        """Observables as a tensor of the tasks' precision and device; see `expval`."""
-        given = as_complex(observables, tasks.controls)
-        if given.ndim != 3 or tuple(given.shape[1:]) != (system.dimension, system.dimension):
-            raise UserError(
-                f"observables must be (observables, {system.dimension}, {system.dimension}), not {tuple(given.shape)}"
-            )
-        if self.strict:
-            check_hermitian("observables", given, 1e-5)
-        return given
+
+def as_observables(given: ArrayLike, system: System, like: torch.Tensor, strict: bool = True) -> torch.Tensor:
+    """Observables as a tensor of the precision and on the device of `like`; see `Propagator.expval`."""
+    made, d = as_complex(given, like, "observables"), system.dimension
+    if made.ndim != 3 or tuple(made.shape[1:]) != (d, d):
+        raise UserError(f"observables: must be (observables, {d}, {d}), not {tuple(made.shape)}")
+    if strict:
+        check_hermitian("observables", made, 1e-5)
+    return made
 
 
 @dataclass(frozen=True)
@@ -112,10 +98,8 @@ class Batched(Propagator):
     scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, whose longest step is `dt` (a time in
         the same unit as the tasks' duration): a segment has as few equal ones as it allows.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
-        on any device; auto: compiled for CPU tensors, but for closed systems for which `plain.is_faster`; else torch.
+        on any device; auto: compiled for CPU tensors, but for those for which `plain.is_faster`; else torch.
     strict: whether impossible values are refused, see `Propagator`.
-
-    The guide's integrators divide by the trace after each step. In these coordinates no step changes it.
 
     Raises:
         UserError: an integrator has no step, or `exact` has one; or there is no such route.
@@ -140,11 +124,11 @@ class Batched(Propagator):
         return self._matrices(system, tasks, trajectory)
 
     def expval(
-        self, system: System, tasks: Tasks, observables: ArrayLike
-    ) -> Float[torch.Tensor, "{len(tasks.controls)} {len(observables)}"]:
-        """See `Propagator.expval`."""
-        given = self.observables(system, tasks, observables)
-        return times(self._evolved(system, tasks), coordinates(given))
+        self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
+    ) -> Float[torch.Tensor, "{len(tasks.controls)} *ends {len(observables)}"]:
+        """See `Propagator.expval`; trajectory: as for `state`. The states are not kept for a gradient as matrices."""
+        given = as_observables(observables, system, tasks.controls, self.strict)
+        return times(self._evolved(system, tasks, trajectory), coordinates(given))
 
     def columns(
         self, system: System, tasks: Tasks, trajectory: bool = False
@@ -177,15 +161,10 @@ class Batched(Propagator):
 
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
-        fixed, controls, initial, evolution = self._linear(system, tasks, columns)
-        code: CodeKind = "torch" if self._module(fixed, controls, initial, evolution) is plain else "table"
-        return Evolved(
-            kernel="dense",
-            method=self.scheme,
-            code=code,
-            states=system.dimension,
-            steps=evolution.division.steps or None,
-        )
+        given = self._linear(system, tasks, columns)
+        code: CodeKind = "torch" if self._module(*given) is plain else "table"
+        steps = given[-1].division.steps or None
+        return Evolved(kernel="dense", method=self.scheme, code=code, states=system.dimension, steps=steps)
 
     def _linear(self, system: System, tasks: Tasks, columns: bool) -> tuple[Any, ...]:
         """What `cpu.evolve` and `plain.evolve` take."""
@@ -198,33 +177,53 @@ class Batched(Propagator):
             generators = system.ket_generators
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
+        generators = generators.by_segment if tasks.by_segment else generators
         return fixed, controls, initial, Evolution(generators, tau, self.division(tasks, controls.dtype))
 
     def _evolved(
         self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
     ) -> torch.Tensor:
         given = self._linear(system, tasks, columns)
-        evolved = self._module(*given).evolve(*given, trajectory)
+        evolved = self._by_task(given, trajectory)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), given, system.dimension, tasks)
         return evolved
+
+    def _by_task(self, given: tuple[Any, ...], trajectory: bool) -> torch.Tensor:
+        """The coordinates, of long tasks by squares, so that a task's way depends on no other one."""
+        fixed, controls, initial, evolution = given
+        module, long = self._module(*given), None
+        if self.route == "auto" and module is not plain and evolution.division.reaches:
+            long = plain.long_tasks(fixed, controls, evolution)
+        if long is None:
+            evolved: torch.Tensor = module.evolve(*given, trajectory)
+            return evolved
+        parts = [each.nonzero()[:, 0] for each in (~long, long)]
+        made = [
+            by.evolve(fixed[part], controls[part], initial[part], evolution, trajectory)
+            for by, part in zip((module, plain), parts, strict=True)
+        ]
+        return torch.cat(made)[torch.cat(parts).argsort()]
 
     def _check(self, evolved: torch.Tensor, given: tuple[Any, ...], levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
         # The sum is finite only if all are; faster than isfinite.
         if self.scheme == "exact" and not math.isfinite(evolved.sum().item()):
             check_values(tasks)
-            fixed, controls, _, (generators, tau, division) = given
+            fixed, controls, _, evolution = given
             # No task is to blame if only the sum over all of them overflows; then it is the first.
             task = int(evolved.flatten(1).sum(1).isfinite().logical_not().int().argmax())
-            norm = tau * generators.norm(fixed.detach()[task], controls.detach()[task])
-            most = MOST_EXACT_STEPS * division.reaches[-1]
+            norm, division = plain.bound(fixed[task], controls[task], evolution), evolution.division
+            squares = self._module(*given) is plain or (
+                self.route == "auto" and plain.long_tasks(fixed, controls, evolution) is not None
+            )
+            most = division.largest if squares else MOST_EXACT_STEPS * division.reaches[-1]
             if norm <= most:
                 raise UserError(f"initial: too large for exact in {evolved.dtype}; use smaller states")
             raise UserError(
                 f"controls, parameters or rates: too large for exact in a segment of {tasks.segment:.4g}, whose generator times the "
-                f"time has the norm {norm:,.6g} (row sums, at least the angle), and the largest is {most:,.6g}; use shorter segments, "
-                "a rotating frame, or smaller rates"
+                f"time has the norm {norm:,.6g} (a bound of row sums, at least the angle), and the largest is {most:,.6g}; use shorter segments, "
+                f"or {'route auto' if self.route == 'compiled' else 'a rotating frame'}"
             )
         if self.scheme != "exact":
             initial = given[2].detach()
@@ -242,7 +241,8 @@ class Batched(Propagator):
 
     def _module(
         self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-    ) -> LinearEvolution:
+    ) -> ModuleType:
+        """What evolves coordinates: `cpu`, by machine code, or `plain`, by torch's operators."""
         of_operators = not initial.is_cpu or plain.is_faster(fixed, controls, initial, evolution)
         if self.route == "torch" or (self.route == "auto" and of_operators):
             return plain

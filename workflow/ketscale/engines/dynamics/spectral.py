@@ -7,23 +7,17 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from ketscale.engines.derivatives import ByOperators, one_gradient
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Generators
-from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS
-from ketscale.engines.dynamics.plain import KEPT_BYTES, LEAST_DENSE, times
+from ketscale.engines.dynamics.plain import KEPT_BYTES, LEAST_DENSE, SQUARED, bound, largest_size, times
 from ketscale.private_torch import transforms_active
 
 # Few levels: from so many radians on, as one and 64 pulses of 2 to 7 levels took less time then (one core of a Xeon).
 LONG = 200
-# No norm is smaller than the angle, so that beyond this one the other ways refuse it.
-MOST_RADIANS = MOST_EXACT_STEPS * EXACT[torch.float64].reaches[-1]
-
-
-Way = Literal["entries", "eigenvectors", "products"]
 
 
 def fastest(
@@ -34,34 +28,28 @@ def fastest(
     states: int,
     keeps: bool = True,
     eigenvectors: bool = True,
-) -> Way:
-    """Which way takes least time for a closed system's evolution and gradient, for all tasks alike.
+) -> str:
+    """Which way, entries, eigenvectors or products, takes least time for a closed system's evolution and gradient, for all tasks alike.
 
     states: of each task. keeps: whether what a gradient needs is kept. eigenvectors: whether these may be taken. Where they
     would take more memory than `plain` keeps, they are not.
     """
-    generators, segments, levels = evolution.generators, controls.shape[-2], evolution.generators.size // 2
-    by_fixed, by_controls = generators.summed_norms
-    bound = evolution.tau * (largest_size(fixed) * by_fixed + largest_size(controls) * by_controls)
+    segments, levels = controls.shape[-2], evolution.generators.size // 2
+    norm = bound(fixed, controls, evolution)
     # Complex matrices in fp64, and, for a gradient, states and their cotangents.
     memory = segments * tasks * levels * (128 * levels + 96 * states * keeps)
-    allowed = eigenvectors and memory < KEPT_BYTES and math.isfinite(bound)
+    allowed = eigenvectors and memory < KEPT_BYTES and math.isfinite(norm)
     if levels < LEAST_DENSE:
-        return "eigenvectors" if bound > LONG and allowed else "entries"
+        return "eigenvectors" if norm > LONG and allowed else "products" if norm > SQUARED else "entries"
     by_entries, by_products = times(fixed, controls, evolution, tasks, states)
     # Beside eigenvectors, which one core of a Xeon took for 8 to 256 levels, `times` is corrected to that core, for sparse chains.
-    found: dict[Way, float] = {
+    found = {
         "entries": 0.6 * by_entries,
         "products": (1 + 2 * LEAST_DENSE / levels) * by_products,
     }
     if allowed:
         found["eigenvectors"] = 60_000 + segments * (8_000 + tasks * (200 * levels**2 + 0.8 * levels**3))
     return min(found, key=lambda way: found[way])
-
-
-def largest_size(tensor: torch.Tensor) -> float:
-    """The largest absolute value; 0 of an empty tensor."""
-    return torch.linalg.vector_norm(tensor.detach(), math.inf).item() if tensor.numel() else 0.0
 
 
 class FinalKets(ByOperators):
@@ -140,7 +128,7 @@ class ByEigenvectors(FinalKets):
             state = segment @ state
         final = state.to(tensors[1].dtype)
         angle = self._tau * largest_size(energies)
-        self.finite = cmath.isfinite(final.sum().item()) and angle < MOST_RADIANS
+        self.finite = cmath.isfinite(final.sum().item()) and angle < EXACT[torch.float64].largest
         self.kept = None if states is None else (energies, vectors, bras, maps, states)
         return (final,)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -76,17 +76,7 @@ class System:
     levels: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (
-            isinstance(self.levels, Sequence)
-            and all(isinstance(each, (int, np.integer)) for each in self.levels)
-        ):
-            raise UserError(
-                f"levels: must be a whole number for each site, such as (3, 3), not {self.levels}"
-            )
         given = {kind: getattr(self, kind) for kind in KINDS}
-        for kind, each in given.items():
-            if not isinstance(each, Mapping):
-                raise UserError(f"{kind}: must be operators by name, such as {{'z': [[1, 0], [0, -1]]}}")
         operators = {
             f"{kind}.{name}": _operator(f"{kind}.{name}", one, followed=kind != "jumps")
             for kind, each in given.items()
@@ -97,14 +87,14 @@ class System:
             raise UserError("a system needs at least one operator: give drift, controls or jumps")
         if not whole and not self.levels:
             raise UserError("levels: give each site's, since no operator is a matrix of all sites")
-        d = whole[0].shape[0] if whole else prod(self.levels)
+        d = max(whole[0].shape, default=0) if whole else prod(self.levels)
         for place, each in operators.items():
-            if not isinstance(each, Term) and (tuple(each.shape) != (d, d) or d < 2):
+            if not isinstance(each, Term) and (tuple(each.shape) != (d, d) or not d):
                 raise UserError(
-                    f"{place}: its shape is {tuple(each.shape)}; all operators must be matrices of one size, at least 2x2"
+                    f"{place}: its shape is {tuple(each.shape)}; all operators must be square matrices of one size"
                 )
         object.__setattr__(self, "levels", tuple(self.levels) or (d,))
-        if prod(self.levels) != d or min(self.levels) < 2:
+        if prod(self.levels) != d or min(self.levels) < 1:
             raise UserError(
                 f"levels: {self.levels} are not those of {d} states; give each site's, whose product that is"
             )
@@ -265,13 +255,9 @@ class System:
 def _number(place: str, value: Any) -> float:
     if getattr(value, "requires_grad", False):
         raise UserError(f"{place}: has a gradient; give the usual value here, and the tensor to evolve")
-    try:
-        made = np.nan if np.iscomplexobj(value) else float(value)
-    except (TypeError, ValueError, RuntimeError):
-        made = np.nan
-    if isinstance(value, str) or not np.isfinite(made):
+    if isinstance(value, str) or np.iscomplexobj(value) or not np.isfinite(float(value)):
         raise UserError(f"{place}: {value} is not a finite number")
-    return made
+    return float(value)
 
 
 def _operator(place: str, given: Any, followed: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ class Tasks(NamedTuple):
 
     controls: amplitudes (tasks, segments, controls) of the system's controls, constant over each segment; in units of
         angular frequency where the operators are dimensionless.
-    duration: of the pulse, whose segments are equally long: a number, or a tensor () or (tasks,), which may have a gradient.
+    duration: of the pulse, whose segments are equally long: a number, or a tensor () or (tasks,), which may have a gradient;
+        or those of the segments, (tasks, segments).
     rates: (tasks, jumps) or (jumps,) of the system's jumps, 1 / time, not negative; None: there is no noise.
     parameters: (tasks, terms) or (terms,) of the drift; None: the system's own.
     initial: complex (tasks, d, d) or (d, d): density matrices, None: |0><0|; or several of each task, (tasks, m, d, d).
@@ -47,7 +49,12 @@ class Tasks(NamedTuple):
                     "duration: torch.func.vmap hides which is longest, and with it the number of steps; give them as a batch"
                 )
             longest = float(longest.detach().max())
-        return longest / self.controls.shape[1]
+        return longest if self.by_segment else longest / self.controls.shape[1]
+
+    @property
+    def by_segment(self) -> bool:
+        """Whether each segment has its own duration."""
+        return isinstance(self.duration, torch.Tensor) and self.duration.ndim > 1
 
 
 def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = False) -> None:
@@ -73,7 +80,7 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
     elif tasks.initial is not None:
         states = (*tasks.initial.shape[1:-2], d, d)
     for name, tensor, shape, dtype in (
-        ("duration", duration, (), controls.dtype),
+        ("duration", duration, controls.shape[1:2] if tasks.by_segment else (), controls.dtype),
         ("rates", tasks.rates, (len(system.jumps),), controls.dtype),
         ("parameters", tasks.parameters, (len(system.drift),), controls.dtype),
         ("initial", tasks.initial, states, controls.dtype.to_complex()),
@@ -129,7 +136,8 @@ def coefficients(
 
     They are what `cpu.evolve` and `plain.evolve` take; tensors without tasks are repeated.
 
-    A duration that is a tensor is a factor of all coefficients, and its segments take the time 1.
+    A duration that is a tensor is a factor of all coefficients, and its segments take the time 1. Where each segment has
+    its own, all coefficients are those of segments; see `Generators.by_segment`.
 
     columns: see `check_tasks`; the coordinates are then (tasks, k, 2 d), each row a ket's.
     """
@@ -141,7 +149,10 @@ def coefficients(
     if tasks.rates is not None:
         fixed = torch.cat([fixed, tasks.rates.expand(count, -1)], 1)
     tau = 1.0
-    if isinstance(tasks.duration, torch.Tensor):
+    if isinstance(tasks.duration, torch.Tensor) and tasks.by_segment:
+        every = torch.cat([fixed[:, None].expand(-1, controls.shape[1], -1), controls], 2)
+        fixed, controls = fixed[:, :0], tasks.duration[:, :, None] * every
+    elif isinstance(tasks.duration, torch.Tensor):
         segment = (tasks.duration / controls.shape[1]).expand(count)[:, None]
         fixed, controls = segment * fixed, segment[:, :, None] * controls
     else:
@@ -171,7 +182,7 @@ def coordinates(matrices: torch.Tensor) -> torch.Tensor:
     """
     flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
     levels = matrices.shape[-1]
-    return flat if is_written_out(levels) else times(flat, _basis_vectors(levels, matrices.real))
+    return flat if is_written_out(levels) else times(flat, _basis_vectors(levels, flat.dtype, flat.device))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
@@ -181,7 +192,7 @@ def matrices(coordinates: torch.Tensor) -> torch.Tensor:
         levels, flat = math.isqrt(size // 2), coordinates
     else:
         levels = math.isqrt(size)
-        flat = times(coordinates, _basis_vectors(levels, coordinates).T)
+        flat = times(coordinates, _basis_vectors(levels, coordinates.dtype, coordinates.device).T)
     return torch.view_as_complex(flat.unflatten(-1, (levels, levels, 2)))
 
 
@@ -260,13 +271,7 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
     return made
 
 
-def _basis_vectors(dimension: int, like: torch.Tensor) -> torch.Tensor:
+@lru_cache(maxsize=64)
+def _basis_vectors(dimension: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """The basis as real vectors (d**2, 2 d**2)."""
-    key = (dimension, like.dtype, like.device)
-    if key not in _BASES:
-        basis = torch.view_as_real(torch.from_numpy(hermitian_basis(dimension)))
-        _BASES[key] = basis.flatten(1).to(like.device, like.dtype)
-    return _BASES[key]
-
-
-_BASES: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] = {}
+    return torch.view_as_real(torch.from_numpy(hermitian_basis(dimension))).flatten(1).to(device, dtype)

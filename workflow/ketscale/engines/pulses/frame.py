@@ -28,6 +28,11 @@ from ketscale.shapes import Complex, Float
 
 # The least share of a product state in its eigenstate: above a half, which two states in resonance share to within rounding.
 SHARE = 0.51
+# What to do where a site is no qubit of the gate.
+COUPLER = (
+    "of a coupler level 0 alone counts: kd.Frame(f.states[:, k], f.energies[k]) with f = kd.dressed_frame(system) and k the "
+    "columns whose bit of the coupler is 0, such as [0, 1, 4, 5] of the middle one of three sites"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +66,8 @@ class Frame:
         duration: t, a number or a real tensor () or (batch,), differentiated.
 
         Raises:
-            UserError: these are no columns of the states' dimension, the duration is no number, or batches differ.
+            UserError: these are no columns of the states' dimension, or batches differ.
         """
-        if not isinstance(duration, (int, float, torch.Tensor)):
-            raise UserError(f"duration: {duration} is not a number, nor a tensor")
         states = as_complex(self.states, final.real)
         d, count = states.shape[-2:]
         channel = final.ndim >= 4 and tuple(final.shape[-4:]) == (count, count, d, d)
