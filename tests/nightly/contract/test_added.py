@@ -220,7 +220,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("problems/pulses/specification.py", "from ketscale.problems.pulses.workloads import", and_ring),
         ("problems/pulses/specification.py", '    "fluxonium-chain": F', f"    {ring}\n"),
         ("engines/dynamics/methods.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
-        ("engines/pulses/schemes.py", '        PulseMethod("magnus6"', block_with('Method("pade4"')),
+        ("engines/pulses/schemes.py", '        PulseMethod("whole-space"', block_with('Method("pade4"')),
     ):
         inserted(checkout, file, before, text)
     control, pulses = FAMILIES["control"].tiny, FAMILIES["pulses"].tiny
@@ -239,8 +239,8 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     )
     study = project.config["studies"]["parity"]
     study["points"] = [{"simulator": ["exact", "torch", "liouville"]}, {"model": "robust_grape"}]
-    axes = {**study["axes"], "segments": None, **pulses["axes"], "simulator": "magnus6"}
-    gates = {**study, "axes": axes, "points": [{"simulator": ["magnus6", "pade4"]}]}
+    axes = {**study["axes"], "segments": None, **pulses["axes"], "simulator": "whole-space"}
+    gates = {**study, "axes": axes, "points": [{"simulator": ["whole-space", "pade4"]}]}
     axes = {**axes, "workload": "transmon-ring", "qubits": 3, "batch": 8}
     rings = {**study, "axes": axes, "points": [{}]}
     for made in (gates, rings):

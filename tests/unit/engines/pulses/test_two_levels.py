@@ -11,7 +11,6 @@ from ketscale.engines.pulses.two_level_cpu import evolutions as compiled
 from tests.pairs import pairs
 
 SCHEMES = {
-    "trotter1": schemes.sequential(),
     "trotter2": schemes.midpoint(),
     "interaction4": schemes.interaction(*schemes.BLANES_MOAN, substeps=4),
 }

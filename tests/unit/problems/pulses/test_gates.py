@@ -84,7 +84,7 @@ def moved(problem: GateProblem, scale: float = 0.02) -> GateProblem:
     [
         ({"dt": 0.15}, ("chain", "interaction4", "compiled", 4, 67)),
         ({"route": "torch"}, ("chain", "interaction4", "torch", 4, 100)),
-        ({"device": "magnus6"}, ("dense", "magnus6", "torch", 4, 100)),
+        ({"device": "whole-space"}, ("dense", "whole-space", "table", 4, 100)),
     ],
 )
 def test_the_record_says_what_evolved_the_columns(
@@ -149,7 +149,7 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     with torch.no_grad():
         found, (lattice, frame), pulses = loss(problem), problem.physics(), problem.model()
         columns, target = problem.get_buffer("columns"), problem.get_buffer("target")
-        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.02, method="magnus6")
+        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.02, method="whole-space")
         turns = torch.exp(1j * frame.energies * pulses.duration)
         rows = (target.conj() * (final @ frame.states.conj()) * turns).sum(0)
         if problem.workload.virtual_z:
@@ -356,7 +356,6 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"target": "state"}}, "with 2 qubits use batch 1, not 4"),
         ({"protocol": {"precision": "fp32"}}, "precision: fp32, too coarse for carriers and many steps of w"),
         ({"simulator": {"dt": 20.0}}, "s has dt: 20, longer than the pulses of w, 10 ns"),
-        ({"simulator": {"device": "magnus6", "route": "compiled"}}, "simulators.s.route"),
         ({"simulator": {"route": "compiled"}, "backend": "gpu-n1r1t1"}, "route: compiled, for the CPU only"),
         ({"workload": {"pairs": [[1, 0]]}}, "workloads.w.pairs"),
         ({"workload": {**CNOT, "pairs": [[0, 2]]}}, "pairs: 0, 2 of w are not two of 2 qubits"),

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from ketscale.config import Settings, Simulator
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.pulses.schemes import DEVICES, REPLACED, SIMULATORS
+from ketscale.engines.pulses.schemes import DEVICES, REPLACED
 from ketscale.engines.quantities import Step
 from ketscale.grid import BACKENDS
 
@@ -29,10 +29,10 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
         Device,
         Meta(
             description="published: SuperGrad's, exponential midpoint with circuits, couplings and drives split from one "
-            "another in order 1 or 2; trotter: with couplings alone split from driven sites, in order 1 or 2; suzuki4: in "
-            "order 4; interaction: driven sites nearly exactly, so that the error is that of the couplings "
-            "(interaction4 is of order 4 where layers of couplings commute, otherwise of order 2); "
-            "magnus6: commutator-free, with exponentials of the whole Hamiltonian as matrices",
+            "another in order 1 or 2; trotter2: with couplings alone split from driven sites, in order 2; suzuki4: in "
+            "order 4; interaction4: driven sites nearly exactly, so that the error is that of the couplings "
+            "(of order 4 where layers of couplings commute, otherwise of order 2); "
+            "whole-space: commutator-free of order 6, with the exact propagator of the whole system",
         ),
     ]
     dt: Annotated[
@@ -42,8 +42,7 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     route: Annotated[
         Route,
         Meta(
-            description="What evaluates a splitting. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled on "
-            "the CPU, else torch"
+            description="compiled: machine code, on the CPU; torch: torch's operators; auto: compiled on the CPU, else torch"
         ),
     ] = "auto"
     tolerance: Annotated[
@@ -53,11 +52,6 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
             description="The largest relative difference of its losses from exact ones, as measured; parity allows it",
         ),
     ]
-
-    def faults(self) -> Iterator[str]:
-        """Only some are compiled."""
-        if self.route == "compiled" and not SIMULATORS[self.device].compiled:
-            yield f"route: {self.device} is not compiled; use auto or torch"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Compiled code computes on the CPU only."""

@@ -1,13 +1,13 @@
 """Columns carried through the steps of a stepper, and the reversible adjoint: memory does not grow with steps.
 
 The steps are unitary, so the backward pass recomputes the states from the final one by inverse steps, and carries the
-cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`SteppingMethod.made`: gates or
-Hamiltonians) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
+cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`SplitSteps.made`, the
+gates) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
 the backward pass finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
 discrete steps, not of the continuous equation.
 
 Second derivatives and forward mode go through the matrices of the same steps by torch's operators
-(`SteppingMethod.unitaries`), which are kept. Under torch.func.vmap there is a call for each copy.
+(`SplitSteps.unitaries`), which are kept. Under torch.func.vmap there is a call for each copy.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from ketscale.engines.derivatives import ByOperators, paired
-from ketscale.engines.evolved import Kernel
-from ketscale.engines.pulses import plain
+from ketscale.engines.dynamics.methods import Route
+from ketscale.engines.dynamics.propagators import Batched
+from ketscale.engines.dynamics.tasks import Tasks
+from ketscale.engines.evolved import CodeKind, Kernel
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.plain import GateSequence, unitary
 from ketscale.engines.pulses.schemes import MagnusScheme
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, transforms_active
 from ketscale.spans import span
+
+# A `splitting.SplitSteps`, whose module imports this one.
+SplitSteps = Any
 
 # Product states of a lattice whose steps are matrices for second derivatives: 200 steps of that size take some GiB.
 MOST_PLAIN = 256
 
 
 class SteppingMethod(ABC):
-    """Unitary steps, a chunk of them at a time, as gates on columns.
-
-    kernel: see `form.Evolved`.
-    """
+    """How columns are evolved in steps. kernel: see `evolved.Evolved`."""
 
     kernel: ClassVar[Kernel] = "chain"
 
@@ -48,31 +48,18 @@ class SteppingMethod(ABC):
         """When a step samples the amplitudes, as fractions of the step."""
 
     @abstractmethod
-    def chunk(self, lattice: Lattice, columns: int) -> int:
-        """How many steps to take at once."""
+    def evolve(
+        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+    ) -> torch.Tensor:
+        """Final columns; see `integrators.Integrator.evolve`."""
 
     @abstractmethod
-    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """The matrices of all gates of steps with these amplitudes (steps, stages, drives), in the order of `gates`.
-
-        Columns share them; they are differentiable. step: the time that a step takes, without dimensions.
-        """
-
-    @abstractmethod
-    def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
-        """The gates of so many steps, and how many numbers of their matrices, the first, change with the amplitudes."""
-
-    @abstractmethod
-    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """Matrices (k, d**n, d**n) that act one after the other as the steps do, by operators that torch.func transforms."""
-
-    def machine(self, lattice: Lattice) -> ModuleType:
-        """What applies gates to columns: `plain`, or a module with the same functions."""
-        return plain
+    def code(self, lattice: Lattice) -> CodeKind:
+        """See `evolved.Evolved`."""
 
 
 def evolve_columns(
-    stepper: SteppingMethod,
+    stepper: SplitSteps,
     lattice: Lattice,
     amplitudes: torch.Tensor,
     duration: torch.Tensor,
@@ -124,7 +111,7 @@ _Kept = tuple[torch.Tensor, _Chunk]
 class _Final(ByOperators):
     """The final columns, by columns, amplitudes, duration and the lattice's tensors. needed: by which there are gradients."""
 
-    def __init__(self, stepper: SteppingMethod, lattice: Lattice, needed: tuple[bool, ...]) -> None:
+    def __init__(self, stepper: SplitSteps, lattice: Lattice, needed: tuple[bool, ...]) -> None:
         self.stepper, self.lattice, self.needed = stepper, lattice, needed
         self.kept: _Kept | None = None
 
@@ -243,60 +230,44 @@ class _Gradient(ByOperators):
         return tuple(each for each, wanted in zip(found, self.final.needed, strict=True) if wanted)
 
 
-# Complex numbers of the matrices of a chunk of steps.
-CHUNK = 2**20
-
-
 @dataclass(frozen=True)
-class DenseMagnus(SteppingMethod):
-    """Commutator-free Magnus steps: products of exponentials of the whole Hamiltonian, as matrices (d**n, d**n).
+class WholeSpace(SteppingMethod):
+    """Commutator-free Magnus steps, whose exponentials are the exact propagator's of the whole system.
 
-    Each is exp(-i h sum_m w_m H(t_m)) with t_m the nodes of a Gauss quadrature.
+    Each is exp(-i h sum_m w_m H(t_m)) with t_m the nodes of a Gauss quadrature: a segment of the duration h sum_m w_m.
     """
 
     kernel = "dense"
 
     scheme: MagnusScheme
+    route: Route = "auto"
 
     @property
     def nodes(self) -> tuple[float, ...]:
         """See `SteppingMethod`."""
         return self.scheme.nodes
 
-    def chunk(self, lattice: Lattice, columns: int) -> int:
-        """See `SteppingMethod`."""
-        return max(1, CHUNK // (lattice.levels ** (2 * lattice.sites) * len(self.scheme.weights)))
-
-    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """The exponentials (steps * exponentials, d**n, d**n)."""
-        return unitary(self.generators(lattice, amplitudes, step))
-
-    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """See `SteppingMethod`."""
-        return self.made(lattice, amplitudes, step)
-
-    def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
-        """See `SteppingMethod`: each on all sites."""
-        size = lattice.dimension**2
-        starts = torch.arange(steps * len(self.scheme.weights), device="cpu") * size
-        items = torch.stack([torch.zeros_like(starts), starts], 1)
-        places = (tuple(range(lattice.sites)),)
-        return GateSequence(lattice.levels, lattice.sites, places, items), len(items) * size
-
-    def generators(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """The Hermitian matrices H of the exponentials exp(-i H), (steps * exponentials, d**n, d**n)."""
+    def segments(self, amplitudes: torch.Tensor, duration: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The controls (segments, drives) of the exponentials of all steps, and their durations (segments,)."""
         weights = amplitudes.new_tensor(self.scheme.weights)
-        durations = weights.sum(1).repeat(len(amplitudes))
-        strengths = torch.einsum("em,smk->sek", weights, amplitudes).flatten(0, 1)
-        driven = (
-            lattice.embedded(drive, (site,))
-            for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
-        )
-        of_pairs = () if lattice.pair_drives is None else lattice.pair_drives
-        coupled = (
-            lattice.embedded(drive, lattice.pairs[pair])
-            for pair, drive in zip(lattice.driven_pairs, of_pairs, strict=True)
-        )
-        terms = torch.stack([lattice.hamiltonian(), *driven, *coupled])
-        factors = step * torch.cat([durations[:, None], strengths], 1)
-        return torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms)
+        shares = weights.sum(1)
+        controls = torch.einsum("em,smk->sek", weights / shares[:, None], amplitudes)
+        return controls.flatten(0, 1), (duration / len(amplitudes) * shares).repeat(len(amplitudes))
+
+    def evolve(
+        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+    ) -> torch.Tensor:
+        """See `SteppingMethod`."""
+        controls, durations = self.segments(amplitudes, duration)
+        tasks = Tasks(controls[None], durations[None], initial=columns.T)
+        # Not strict: durations may be negative, and what has diverged is not a number.
+        exactly = Batched(route=self._route(lattice), strict=False)
+        return exactly.columns(lattice.system(), tasks)[0].mT
+
+    def code(self, lattice: Lattice) -> CodeKind:
+        """See `SteppingMethod`."""
+        return "table" if self._route(lattice) == "compiled" else "torch"
+
+    def _route(self, lattice: Lattice) -> Route:
+        on_cpu = lattice.energies.device.type == "cpu"
+        return "compiled" if self.route == "compiled" or (self.route == "auto" and on_cpu) else "torch"

@@ -11,10 +11,9 @@ import torch
 
 from ketscale.engines import registered
 from ketscale.engines.dynamics.methods import MOST_STEPS, Route
-from ketscale.engines.evolved import CodeKind, Evolved
-from ketscale.engines.pulses import plain
+from ketscale.engines.evolved import Evolved
 from ketscale.engines.pulses.drives import Pulses
-from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
+from ketscale.engines.pulses.evolution import SteppingMethod
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
@@ -165,24 +164,24 @@ class Integrator:
             raise UserError(
                 f"pulses: lattice, amplitudes and columns must be on one device, not on {', '.join(sorted(devices))}"
             )
-        return evolve_columns(self.stepper, lattice, amplitudes, duration, columns)
+        return self.stepper.evolve(lattice, amplitudes, duration, columns)
 
 
 def evolution(lattice: Lattice, method: str, route: Route, steps: int | None) -> Evolved:
     """What evolves columns of a lattice in so many steps; see `integrator`."""
-    stepper = integrator(method, steps or 1, route).stepper
-    code: CodeKind = "torch" if stepper.machine(lattice) is plain else "compiled"
-    return Evolved(kernel=stepper.kernel, method=method, code=code, states=lattice.dimension, steps=steps)
+    by = integrator(method, steps or 1, route).stepper
+    code, states = by.code(lattice), lattice.dimension
+    return Evolved(kernel=by.kernel, method=method, code=code, states=states, steps=steps)
 
 
 def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
     """The integrator of a name (`schemes.SIMULATORS`).
 
-    steps: how many. route: of splittings: compiled: with machine code for this processor, for CPU tensors only; torch:
-    with torch's operators; auto: compiled for CPU tensors, else torch.
+    steps: how many. route: compiled: with machine code for this processor, for CPU tensors only; torch: with torch's
+    operators; auto: compiled for CPU tensors, else torch.
 
     Raises:
-        UserError: there is no such name or route, the steps are not positive, or the integrator is not compiled.
+        UserError: there is no such name or route, or the steps are not positive.
     """
     if name in REPLACED:
         raise UserError(f"the integrator {name} has left this version; use {REPLACED[name]}")
@@ -193,7 +192,5 @@ def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
     if steps < 1:
         raise UserError(f"steps: must be at least 1, not {steps}")
     method = SIMULATORS[name]
-    if route == "compiled" and not method.compiled:
-        raise UserError(f"route: {name} is not compiled; use auto or torch")
     stepper = registered.build(method.implementation, {"scheme": method.scheme, "route": route})
     return Integrator(stepper, steps)

@@ -119,6 +119,20 @@ class Lattice:
         made: torch.Tensor = embedded(operator, sites, self._every)
         return made
 
+    def system(self) -> System:
+        """The same as a system, with parameters 1."""
+        drift = {f"energies_{site}": Term((site,), each) for site, each in enumerate(self.energies)}
+        drift |= {
+            f"coupling_{number}": Term(*each)
+            for number, each in enumerate(zip(self.pairs, self.couplings, strict=True))
+        }
+        places = [*((site,) for site in self.drive_sites), *(self.pairs[pair] for pair in self.driven_pairs)]
+        driven = zip(
+            places, [*self.drives, *(() if self.pair_drives is None else self.pair_drives)], strict=True
+        )
+        controls = {f"drive_{number}": Term(*each) for number, each in enumerate(driven)}
+        return System(drift, dict.fromkeys(drift, 1.0), controls, levels=self._every)
+
     def hamiltonian(self) -> torch.Tensor:
         """H without drives as a matrix of the product basis, complex (d**n, d**n)."""
         total = self.couplings.new_zeros(self.dimension, self.dimension)

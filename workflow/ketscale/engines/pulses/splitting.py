@@ -19,8 +19,9 @@ from typing import NamedTuple
 import torch
 
 from ketscale.engines.dynamics.methods import Route
+from ketscale.engines.evolved import CodeKind
 from ketscale.engines.pulses import plain
-from ketscale.engines.pulses.evolution import SteppingMethod
+from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence, Meets, Place, layers
 from ketscale.engines.pulses.schemes import Scheme, Sweep
@@ -138,7 +139,7 @@ class Gates:
         """
         if self.scheme.kick_samples is None or lattice.pair_drives is None:
             raise UserError(
-                "controls: this integrator samples nothing where couplings act, so none may be on two sites; use suzuki4 or magnus6"
+                "controls: this integrator samples nothing where couplings act, so none may be on two sites; use suzuki4 or whole-space"
             )
         samples = amplitudes[:, self.scheme.kick_samples].to(lattice.couplings.dtype)
         driven = torch.zeros_like(lattice.couplings).expand(*samples.shape[:2], *lattice.couplings.shape)
@@ -270,7 +271,7 @@ TILE = 8
 
 @dataclass(frozen=True)
 class SplitSteps(SteppingMethod):
-    """See `evolution.SteppingMethod` and `integrators.integrator`."""
+    """Unitary steps, a chunk of them at a time, as gates on columns; see `integrators.integrator`."""
 
     scheme: Scheme
     route: Route = "auto"
@@ -280,18 +281,34 @@ class SplitSteps(SteppingMethod):
         """See `evolution.SteppingMethod`."""
         return self.scheme.nodes
 
-    def chunk(self, lattice: Lattice, columns: int) -> int:
+    def evolve(
+        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+    ) -> torch.Tensor:
         """See `evolution.SteppingMethod`."""
+        return evolve_columns(self, lattice, amplitudes, duration, columns)
+
+    def code(self, lattice: Lattice) -> CodeKind:
+        """See `evolution.SteppingMethod`."""
+        return "torch" if self.machine(lattice) is plain else "compiled"
+
+    def chunk(self, lattice: Lattice, columns: int) -> int:
+        """How many steps to take at once."""
         size = max(1, self._gates(lattice).size * len(self.scheme.kicks))
         tiles = -(-columns // TILE)
         return max(1, min(CHUNK, CHUNK_OF_TILES // max(1, tiles)) // size)
 
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """The buffer of all gates."""
+        """The matrices of all gates of steps with these amplitudes (steps, stages, drives), in the order of `gates`.
+
+        Columns share them; they are differentiable. step: the time that a step takes, without dimensions.
+        """
         return self._gates(lattice).buffer(lattice, amplitudes, step, self._route(lattice)[1])
 
     def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """See `evolution.SteppingMethod`: the first A, and then each step without it."""
+        """Matrices (k, d**n, d**n) that act one after the other as the steps do, by operators that torch.func transforms.
+
+        They are the first A, and then each step without it.
+        """
         gates = self._gates(lattice)
         made = gates.buffer(lattice, amplitudes, step, TORCH)
         count, driven = len(amplitudes), gates.structure[3]
@@ -306,12 +323,12 @@ class SplitSteps(SteppingMethod):
         return torch.cat([plain.forward(start, first, identity)[None], others])
 
     def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
-        """See `evolution.SteppingMethod`."""
+        """The gates of so many steps, and how many numbers of their matrices, the first, change with the amplitudes."""
         gates = self._gates(lattice)
         return sequence(gates, steps), gates.changing(steps)
 
     def machine(self, lattice: Lattice) -> ModuleType:
-        """See `evolution.SteppingMethod`."""
+        """What applies gates to columns: `plain`, or `cpu`, with the same functions."""
         return self._route(lattice)[0]
 
     def _gates(self, lattice: Lattice) -> Gates:

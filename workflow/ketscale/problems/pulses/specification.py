@@ -139,7 +139,7 @@ FAMILY = Family(
         "models": {"piecewise_pulse": {"segments": 4}},
         "simulators": {
             "interaction4": {"device": "interaction4", "dt": 0.02, "tolerance": 5e-10},
-            "magnus6": {"device": "magnus6", "dt": 0.05, "tolerance": 5e-10},
+            "whole-space": {"device": "whole-space", "dt": 0.05, "tolerance": 5e-10},
         },
         "axes": {
             "workload": "fluxonium-chain",
