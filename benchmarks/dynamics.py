@@ -7,24 +7,29 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.ceiling import product
 from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
-from ketscale.engines.dynamics.generators import Division
-from ketscale.engines.dynamics.kernels import BLOCK
 from ketscale.engines.dynamics.methods import SIMULATORS as PROPAGATORS
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.dynamics.plan import Forms
 from ketscale.engines.dynamics.propagators import Batched, Propagator, propagator
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.systems import T1, T2, coupled_qubits, noise_rates, qubit, relaxation_rates
-from ketscale.engines.dynamics.tasks import Tasks, coefficients
+from ketscale.engines.dynamics.systems import (
+    T1,
+    T2,
+    coupled_qubits,
+    noise_rates,
+    qubit,
+    relaxation_rates,
+    transmon,
+)
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 from ketscale.words import duration
 
@@ -56,6 +61,7 @@ REFERENCE = "exact-torch"
 PEERS = {
     "plain-torch": "plain_torch",
     "plain-jax": "plain_jax",
+    "plain-jax-expm": "plain_jax",
     "qutip": "qutip",
     "dynamiqs-expm": "dynamiqs",
     "dynamiqs-tsit5-1e-5": "dynamiqs",
@@ -65,6 +71,9 @@ PEERS = {
 }
 SIMULATORS = (*OWN, *PEERS)
 QUBITS = (1, 2)
+# Of trajectories: who has them, and of how many points and tasks they are.
+TRAJECTORIES = ("exact", "exact-torch", "plain-torch", "plain-jax", "plain-jax-expm")
+POINTS, TASKS = 200, (1, 16)
 # The published loop takes one task after the other: a steady time needs few, since one takes up to seconds.
 LOOPED = 2
 # What is exact has to agree with the reference to this share of its norm. JAX's exponential of matrices is off by up to
@@ -80,7 +89,7 @@ EQUAL = (
 
 
 class ControlCase(NamedTuple):
-    """A number of tasks on one system."""
+    """A number of tasks on one system. problem: control, or trajectory-3 of three levels."""
 
     problem: str
     qubits: int
@@ -95,7 +104,8 @@ class ControlCase(NamedTuple):
 class ControlTasks:
     """Control tasks from |0...0> in double precision: overlaps with a target and the gradient of their sum by the controls.
 
-    controls: (tasks, segments, controls). rates: (tasks, jumps). target: the name of the system's target.
+    controls: (tasks, segments, controls). rates: (tasks, jumps). target: the name of the system's target. trajectory: whether
+    there is an overlap at the start and at the end of each segment.
     """
 
     system: System
@@ -103,6 +113,7 @@ class ControlTasks:
     controls: Array
     rates: Array
     target: str
+    trajectory: bool = False
 
     def first(self, tasks: int) -> ControlTasks:
         """The same with the first tasks only."""
@@ -119,14 +130,19 @@ def tasks_of(case: ControlCase) -> ControlTasks:
     """The tasks of a case.
 
     One qubit: the published system and range of environments. Two: coupled transmons, relaxation times from half to twice
-    the usual ones. The controls are normal, of a size that turns the state a few times.
+    the usual ones. Trajectories: a transmon of some levels that relaxes and dephases. The controls are normal, of a size that
+    turns the state a few times.
     """
     generator = torch.Generator().manual_seed(0)
 
     def uniform(low: float, high: float) -> torch.Tensor:
         return low + (high - low) * torch.rand(case.batch, generator=generator, dtype=torch.float64)
 
-    if case.qubits == 1:
+    _, is_trajectory, levels = case.problem.partition("trajectory-")
+    if is_trajectory:
+        system, length, target = transmon(levels=int(levels)), 40.0, "x"
+        rates = torch.stack([uniform(0.005, 0.02), uniform(0.005, 0.02)], 1)
+    elif case.qubits == 1:
         system, length, target = qubit(), 1.0, "x"
         rate = noise_rates(uniform(0.5, 2.0), uniform(1e-3, 1e-2), uniform(100.0, 1000.0))
         rates = rate[:, None].expand(-1, 3)
@@ -137,7 +153,8 @@ def tasks_of(case: ControlCase) -> ControlTasks:
         rates = torch.cat(list(each), 1)
     shape = (case.batch, case.segments, len(system.controls))
     controls = 2 / length * torch.randn(shape, generator=generator, dtype=torch.float64)
-    return ControlTasks(system, length, controls.numpy(), rates.contiguous().numpy(), target)
+    given = controls.numpy(), rates.contiguous().numpy()
+    return ControlTasks(system, length, *given, target, bool(is_trajectory))
 
 
 class Own:
@@ -164,7 +181,11 @@ class Own:
         target = torch.from_numpy(tasks.system.projector(tasks.target))[None]
 
         def call() -> Outcome:
-            overlaps = simulator.expval(tasks.system, given, target)[:, 0]
+            if tasks.trajectory:
+                assert isinstance(simulator, Batched)
+                overlaps = simulator.expval(tasks.system, given, target, trajectory=True)[..., 0]
+            else:
+                overlaps = simulator.expval(tasks.system, given, target)[:, 0]
             (gradient,) = torch.autograd.grad(overlaps.sum(), given.controls)
             return overlaps.detach().numpy(), gradient.numpy()
 
@@ -230,15 +251,14 @@ class Dynamics(Benchmark):
         Column("projected_from", "projected from"),
         declared("error"),
         *EQUAL,
-        # The arithmetic of compiled propagators per second, and as a share of a matrix product's in double
-        # precision, timed in turn with them.
-        Column("gflops"),
-        Column("fraction", "of the ceiling", "{:.0%}".format),
     )
 
     qubits: tuple[int, ...] = option((1,), numbers(1), "numbers of qubits, 1 or 2 or both")
     segments: int = option(20, number(1), "segments of every pulse")
     batch: tuple[int, ...] = option((200,), numbers(1), "numbers of tasks")
+    trajectories: tuple[int, ...] = option(
+        (), numbers(2), f"levels of transmons with trajectories of {POINTS} points, instead of tasks"
+    )
     simulators: tuple[str, ...] = option(SIMULATORS, names(SIMULATORS), "propagators")
     budget: float = option(60, SECONDS, "skip a propagator whose first call takes longer")
 
@@ -248,18 +268,21 @@ class Dynamics(Benchmark):
                 raise UserError(f"--qubits: there is no problem of {qubits} qubits; choose of 1, 2")
 
     def cases(self) -> Iterator[ControlCase]:
-        for qubits in self.qubits:
+        for levels, batch in product(self.trajectories, TASKS):
+            yield ControlCase(f"trajectory-{levels}", 1, POINTS, batch)
+        for qubits in () if self.trajectories else self.qubits:
             for batch in self.batch:
                 yield ControlCase("control", qubits, self.segments, batch)
 
     def open(self) -> None:
         """Create the propagators."""
         self.install(create, self.simulators)
-        self.reference, self.ceiling = REFERENCE, product(self.on, torch.float64)
+        self.reference = REFERENCE
 
     def subjects(self, case: ControlCase) -> dict[str, Any]:
         self._expected = Own(REFERENCE).prepare(tasks_of(case))()
-        return self.found
+        own = case.problem == "control"
+        return {name: each for name, each in self.found.items() if own or name in TRAJECTORIES}
 
     def prepare(self, case: ControlCase, name: str, row: Row) -> Call:
         propagator = self.installed(name)
@@ -282,44 +305,10 @@ class Dynamics(Benchmark):
         return float(row["batch"] / (row["projected_from"] or row["batch"]))
 
     def finish(self, case: ControlCase, rows: Any, calls: Any, rate: float | None) -> None:
-        """Add what each row is compared with, and the arithmetic of compiled propagators."""
+        """Add what each row is compared with."""
         at_equal_error(rows, [name for name in OWN if not name.startswith("literal")])
-        for name in calls:
-            own = self.found[name]
-            if not isinstance(own, Own) or own.most:
-                continue
-            tasks = tasks_of(case)
-            made = own.propagator(tasks.duration)
-            if isinstance(made, Batched) and made.route != "torch":
-                division = made.division(tasks.tensors, torch.float64)
-                rows[name]["gflops"] = flops(tasks, division) / rows[name]["median_s"] / 1e9
-                rows[name]["fraction"] = rate and rows[name]["gflops"] / rate
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:
         """How many times as long as the fastest of ours with no larger error each other propagator takes, by case."""
         return [line for case, timed in by_case(ControlCase, rows).items() for line in compared(case, timed)]
-
-
-def flops(tasks: ControlTasks, division: Division) -> int:
-    """Floating point operations, two for a multiply-add, of the products of generators and vectors and their gradients."""
-    generators, given = tasks.system.generators, tasks.tensors
-    fixed, controls, initial, _ = coefficients(tasks.system, given)
-    shared, controlled = generators.dense(initial)
-    matrices = torch.einsum("tf,fab->tab", fixed, shared)[:, None] + torch.einsum(
-        "tsk,kab->tsab", controls, controlled
-    )
-    norms = (given.segment * matrices).abs().sum(-1).amax(-1).numpy()
-    if division.reaches:
-        steps = np.maximum(1, np.ceil(norms / division.reaches[-1]))
-        places = np.searchsorted(division.reaches[:-1], norms / steps, side="left")
-        degrees = np.array(division.degrees)[places]
-    else:
-        steps, degrees = np.full_like(norms, division.steps), np.full_like(norms, division.degrees[0])
-    forms = Forms(generators)
-    entries, rows = len(forms.arrays[0]), len(np.unique(forms.arrays[0]))
-    # Forward; again within a segment, in blocks; and each step back: forward once more, gradients and adjoint.
-    blocks = np.ceil(steps / BLOCK)
-    again = steps - 1 + BLOCK * blocks * (blocks - 1) / 2
-    multiplied = (steps + again) * (entries + rows) + steps * (3 * entries + 2 * rows)
-    return int(2 * (degrees * multiplied).sum())

@@ -24,8 +24,8 @@ from ketscale.words import duration
 OWN: dict[str, Route] = {"evolve": "auto", "evolve-compiled": "compiled", "evolve-torch": "torch"}
 # A peer is one file and one line here: its name, and its module in `peers`, whose `Gates` is made of the name.
 PEERS = {
-    "plain-torch": "plain_torch_gates",
-    "plain-jax": "plain_jax_gates",
+    "plain-torch": "plain_torch",
+    "plain-jax": "plain_jax",
     "qutip-qtrl": "qutip_qtrl",
     "dynamiqs-expm": "dynamiqs",
 }

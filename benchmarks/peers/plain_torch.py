@@ -1,10 +1,11 @@
-"""Control tasks in plain torch, as one would write them: exponentials of Liouvillians, and autograd."""
+"""Control tasks and gates in plain torch, as one would write them: exponentials of generators, and autograd."""
 
 from __future__ import annotations
 
 import torch
 
 from benchmarks.dynamics import ControlTasks, Outcome
+from benchmarks.gates import GateTasks
 from benchmarks.peers.liouville import liouvillians
 from benchmarks.runner import Call
 
@@ -20,8 +21,7 @@ class Control:
 
     def prepare(self, tasks: ControlTasks) -> Call:
         """See `dynamics.Own.prepare`."""
-        made = (torch.from_numpy(each) for each in liouvillians(tasks))
-        drift, controlled, jumps, target = made
+        drift, controlled, jumps, target = map(torch.from_numpy, liouvillians(tasks))
         amplitudes = torch.from_numpy(tasks.controls).requires_grad_()
         rates, tau = torch.from_numpy(tasks.rates), tasks.duration / tasks.controls.shape[1]
 
@@ -31,10 +31,34 @@ class Control:
             steps = torch.linalg.matrix_exp(tau * (fixed[:, None] + driven))
             state = torch.zeros(len(steps), steps.shape[-1], 1, dtype=steps.dtype)
             state[:, 0] = 1
+            states = [state]
             for number in range(steps.shape[1]):
-                state = steps[:, number] @ state
-            overlaps = (state[..., 0] @ target).real
+                states.append(steps[:, number] @ states[-1])
+            kept = torch.stack(states, 1) if tasks.trajectory else states[-1]
+            overlaps = (kept[..., 0] @ target).real
             (gradient,) = torch.autograd.grad(overlaps.sum(), amplitudes)
             return overlaps.detach().numpy(), gradient.numpy()
+
+        return call
+
+
+class Gates(Control):
+    """`torch.linalg.matrix_exp` of all segments of all pulses at once, whose neighbours are multiplied, all pairs at once."""
+
+    def prepare(self, tasks: GateTasks) -> Call:  # type: ignore[override]
+        """See `gates.Own.prepare`."""
+        drift, operators, target = map(torch.from_numpy, (tasks.drift, tasks.operators, tasks.target.conj()))
+        controls, size = torch.from_numpy(tasks.controls).requires_grad_(), float(target.norm()) ** 2
+
+        def call() -> Outcome:
+            driven = torch.einsum("tsk,kab->tsab", controls.to(drift.dtype), operators)
+            steps = torch.linalg.matrix_exp(-1j * tasks.tau * (drift + driven))
+            while (segments := steps.shape[1]) > 1:
+                pairs = steps[:, 1::2] @ steps[:, : segments - 1 : 2]
+                steps = torch.cat([pairs, steps[:, -1:]], 1) if segments % 2 else pairs
+            final = steps[:, 0]
+            infidelities = 1 - (target * final).sum((-1, -2)).abs() ** 2 / size**2
+            (gradient,) = torch.autograd.grad(infidelities.sum(), controls)
+            return infidelities.detach().numpy(), gradient.numpy()
 
         return call
