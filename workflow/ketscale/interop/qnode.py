@@ -22,6 +22,7 @@ from ketscale.engines.derivatives import uncompiled
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.private_torch import pytree, transforms_active
+from ketscale.simulators.factory import named_simulator
 from ketscale.simulators.spanned import Spanned
 
 with needed_for("ketscale.from_qnode"):
@@ -117,6 +118,8 @@ class Converted:
     @uncompiled
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The QNode's results; see `from_qnode`."""
+        if torch.compiler.is_exporting():
+            return self._evaluated(named_simulator("fused"), args, kwargs)
         leaves: Sequence[Any] = (*args, *kwargs.values()) if kwargs else args
         in_numpy = False
         if all(type(value) in TENSORS for value in leaves):
@@ -140,6 +143,14 @@ class Converted:
         # As PennyLane gives it: scalars are numbers.
         return pytree.tree_map(lambda x: x.detach().numpy()[()], results) if in_numpy else results
 
+    def _evaluated(self, simulator: Simulator, args: Any, kwargs: Any) -> Any:
+        """The results of the quantum function as it runs now."""
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        structure, values = _run(self.qnode, args, kwargs)
+        evaluator = Evaluator(structure, simulator, precision(tensors or values), tapes.device_of(values))
+        with evaluator.alone():
+            return evaluator.nested(evaluator.evaluate(values))
+
     def _in_jax(self, args: Any, kwargs: Any) -> Any:
         """The results as arrays of JAX, whose transformations see through the call; nothing is kept, for jit keeps it."""
         from ketscale.interop import jax_tape
@@ -152,11 +163,7 @@ class Converted:
     def _answer(self, key: object, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         # Under torch.func values cannot be compared with those of a record.
         if self.trace == "always" or transforms_active():
-            structure, values = _run(self.qnode, args, kwargs)
-            dtype, device = precision(tensors or values), tapes.device_of(values)
-            evaluator = Evaluator(structure, self._simulator, dtype, device)
-            with evaluator.alone():
-                return evaluator.nested(evaluator.evaluate(values))
+            return self._evaluated(self._simulator, args, kwargs)
 
         def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
             leaves, spec = pytree.tree_flatten((args, kwargs))
