@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +58,6 @@ def loaded(block: dict[str, Any]) -> Any:
 def npz(path: Path, **arrays: Any) -> str:
     np.savez(path / "mine.npz", **arrays)
     return str(path / "mine.npz")
-
-
-def npy(path: Path, name: str, array: Any) -> str:
-    np.save(path / name, array)
-    return str(path / name)
-
-
-def idx(path: Path, name: str, array: np.ndarray, kind: int = 8, packed: bool = False) -> str:
-    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, kind, array.ndim, *array.shape)
-    data = header + array.tobytes()
-    (path / name).write_bytes(gzip.compress(data) if packed else data)
-    return str(path / name)
 
 
 def pictures(path: Path, mode: str = "RGB", size: tuple[int, int] = (12, 9)) -> Path:

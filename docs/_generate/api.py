@@ -18,7 +18,7 @@ _CIRCUITS = "ketscale.engines.circuits"
 _PROBLEMS = "ketscale.problems"
 PLUG_INS = [
     f"{_PROBLEMS}.vectors.vqc.VQC", f"{_PROBLEMS}.control.adapted.adapted", f"{_PROBLEMS}.pulses.curves.samples",
-    f"{_PROBLEMS}.problem.Problem", f"{_PROBLEMS}.fitted.Samples",
+    f"{_PROBLEMS}.trained.Trained", f"{_PROBLEMS}.problem.Problem", f"{_PROBLEMS}.fitted.Samples",
     *(f"{_PROBLEMS}.samplers.{name}" for name in ("Sampler", "Shuffled", "All", "Stream")),
 ]  # fmt: skip
 SECTIONS: dict[str, list[str]] = {

@@ -21,14 +21,14 @@ from ketscale.problems.images.resnet import read_weights, write_weights
 from ketscale.problems.registry import workload_of
 from ketscale.problems.sentences.sentences import Sentences
 from ketscale.problems.sentences.sentences import read as read_sentences
-from tests.own_files import ANIMALS, GREY, NETWORK, SIGNALS, VECTORS, idx, npy, npz, pictures
+from tests.own_files import ANIMALS, NETWORK, SIGNALS, VECTORS, npz, pictures
 from tests.property import attempt, examples
 from tests.unit.problems.eeg.edf_factory import RATE, write_edf
 
 MORE_MEMORY = 2 << 30
 # Limits of integers, and what the headers of text are made of.
 MARKS = [b"", b"\0", b"\xff" * 4, b"\x7f", b"\x80\0\0\0", b"9", b"-", b" ", b"\n", b"(" * 5000]
-KINDS = ["npz", "member", "npy", "idx", "packed", "png", "series", "edf", "sentences", "weights"]
+KINDS = ["npz", "member", "png", "series", "edf", "sentences", "weights"]
 
 
 def case(kind: str, folder: Path) -> tuple[Path, Callable[[], Any]]:
@@ -42,7 +42,6 @@ def case(kind: str, folder: Path) -> tuple[Path, Callable[[], Any]]:
 
         return read
 
-    numbers = np.arange(40, dtype=np.uint8) % 4
     match kind:
         case "npz" | "member":
             file = npz(folder, x=VECTORS, y=ANIMALS)
@@ -50,12 +49,6 @@ def case(kind: str, folder: Path) -> tuple[Path, Callable[[], Any]]:
         case "series":
             file = npz(folder, x=SIGNALS, y=np.tile([1, 2], 20), groups=np.repeat(np.arange(5), 8))
             return Path(file), of(kind="series", file=file, split="groups", standardise=True)
-        case "npy":
-            file = npy(folder, "x.npy", VECTORS)
-            return Path(file), of(kind="arrays", features=file, labels=npy(folder, "y.npy", ANIMALS))
-        case "idx" | "packed":
-            file = idx(folder, "x", GREY, packed=kind == "packed")
-            return Path(file), of(kind="idx", images=file, labels=idx(folder, "y", numbers), **NETWORK)
         case "png":
             return pictures(folder) / "day/0.png", of(kind="image-folder", folder=str(folder), **NETWORK)
         case "edf":

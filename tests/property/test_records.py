@@ -178,7 +178,7 @@ def model(family: str) -> bytes:
     given = {"inputs": INPUTS.get(family, 6), "outputs": 3}
     arguments = {name: value for name, value in given.items() if models.takes(settings, name)}
     trained = models.of_settings(settings, None, **arguments)
-    return models.saved(settings, SimpleNamespace(model=trained, arguments=arguments, scale=None))
+    return models.saved(settings, SimpleNamespace(model=trained, arguments=arguments, preprocessing=None))
 
 
 @given(st.sampled_from(list(SETTINGS)), st.data())

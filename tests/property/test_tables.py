@@ -115,14 +115,21 @@ def test_samples_are_drawn_into_disjoint_parts_with_their_copies(
     assert again.digest() == data.digest()
 
 
-@given(rows(), hn.arrays(np.int64, 40, elements=st.integers(-3, 9)), st.integers(0, 3))
-def test_groups_are_whole(folder: Path, values: np.ndarray, groups: np.ndarray, seed: int) -> None:
-    np.savez(folder / "mine.npz", x=values, y=np.arange(40.0), groups=groups)
-    block = {"kind": "rows", "task": "regression", "split": "groups", "split_seed": seed}
-    data, said = read({**block, "file": str(folder / "mine.npz")})
-    assert (data is None) == (len(set(groups.tolist())) < 3), said
-    if data is not None:
-        assert_parts(data, 40, groups)
+@given(rows(), CLASSES, st.integers(2, 6), st.booleans(), st.integers(0, 2))
+def test_each_sample_is_in_the_test_of_one_fold(
+    folder: Path, values: np.ndarray, classes: list[str], folds: int, grouped: bool, first: int
+) -> None:
+    groups = np.arange(40) // 3
+    np.savez(folder / "mine.npz", x=values, y=classes, **({"groups": groups} if grouped else {}))
+    block = {"kind": "rows", "file": str(folder / "mine.npz"), "split": "groups" if grouped else "rows"}
+    seeds = range(first * folds, (first + 1) * folds)
+    made = [read({**block, "folds": folds, "split_seed": seed})[0] for seed in seeds]
+    if any(data is None for data in made):
+        return
+    tested = np.concatenate([data.splits["test"] for data in made])
+    assert sorted(tested.tolist()) == list(range(40))
+    for data in made:
+        assert_parts(data, 40, groups if grouped else equal(values))
 
 
 @given(rows(), st.lists(st.sampled_from(["train", "val", "validation", "test"]), min_size=40, max_size=40))

@@ -1,5 +1,6 @@
 """Durations have a unit that fits, and never an exponent; tables are aligned."""
 
+from ketscale.errors import short
 from ketscale.words import aligned, counted, duration, spelled
 
 
@@ -23,3 +24,7 @@ def test_the_cells_of_a_column_stand_below_each_other():
         "a      12",
         "bcd     1",
     ]
+
+
+def test_what_a_library_says_becomes_one_short_line():
+    assert short("two\n lines\x1b" + "x" * 500) == r"two lines\x1b" + "x" * 106 + "…"

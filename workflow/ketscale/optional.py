@@ -13,8 +13,7 @@ from ketscale.process import uncollected
 class Extra(NamedTuple):
     """An extra of pyproject.toml.
 
-    enables: what works with it, in words.
-    modules: the modules that KetScale imports from it, each with its distribution.
+    enables: what works with it. modules: those that KetScale imports from it, each with its distribution.
     target: the Makefile target that installs it into a checkout's environment.
     """
 
@@ -31,6 +30,7 @@ EXTRAS = {
             "huggingface_hub": "huggingface_hub",
             "sklearn": "scikit-learn",
             "PIL": "pillow",
+            "pooch": "pooch",
         },
     ),
     "estimators": Extra(

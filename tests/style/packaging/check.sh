@@ -73,5 +73,5 @@ for run in sys.argv[1:]:
     assert record["status"] == "completed" and record["code"]["commit"] is None, record["code"]
     model = ketscale.load(run, trust=True)
     print(f"accuracy {record['quality']['test']['accuracy']:.2f} after one epoch, with {record['packages']}")
-    print(f"{type(model).__name__} loads again")
+    print(f"{type(model.module).__name__} loads again")
 PYTHON

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ketscale import analysis
+from ketscale import analysis, strict_json
 from ketscale.analysis import verdicts, wording
 from ketscale.analysis.analysed import _cautions
 from ketscale.config import Config
-from ketscale.grid import Run, Study
+from ketscale.grid import PREPARED, Run, Study
 from tests import records_factory as factory
 from tests.ready_made import WHOLE, small
 from tests.sentences import faults
@@ -94,14 +94,17 @@ def test_verdicts_are_counted_and_seeds_named(tmp_path: Path) -> None:
     assert answer["n"] == 3 and pd.isna(answer["notes"])
 
 
-def test_what_has_not_completed_is_said(tmp_path: Path) -> None:
+def test_leaks_and_what_has_not_completed_are_told(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any] | None:
+        manifest = tmp_path / PREPARED.format(workload=run.workload)
+        strict_json.write(manifest, {**strict_json.of_note(manifest), "leaks": ["code"]})
         if run.ranks > 1:
             return {0: None, 1: DIVERGED}.get(run.seed, {})
         return {"quiet": factory.BUSY}
 
     notes = told(given("strong", backend=["cpu-n1r1t1", TWO]), tmp_path, change)["notes"].splitlines()
-    assert notes[0] == "Of 6 runs, 1 diverged and 1 missing." and "busy" in notes[1]
+    assert "possible leak: code alone predicts" in notes[0]
+    assert notes[1] == "Of 6 runs, 1 diverged and 1 missing." and "busy" in notes[2]
 
 
 @pytest.mark.parametrize(

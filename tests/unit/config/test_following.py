@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,9 @@ from ketscale.problems.registry import FAMILIES
 from tests import own_files
 
 
-def saved(path: Path, array: Any = None, **arrays: Any) -> str:
+def saved(path: Path, **arrays: Any) -> str:
     """The path of a file with these arrays."""
-    if array is None:
-        np.savez(path, **arrays)
-    else:
-        np.save(path, array)
+    np.savez(path, **arrays)
     return str(path)
 
 
@@ -34,11 +33,7 @@ def two(tmp_path: Path) -> dict[str, Any]:
     )
     given["workloads"] = {
         "wide": given["workloads"]["mine"],
-        "slim": {
-            "kind": "arrays",
-            "features": saved(tmp_path / "slim.npy", np.ones((40, 3))),
-            "labels": saved(tmp_path / "labels.npy", labels),
-        },
+        "slim": {"kind": "arrays", "file": saved(tmp_path / "slim.npz", features=np.ones((40, 3)), y=labels)},
     }
     given["studies"]["s"]["axes"] |= {"workload": ["wide", "slim"], "qubits": "features"}
     return given
@@ -80,10 +75,10 @@ def test_the_text_has_the_numbers_so_that_a_report_needs_no_file(two: dict[str, 
 
 
 def test_only_the_head_of_a_file_is_read(two: dict[str, Any], tmp_path: Path) -> None:
-    with (tmp_path / "slim.npy").open("wb") as file:
-        np.lib.format.write_array_header_1_0(
-            file, {"shape": (10**12, 4), "fortran_order": False, "descr": "<f8"}
-        )
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"shape": (10**12, 4), "fortran_order": False, "descr": "<f8"})
+    with zipfile.ZipFile(tmp_path / "slim.npz", "w") as file:
+        file.writestr("x.npy", head.getvalue())
     assert ("slim", "q4-l1") in sizes(two)
 
 

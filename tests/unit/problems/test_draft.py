@@ -101,6 +101,9 @@ def test_a_folder_of_images_is_recognised(tmp_path: Path) -> None:
         ({"a": VECTORS[:, 0], "b": NUMBERS}, {}, {"target": "b", "task": "regression"}),
         ({"a": NUMBERS, "b": NUMBERS, "c": VECTORS[:, 1]}, {"targets": ("a", "b")}, {"target": ["a", "b"], "task": "regression"}),
         ({"id": np.arange(40), "name": [f"n{i}" for i in range(40)], "a": NUMBERS, "y": CLASSES}, {}, {"target": "y", "ignore": ["id", "name"]}),
+        ({"colour": ["red", "blue"] * 20, "a": [None, *NUMBERS[1:]], "y": CLASSES}, {}, {"target": "y", "columns": {"colour": "one-hot", "a": "median"}}),
+        ({"colour": [None, *["red", "blue", "red"] * 13], "a": NUMBERS, "y": CLASSES}, {}, {"target": "y", "columns": {"colour": ["most-frequent", "one-hot"]}}),
+        ({"day": [None, *pd.date_range("2024-01-01", periods=39).astype(str)], "well": [None, *[True, False, True] * 13], "y": CLASSES}, {}, {"target": "y", "columns": {"day": ["median", "date"], "well": "most-frequent"}}),
         ({"a": NUMBERS, "subject": np.arange(40) // 4, "y": CLASSES}, {}, {"target": "y", "groups_column": "subject"}),
     ],
 )  # fmt: skip
@@ -123,8 +126,9 @@ MIXED = np.random.default_rng(0).permutation(40)
         (("n", np.delete(np.arange(60), slice(5, 25))[MIXED]), "may number the rows"),
         (("PassengerId", 7919 * MIXED**2), "may number the rows"),
         (("time", np.arange(40) ** 1.5), "in the order of the rows, which are sorted by class"),
-        (("name", [f"n{i}" for i in range(40)]), "text"),
-        (("when", [f"2024-01-{1 + i % 28:02}" for i in range(40)]), "dates"),
+        (("name", [f"n{i}" for i in range(40)]), "text of 40 different values"),
+        (("when", [f"{1 + i % 28:02}.01.2024" for i in range(40)]), "dates, but not as 2024-01-31"),
+        (("when", pd.date_range("2024-01-01", periods=40).astype(str)), "in the order of the rows, which are sorted by class"),
         # What is measured.
         (("n", np.append(np.arange(39), 38)), ""),
         (("n", 7919 * MIXED**2), ""),
@@ -147,6 +151,26 @@ def test_what_tells_the_rows_of_a_table_apart_is_no_feature(
 def test_what_rises_with_the_rows_is_a_feature_where_they_are_not_sorted_by_class() -> None:
     assert "ignore" not in made(tabled(a=NUMBERS, y=CLASSES))["workloads"]["mine"]
     assert "ignore" not in made(tabled(a=NUMBERS, y=VECTORS[:, 0]))["workloads"]["mine"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "target"),
+    [
+        ({"a": VECTORS[:, 0], "code": ["p", "q"] * 20, "y": CLASSES}, "code"),
+        ({"a": VECTORS[:, 0], "grams": 1000 * VECTORS[:, 1], "kilos": VECTORS[:, 1]}, "grams"),
+        ({"a": VECTORS[:, 0], "b": VECTORS[:, 2], "y": CLASSES}, None),
+    ],
+)
+def test_a_feature_that_alone_predicts_the_target_is_told(
+    columns: dict[str, Any], target: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By `init`, which writes it as a comment too, and by `try`; test_answers.py has the report."""
+    assert main(["init", tabled(**columns)]) == 0
+    said = f"possible leak: {target} alone predicts"
+    assert (said in capsys.readouterr().out) == (target is not None)
+    assert (f"# {said}" in Path("mine.yaml").read_text()) == (target is not None)
+    assert main(["try", "--config", "mine.yaml"]) == 0
+    assert (f"mine: {said}" in capsys.readouterr().err) == (target is not None)
 
 
 def test_tables_of_which_it_is_not_sure_what_the_features_are_are_left_to_the_user() -> None:

@@ -16,11 +16,10 @@ from ketscale.problems import splits
 from ketscale.problems.sentences.sentences import prepare, read_prepared
 from ketscale.problems.sentences.settings import SentencesWorkload
 from ketscale.problems.splits import SPLITS
-from tests.own_files import ANIMALS, GREY, NETWORK, SIGNALS, VECTORS, config, idx, loaded, npz, pictures
+from tests.own_files import ANIMALS, GREY, NETWORK, SIGNALS, VECTORS, config, loaded, npz, pictures
 
 # The last twenty samples are copies of the first ones, half of them with another label.
 COPY = np.append(np.arange(20), np.arange(20))
-NUMBERS = np.arange(40, dtype=np.uint8) % 4
 
 
 def colours(path: Path) -> str:
@@ -35,7 +34,6 @@ DRAWN: dict[str, Callable[[Path], dict[str, Any]]] = {
     "images": lambda p: {"kind": "arrays", "file": npz(p, x=GREY[COPY], y=ANIMALS), **NETWORK},
     "features": lambda p: {"kind": "arrays", "file": npz(p, x=VECTORS[COPY], y=ANIMALS)},
     "image-folder": lambda p: {"kind": "image-folder", "folder": colours(p), **NETWORK},
-    "idx": lambda p: {"kind": "idx", "images": idx(p, "x", GREY[COPY]), "labels": idx(p, "y", NUMBERS), **NETWORK},
     "series": lambda p: {"kind": "series", "split": "trials", "file": npz(p, x=SIGNALS[COPY], y=ANIMALS)},
     # Trials that only their unit tells apart are equal once they are standardised.
     "scaled": lambda p: {
@@ -105,15 +103,6 @@ def test_the_record_says_how_many_samples_two_parts_share(
     block: Callable[[Path], dict[str, Any]], split: Split, tmp_path: Path
 ) -> None:
     assert of_record(block(tmp_path), tmp_path / "features.json") == split
-
-
-def test_test_images_that_are_training_images_are_counted(tmp_path: Path) -> None:
-    data = loaded({
-        "kind": "idx", **NETWORK,
-        "images": idx(tmp_path, "x", GREY), "labels": idx(tmp_path, "y", NUMBERS),
-        "test_images": idx(tmp_path, "x2", GREY[:9]), "test_labels": idx(tmp_path, "y2", NUMBERS[:9]),
-    })  # fmt: skip
-    assert data.shared() == 9
 
 
 def test_copies_do_not_make_up_for_samples(tmp_path: Path) -> None:

@@ -40,9 +40,6 @@ class Own(Base):
 INIT = "    def __init__(self, inputs, outputs):\n        super().__init__(inputs, outputs)\n        "
 
 
-SCALE = np.array([5.0, 0.1, -300.0, 0.5]), np.array([1.0, 0.02, 40.0, 0.3])
-
-
 class Posed(nn.Module):
     """What `models.saved` takes of a problem."""
 
@@ -50,7 +47,7 @@ class Posed(nn.Module):
         super().__init__()
         self.model = model
         self.arguments = {"inputs": 4, "outputs": 3}
-        self.scale = SCALE
+        self.preprocessing = None
 
 
 @pytest.fixture(autouse=True)
@@ -158,30 +155,10 @@ def test_a_kept_model_comes_back_from_the_copy_of_its_code(folder: Path, line: s
     loaded = ketscale.load(run, trust=True)
     x = torch.randn(5, 4, dtype=torch.float64)
     assert torch.equal(loaded(x), model.eval()(x))
-    assert loaded.state_dict().keys() == model.state_dict().keys()
+    assert loaded.module.state_dict().keys() == model.state_dict().keys()
     (run / grid.CODE).write_bytes(OwnCode.read("own.py").packed())
     with pytest.raises(UserError, match=r"code.zip: is not the code that the settings of this run have"):
         ketscale.load(run, trust=True)
     (run / grid.CODE).unlink()
     with pytest.raises(UserError, match=r"code.zip: the code of the model is missing"):
         ketscale.load(run, trust=True)
-
-
-def test_a_loaded_model_warns_of_features_that_are_not_standardised(folder: Path) -> None:
-    of = settings(folder, "    pass")
-    loaded = ketscale.load(kept(folder, of, built(of)), trust=True)
-    mean, std = loaded.feature_scale  # type: ignore[misc]
-    assert [*mean.tolist(), *std.tolist()] == pytest.approx([*SCALE[0], *SCALE[1]])
-    standard = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    raw = mean + std * standard
-    said = r"takes standardised features, .* call it with \(x - mean\) / std, where mean, std = model.feature_scale"
-    for few in (raw, raw[:1], raw[raw[:, 0] > 5]):
-        with pytest.warns(UserWarning, match=said):
-            loaded(few)
-    # Warnings are errors here.
-    assert torch.equal(loaded((raw - mean) / std), loaded.eval()((raw - mean) / std))
-    for few in (standard, standard[standard[:, 0] > 1], *standard[:50, None]):
-        loaded(few)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        loaded(raw[:, :3])
-    torch.func.vmap(loaded)(standard)

@@ -112,9 +112,9 @@ def test_complex_weights_and_constants_come_back_whole(dtype, monkeypatch, tmp_p
     settings = config.settings(config.runs[0])
     trained = convert(Phases(settings.sizes["qubits"]), torch.device("cpu"), dtype)
     (tmp_path / models.WEIGHTS).write_bytes(
-        models.saved(settings, SimpleNamespace(model=trained, arguments={}, scale=None))
+        models.saved(settings, SimpleNamespace(model=trained, arguments={}, preprocessing=None))
     )
-    loaded = library.load(tmp_path)
+    loaded = library.load(tmp_path).module
     assert torch.equal(loaded.weights, trained.weights)
     assert loaded.turn.dtype == dtype.to_complex()
     assert loaded.turn.item() == 1j
@@ -125,7 +125,7 @@ def test_a_model_without_circuits_takes_no_simulator(tmp_path):
     settings = config.settings(next(run for run in config.runs if run.model == "mlp"))
     arguments = {"inputs": 4, "outputs": 2}
     trained = SimpleNamespace(
-        model=library.construct("mlp", width=8, **arguments), arguments=arguments, scale=None
+        model=library.construct("mlp", width=8, **arguments), arguments=arguments, preprocessing=None
     )
     (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, trained))
     assert sum(p.numel() for p in library.load(tmp_path).parameters()) > 0

@@ -37,7 +37,7 @@ def runs(tmp_path):
         torch.manual_seed(settings.run.seed)
         arguments = {"inputs": 4, "outputs": 2}
         trained = SimpleNamespace(
-            model=library.construct("mlp", **arguments), arguments=arguments, scale=None
+            model=library.construct("mlp", **arguments), arguments=arguments, preprocessing=None
         )
         buffer = io.BytesIO()
         np.savez(buffer, outputs=np.full((5, 2), settings.run.seed))

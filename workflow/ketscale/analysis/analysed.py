@@ -69,7 +69,10 @@ class Analysed:
             rows = [{**about, **row} for row in kind.rows(study, collected)]
             made[kind.table] += rows
             made["fits"] += [{**about, **row} for row in kind.fits(study, collected)]
-            made["answers"].append({**about, **answer(study, kind, rows, collected, states)})
+            answered = answer(study, kind, rows, collected, states)
+            leaks = prepared.leaks(results, sorted({run.workload for run in study.runs}))
+            answered["notes"] = "\n".join(filter(None, [*leaks, answered["notes"]]))
+            made["answers"].append({**about, **answered})
         return cls(config, {name: table.csv(made[name], config) for name, table in columns.TABLES.items()})
 
     @classmethod
@@ -111,7 +114,7 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     runs = sorted(asked)
     usable = {run: record for run in runs if (record := found.checked[run].record)}
     lost = {}
-    for run in (run for run in runs if run not in usable):
+    for run in filter(lambda run: run not in usable, runs):
         state, why = found.checked[run].state, found.checked[run].why
         untold = state == "missing" and not why
         lost[run] = state, (records.why_missing(results / run.folder) or "not run yet") if untold else why
@@ -164,10 +167,8 @@ def answer(
     if counts.total() > 1:
         listed = (f"{counts[word]} {word}" for word in verdicts.MEANINGS if counts[word])
         text += f" Of {counts.total()} comparisons: {', '.join(listed)}."
-    notes = [
-        *kind.notes(list(made), study, collected),
-        *_cautions(study, made, runs, collected.config, states),
-    ]
+    notes = [*kind.notes(list(made), study, collected)]
+    notes += _cautions(study, made, runs, collected.config, states)
     return {
         "question": study.question,
         "answer": text,

@@ -111,12 +111,8 @@ def _fetch(options: argparse.Namespace) -> None:
 def _prepare(options: argparse.Namespace) -> None:
     workload, results = _workload(options)
     out = options.out or results / grid.PREPARED.format(workload=options.workload)
-    prepare(
-        options.workload,
-        workload,
-        out,
-        options.fetched or results / grid.FETCHED.format(workload=options.workload),
-    )
+    fetched = options.fetched or results / grid.FETCHED.format(workload=options.workload)
+    prepare(options.workload, workload, out, fetched)
 
 
 def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:

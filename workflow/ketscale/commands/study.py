@@ -156,8 +156,10 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
     if manifest is not None and not options.features and not there:
         prepare(name, workload, manifest, results / grid.FETCHED.format(workload=name))
     from ketscale.jobs import first_step
-    from ketscale.words import counted
+    from ketscale.words import counted, say
 
+    for leak in prepared.leaks(results, [name]):
+        say(leak)
     found: dict[str, tried.Tried] = {}
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():

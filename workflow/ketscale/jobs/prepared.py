@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ketscale import grid, strict_json
 from ketscale.config import Config, Workload, sources
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
+from ketscale.problems.leaks import told
 from ketscale.words import say
 
 # The files beside the manifest: the digest of the sources that it was made from, and what was read of them so far.
@@ -50,6 +51,12 @@ def shared(manifest: Path) -> int:
     return max(found, default=0) if isinstance(found, list) else int(found)
 
 
+def leaks(results: Path, names: Iterable[str]) -> list[str]:
+    """What is told of features of some workloads that alone predict the target almost perfectly, a line each."""
+    notes = ((name, strict_json.of_note(results / grid.PREPARED.format(workload=name))) for name in names)
+    return [f"{name}: {told(note['leaks'])}" for name, note in notes if "leaks" in note]
+
+
 def note(manifest: Path, digest: str) -> None:
     """Note the digest of the sources that the data of a manifest were made from."""
     made = {"features": features_hash(manifest), "sources": digest}
@@ -58,10 +65,8 @@ def note(manifest: Path, digest: str) -> None:
 
 def of_other_settings(manifest: Path, workload: Workload) -> bool:
     """Whether a manifest says that its data were prepared with other settings than these, or of another kind."""
-    described, mine = (
-        strict_json.of_note(manifest),
-        {"workload": type(workload).__name__, "settings": workload.content()},
-    )
+    described = strict_json.of_note(manifest)
+    mine = {"workload": type(workload).__name__, "settings": workload.content()}
     return any(described.get(name, value) != value for name, value in mine.items())
 
 

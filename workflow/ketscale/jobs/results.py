@@ -58,6 +58,7 @@ def write(
     trained = trainer and trainer.trainability is None and ended.status == "completed"
     model = trainer.problem if trainer and trained else None
     evolution = trainer.problem.evolution() if trainer else None
+    seconds = time.monotonic() - surroundings.clock_s
     measured = {
         **run.interruptions,
         "cohort": sorted(run.cohort),
@@ -77,13 +78,7 @@ def write(
             "data_s": run.data_s,
             **timing(trainer, ended),
         },
-        **spent(
-            surroundings.started,
-            time.monotonic() - surroundings.clock_s,
-            settings.run,
-            surroundings.world.device,
-            run.share_s,
-        ),
+        **spent(surroundings.started, seconds, settings.run, surroundings.world.device, run.share_s),
     }
     made = record_of(settings, run.data, trainer, ended, measured)
     for place in places:

@@ -1,16 +1,11 @@
-"""Reads arrays from .npz and .npy files and checks them before use. Pickles are never loaded."""
+"""Reads arrays from .npz files and checks them before use. Pickles are never loaded."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-import sys
-import warnings
-import zipfile
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +13,8 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
 
-_ZIP, _NPY = b"PK", b"\x93NUMPY"
 # Double precision has all whole numbers up to this one.
 EXACT = 2**53
-# The versions of the format that NumPy writes for numbers and text.
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class Source(NamedTuple):
@@ -32,64 +24,35 @@ class Source(NamedTuple):
     where: str
 
 
-def read_npy(path: Path) -> NDArray[Any]:
-    """The array in an .npy file.
+def read(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file by name.
 
     Raises:
-        UserError: the file is not an .npy file, is damaged, or holds Python objects.
+        UserError: the file is damaged.
     """
-    with _readable(str(path)), opened(path) as file:
-        start = file.read(len(_NPY))
-        if start.startswith(_ZIP):
-            raise UserError(f"{path}: is an .npz archive, not an .npy file; give it as file instead")
-        if start != _NPY:
-            raise UserError(f"{path}: is not a file of arrays; save it with numpy.save")
-        file.seek(0)
-        return _array(file, path.stat().st_size, str(path))
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), opened(path) as file:
+        content = np.load(file, allow_pickle=False)
+        return {name: _array(content, name) for name in content.files}
 
 
-def read_npz(
-    path: Path,
-    wanted: Mapping[str, Sequence[str]],
-    optional: Container[str] = (),
-    check: Callable[[Sequence[str]], None] | None = None,
-) -> dict[str, Source]:
-    """The wanted arrays of an .npz file, under the keys of `wanted`.
-
-    wanted: for each array the names that it may have in the file, e.g. {'labels': ('labels', 'y')}; exactly one of
-        them must be there. optional: keys of arrays that may be missing. check: is called with the names of all
-        arrays in the file before any is read, to refuse it.
-
-    Raises:
-        UserError: the file is damaged, or an array is missing, is there twice, or holds Python objects.
-    """
-    found = {}
-    with _readable(str(path)), opened(path) as whole:
-        start = whole.read(len(_NPY))
-        if start == _NPY:
-            raise UserError(f"{path}: is a single array, not an .npz archive; save it with numpy.savez")
-        if not start.startswith(_ZIP):
-            raise UserError(f"{path}: is not a file of arrays; save it with numpy.savez")
-        with zipfile.ZipFile(whole) as archive:
-            members = [
-                member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")
-            ]
-            if check is not None:
-                check(members)
-            for what, name in chosen(members, wanted, optional, str(path)).items():
-                where, member = f"{path}: {name}", f"{name}.npy"
-                with _readable(where), archive.open(member) as file:
-                    found[what] = Source(_array(file, archive.getinfo(member).file_size, where), where)
-    return found
+def _array(content: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    """An array of an archive; of Python's objects none, which is refused only where it is wanted."""
+    try:
+        return content[name]
+    except ValueError:
+        return np.array(None)
 
 
 def chosen(
-    there: Sequence[str], wanted: Mapping[str, Sequence[str]], optional: Container[str], where: str
-) -> dict[str, str]:
-    """The names of the wanted arrays among those that are there, under the keys of `wanted`; as for `read_npz`.
+    there: Mapping[str, Any], wanted: Mapping[str, Sequence[str]], optional: Container[str], where: str
+) -> dict[str, Source]:
+    """The wanted arrays among those that are there, under the keys of `wanted`.
+
+    wanted: for each array the names that it may have, e.g. {'labels': ('labels', 'y')}; exactly one of them must be there.
+    optional: keys of arrays that may be missing.
 
     Raises:
-        UserError: one is missing or there twice.
+        UserError: one is missing or there twice, or is no array of numbers or text.
     """
     found = {}
     for what, names in wanted.items():
@@ -97,83 +60,21 @@ def chosen(
         if len(own) > 1:
             raise UserError(f"{where}: has both {own[0]} and {own[1]}; keep one")
         if own:
-            found[what] = own[0]
+            with damaged(f"{where}: {own[0]}: is no array", "give numbers or text"):
+                array = np.asarray(there[own[0]])
+            if array.dtype.hasobject and all(isinstance(value, str) for value in array.flat):
+                array = array.astype(str)
+            if array.dtype.hasobject or np.ma.is_masked(there[own[0]]):
+                raise UserError(
+                    f"{where}: {own[0]}: holds Python objects or gaps, or is damaged; save numbers or text"
+                )
+            found[what] = Source(array, f"{where}: {own[0]}")
         elif what not in optional:
             has = short(", ".join(there)) or "none"
             raise UserError(
                 f"{where}: has no array called {' or '.join(names)} (it has {has}); give it that name"
             )
     return found
-
-
-def returned(values: Any, where: str) -> NDArray[Any]:
-    """What a user's function returns as an array of numbers or text.
-
-    Raises:
-        UserError: it is none.
-    """
-    if np.ma.is_masked(values):
-        raise UserError(f"{where}: holds masked values; leave such samples out, or fill them in")
-    with damaged(f"{where}: is no array", "return numbers or text"), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        array = np.asarray(values)
-    if array.dtype.hasobject and all(isinstance(value, str) for value in array.flat):
-        return array.astype(str)
-    if array.dtype.hasobject:
-        raise UserError(f"{where}: holds Python objects; return numbers or text")
-    return array
-
-
-def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays in an .npz file by name, or of that in an .npy file as ''; values stay unread.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    with _readable(str(path)), opened(path) as whole:
-        if whole.read(len(_NPY)) == _NPY:
-            whole.seek(0)
-            return {"": _header(whole)[0]}
-        found = {}
-        with zipfile.ZipFile(whole) as archive:
-            for member in archive.namelist():
-                if member.endswith(".npy"):
-                    with archive.open(member) as file:
-                        found[member.removesuffix(".npy")] = _header(file)[0]
-        return found
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type of the array in an .npy stream, from its beginning."""
-    shape, _, kind = _HEADERS[np.lib.format.read_magic(file)](file)
-    return shape, kind
-
-
-def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
-    """The array of an .npy stream of `size` bytes. The size is compared with the header before memory is taken."""
-    shape, kind = _header(file)
-    if kind.hasobject:
-        raise UserError(
-            f"{where}: holds Python objects, which are never loaded; save numbers or text, "
-            "e.g. numpy.array(values, dtype=str)"
-        )
-    promised = file.tell() + kind.itemsize * math.prod(shape)
-    if size != promised:
-        raise UserError(
-            f"{where}: has {size:,} bytes, but its header gives {promised:,}; save or copy it again"
-        )
-    file.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    # NumPy keeps text as numbers of characters, of which not all there are can become Python's text.
-    characters = np.frombuffer(array.tobytes(), kind.str[0] + "u4") if kind.kind == "U" else np.zeros(0)
-    if (characters > sys.maxunicode).any():
-        raise UserError(f"{where}: has characters that do not exist, so it is damaged; save or copy it again")
-    return array
-
-
-def _readable(where: str) -> AbstractContextManager[None]:
-    """NumPy's and zipfile's parsers raise errors of any type on a damaged header."""
-    return damaged(f"{where}: cannot be read", "save or copy it again")
 
 
 def real(array: NDArray[Any], where: str) -> NDArray[Any]:

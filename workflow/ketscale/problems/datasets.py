@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from ketscale.problems.preprocessing import Preprocessing
     from ketscale.problems.supervised import Supervised
 
 # `Classification.metrics` computes them.
@@ -42,8 +43,8 @@ class Dataset(NamedTuple):
 
     inputs: (n, ...), of the model, or of the backbone if there is one. targets: int64 (n,), indices into `names`, which
     are those of the classes; or, of a regression, float64 (n, columns), whose names `names` are. splits: indices (int64) of the samples in each part. shape: what the model takes as `inputs`: the shape of a
-    sample, or its number of features. backbone: makes the frozen network that turns `inputs` into the model's. scale: mean
-    and standard deviation (features,) by which features were standardised.
+    sample, or its number of features. backbone: makes the frozen network that turns `inputs` into the model's.
+    preprocessing: how raw samples become the model's inputs.
     """
 
     inputs: NDArray[Any]
@@ -52,7 +53,7 @@ class Dataset(NamedTuple):
     splits: Mapping[str, NDArray[np.int64]]
     shape: int | tuple[int, ...]
     backbone: Callable[[], nn.Module] | None = None
-    scale: tuple[NDArray[Any], NDArray[Any]] | None = None
+    preprocessing: Preprocessing | None = None
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
@@ -87,5 +88,5 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         seed=settings.run.seed,
         backbone=dataset.backbone and dataset.backbone(),
         arguments=arguments,
-        scale=dataset.scale,
+        preprocessing=dataset.preprocessing,
     )

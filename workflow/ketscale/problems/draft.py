@@ -128,8 +128,9 @@ def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple
         if draft is not None:
             found[name] = family, draft
     if not found:
-        shapes = arrays.shapes(data) if data.suffix == ".npz" else {}
-        has = f" (it has {', '.join(f'{name} {shape}' for name, shape in shapes.items())})" if shapes else ""
+        there = arrays.read(data) if data.suffix == ".npz" else {}
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in there.items())
+        has = f" (it has {shapes})" if shapes else ""
         raise UserError(
             f"{data}: is no data that {kind or 'any kind of workload'} reads as it is{has}: bring a .csv file, an .npz file "
             "with x (rows, features) and y, or a folder with a folder of images for each class (docs/own-data.md)"

@@ -1,11 +1,8 @@
-"""Labels and groups of samples: numbers or text of a user, each of which must be one name, and their codes."""
+"""Labels and groups of samples, numbers or text of a user, as names and their codes."""
 
 from __future__ import annotations
 
-import math
-import re
 import unicodedata
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,103 +10,46 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
 
-# A number in plain notation; 1e5 may be a code.
-_NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)")
-
 
 def named(array: NDArray[Any], where: str, count: int, each: str) -> NDArray[Any]:
-    """Return the array if it has an integer or a string for each of `count` samples.
-
-    Bytes are decoded to text, and floats that are whole numbers become integers.
+    """A whole number or a text for each of `count` samples; texts that look alike are one.
 
     where: the array's name in errors. each: what errors call a sample, e.g. 'image'.
 
     Raises:
-        UserError: the shape is not (count,); a value is neither a whole number nor text, or is empty; or two texts look
-            like one written in two ways. The error gives the row, counted from 0.
+        UserError: the shape is not (count,), or a value is neither a whole number nor text, or is empty.
     """
     if array.shape != (count,):
         raise UserError(
             f"{where}: has shape {array.shape}, but there are {count:,} {each}s; give one value each"
         )
     if array.dtype.kind == "f":
-        return _whole(array, where)
+        # From some size on, different whole numbers may have become the same float.
+        limit = 2.0 ** min(np.finfo(array.dtype).nmant + 1, 62)
+        if (array == np.rint(array)).all() and (np.abs(array) < limit).all():
+            return array.astype(np.int64)
     if array.dtype.kind not in "buiUS":
         raise UserError(f"{where}: holds {short(array.dtype)}; save whole numbers or text")
     if array.dtype.kind in "bui":
         return array
-    first, numbers = np.unique(array, return_index=True, return_inverse=True)[1:]
     with damaged(f"{where}: cannot be read as text", "save text with dtype=str"):
-        texts = {int(row): _text(array[row].item(), int(row), where) for row in sorted(first)}
-    check_apart({f"row {row}": text for row, text in texts.items()}, where)
-    return np.array([texts[row] for row in first.tolist()])[numbers]
+        different, numbers = np.unique(array, return_inverse=True)
+        names = np.array([name_of(value) for value in different.tolist()])[numbers]
+    if (names == "").any():
+        raise UserError(f"{where}: row {int((names == '').argmax())} is empty; write a name")
+    return names
 
 
-def _whole(array: NDArray[Any], where: str) -> NDArray[np.int64]:
-    """Whole numbers that were saved as floats. From some size on, different ones may have become the same float."""
-    limit = 2.0 ** min(np.finfo(array.dtype).nmant + 1, 62)
-    with np.errstate(invalid="ignore"):
-        wrong = np.flatnonzero(~((array == np.floor(array)) & (np.abs(array) < limit)))
-    if len(wrong):
-        value = array[wrong[0]].item()
-        why = f"; {value:g} in row {wrong[0]} is no whole number"
-        if np.isfinite(value) and value == math.floor(value):
-            why = f"; in row {wrong[0]}, {value:g} is so large that {array.dtype} rounds it: save it as an integer"
-        raise UserError(f"{where}: holds {short(array.dtype)}; save whole numbers or text{why}")
-    return array.astype(np.int64)
-
-
-def _text(value: Any, row: int, where: str) -> str:
-    """A value of an array of text, or of bytes in UTF-8."""
-    try:
-        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{where}: row {row} is {short(repr(value))}, whose byte 0x{value[error.start]:02x} at {error.start} is not "
-            "UTF-8; save text with dtype=str"
-        ) from None
-
-
-def check_apart(texts: Mapping[str, str], where: str) -> None:
-    """Check that different texts are different names, so that no name is counted as two.
-
-    Case counts. Forms of Unicode, white space, invisible characters, and how a number is written do not.
-
-    texts: by the place that errors name. where: what errors call all of them.
+def name_of(text: str | bytes) -> str:
+    """The form that texts have in common if they look the same: case counts, white space and forms of Unicode do not.
 
     Raises:
-        UserError: a text is empty, or no Unicode, or two look like one name written in two ways.
+        UnicodeError: it is no text in UTF-8.
     """
-    seen: dict[str, str] = {}
-    for place, text in texts.items():
-        if any("\ud800" <= mark <= "\udfff" for mark in text):
-            # Python's sign for a byte that is not UTF-8, or half of a character.
-            raise UserError(
-                f"{where}: {place} is {short(ascii(text))}, which is not Unicode; write it in UTF-8"
-            )
-        name = _shown(text)
-        if not name:
-            raise UserError(f"{where}: {place} is empty ({short(ascii(text))}); write a name")
-        other = seen.setdefault(name, place)
-        if texts[other] != text:
-            raise UserError(
-                f"{where}: {short(ascii(texts[other]))} ({other}) and {short(ascii(text))} ({place}) look like one name "
-                "written in two ways; write it in one way, or choose names that differ"
-            )
-
-
-def _shown(text: str) -> str:
-    """The form that two texts have in common if they look the same."""
-    plain = unicodedata.normalize("NFKC", text)
-    visible = "".join(
-        mark for mark in plain if mark.isspace() or unicodedata.category(mark) not in ("Cc", "Cf")
-    )
-    name = " ".join(visible.split())
-    number = _NUMBER.fullmatch(name)
-    if not number:
-        return name
-    value = f"{number[2].lstrip('0') or '0'}.{number[3].rstrip('0')}".rstrip(".")
-    return value if number[1] != "-" or value == "0" else f"-{value}"
+    plain = unicodedata.normalize("NFKC", text.decode() if isinstance(text, bytes) else text)
+    plain.encode()
+    visible = (mark for mark in plain if mark.isspace() or unicodedata.category(mark) not in ("Cc", "Cf"))
+    return " ".join("".join(visible).split())
 
 
 def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:

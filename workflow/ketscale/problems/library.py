@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,8 @@ import numpy as np
 from ketscale import strict_json
 from ketscale.config import FileModel, OwnCode, Settings, model_kinds
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import opened, require_regular
-from ketscale.grid import CODE, PREDICTIONS, RECORD
+from ketscale.files import opened, require_regular, sha256
+from ketscale.grid import CODE, PREDICTIONS, PREPARED, RECORD
 from ketscale.measure.record import is_of_another, vouching
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
@@ -22,8 +21,7 @@ from ketscale.words import suggestion
 if TYPE_CHECKING:
     from torch import nn
 
-# By so many nats raw features must be likelier than standardised ones to be warned of: in all, and for each number.
-_SURELY, _CLEARLY = 3.0, 0.1
+    from ketscale.problems.trained import Trained
 
 
 def construct(kind: str, **arguments: Any) -> nn.Module:
@@ -43,16 +41,15 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
     return models.implementation(kinds[kind])(**arguments)
 
 
-def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.Module:
-    """The trained model of a run, in evaluation mode, on the CPU.
+def load(
+    run: Path | str, simulator: object = None, trust: bool = False, weights: Path | str | None = None
+) -> Trained:
+    """The trained model of a run: an estimator on samples as they were brought, and a torch module.
 
-    It takes what it was trained on: of tables and features these standardised, (x - mean) / std with `mean, std =
-    model.feature_scale` of the training samples, (features,) each. It warns of inputs that look as they were before. Its
-    outputs are logits, or standardised targets (`predictions` has those of the test in their own units).
-
-    run: the run's folder, its record, or its model.safetensors. A record beside the file must vouch for it.
-    simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
+    run: the run's folder, its record, or its model.safetensors, which may be elsewhere. A record beside the file must vouch
+    for it. simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
     trust: whether the code of a model in a file of somebody's own may run; it is the copy in the run's folder that runs.
+    weights: the weights of ResNet-18 for raw images; None for those in the results folder of the run.
 
     Raises:
         UserError: there is no trained model, another file is named, or the file is damaged, from another version or of
@@ -62,10 +59,9 @@ def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.M
         >>> run = "results/runs/digits/vqc/q8-l3-b64/fused/cpu-n1r1t1/quality/seed0"
         >>> model = ketscale.load(run)  # doctest: +SKIP
     """
-    import torch
     from safetensors import SafetensorError, safe_open
 
-    from ketscale.problems.problem import convert
+    from ketscale.problems.trained import Trained
 
     path = _beside(run, models.WEIGHTS)
     record = vouching(path.parent, path.name) if path.exists() else None
@@ -76,19 +72,14 @@ def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.M
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         if about.pop("digest") != models.digest(about, state):
             raise ValueError("its digest is not that of its content")
+        if "preprocessing" not in about:
+            raise ValueError("it has not kept how samples are prepared")
         settings = Settings.of(about["settings"], FAMILIES, str(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
         ) from None
-    except (
-        OSError,
-        SafetensorError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
@@ -97,42 +88,14 @@ def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.M
     if simulator is not None and not models.takes(settings, "simulator"):
         raise UserError(f"{path}: {settings.run.model} takes no simulator; leave it out")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
-    model = models.of_settings(settings, simulator, own, **about["arguments"])
-    dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)
-    if dtype is not None:
-        convert(model, torch.device("cpu"), dtype)
-    paired = {name for name, tensor in model.state_dict().items() if tensor.is_complex()}
-    model.load_state_dict(
-        {name: torch.view_as_complex(tensor) if name in paired else tensor for name, tensor in state.items()}
-    )
-    if about.get("scale"):
-        mean, std = (torch.tensor(column, dtype=dtype) for column in about["scale"])
-        model.feature_scale = mean, std  # type: ignore[assignment]
-        model.register_forward_pre_hook(_warn_of_raw, with_kwargs=True)
-    return model.eval()
-
-
-def _warn_of_raw(model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Warn if inputs are likelier as features in their own units than as standardised ones, both taken as normal."""
-    import torch
-
-    x = next(iter((*inputs, *named.values())), None)
-    # The model refuses other inputs than tensors, and a compiler cannot look at numbers.
-    if not isinstance(x, torch.Tensor) or torch.compiler.is_compiling():
-        return
-    try:
-        mean, std = (column.to(x) for column in model.feature_scale)
-        gain = x.detach().square() / 2 - ((x.detach() - mean) / std).square() / 2 - std.log()
-        raw = bool(gain.sum() > max(_SURELY, _CLEARLY * gain.numel()))
-    except RuntimeError:
-        # Other shapes are the model's to refuse, and inside vmap no number is known.
-        return
-    if raw:
-        warnings.warn(
-            "the model takes standardised features, and these look as they were before: call it with (x - mean) / std, where "
-            "mean, std = model.feature_scale",
-            stacklevel=5,
+    wanted = (about["preprocessing"] or {}).get("weights_hash")
+    if weights is None and wanted:
+        results = Path(str(path.parent.absolute()).removesuffix(settings.run.folder))
+        folder = (results / PREPARED.format(workload=settings.run.workload)).parent
+        weights = next(
+            (file for file in folder.glob("*/weights.safetensors") if sha256(file) == wanted), None
         )
+    return Trained(about, state, simulator, own, None if weights is None else Path(weights))
 
 
 def _copy_of(folder: Path, model: FileModel, trust: bool) -> OwnCode:

@@ -13,6 +13,8 @@ import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ketscale.config import FileModel, Model, OwnCode, Settings
 from ketscale.config.own_model import content_hash
 from ketscale.errors import UserError, in_words, short
@@ -147,8 +149,11 @@ def saved(settings: Settings, problem: Problem) -> bytes:
     import torch
     from safetensors.torch import save
 
-    scale = [column.tolist() for column in problem.scale or ()]
-    about = {"settings": settings.content, "arguments": dict(problem.arguments), "scale": scale}
+    about = {
+        "settings": settings.content,
+        "arguments": dict(problem.arguments),
+        "preprocessing": msgspec.to_builtins(problem.preprocessing),
+    }
     # Copies: the format takes no tensor twice, as a layer has that is used under two names.
     state = {
         name: tensor.detach().to("cpu", copy=True) for name, tensor in problem.model.state_dict().items()

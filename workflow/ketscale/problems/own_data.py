@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -33,16 +33,14 @@ FeatureCount = Annotated[
     Positive, Meta(description="How many features the function returns, for sizes that follow the data")
 ]
 SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test split")]
+# What makes a feature of a column of a table.
+Step = Literal["one-hot", "date", "median", "most-frequent"]
 
 
-class OwnFiles:
-    """A workload of a user's own files, with shares of validation and test; a mixin of its settings.
-
-    FILES: the settings that name a file.
-    """
+class OwnShares:
+    """A workload of which shares are drawn for validation and test; a mixin of its settings."""
 
     __slots__ = ()
-    FILES: ClassVar[tuple[str, ...]] = ()
 
     if TYPE_CHECKING:  # annotations here would replace the workload's
         validation: float | None
@@ -54,38 +52,17 @@ class OwnFiles:
         given = {"validation": self.validation, "test": self.test}
         return {name: SHARE if share is None else share for name, share in given.items()}
 
-    def sources(self) -> list[Path]:
-        """The files that are given, in the order of `FILES`.
-
-        Raises:
-            UserError: there is no such file.
-        """
-        return list(self.given_files().values())
-
-    def given_files(self) -> dict[str, Path]:
-        """`sources` by the settings that name them."""
-        given = {name: getattr(self, name) for name in self.FILES}
-        return {name: _found(path, name) for name, path in given.items() if path is not None}
-
-    def share_faults(self, instead: str | None = None, **more: int | None) -> Iterator[str]:
-        """Yield what is wrong with the shares.
-
-        instead: the reason why nothing is drawn, so that no share, nor what else is given as `more`, may be set; None
-        if they are drawn.
-        """
-        given = {"validation": self.validation, "test": self.test}
-        for name, setting in {**given, **more}.items():
-            if instead and setting is not None:
-                yield f"{name}: {instead}; leave it out"
+    def share_faults(self) -> Iterator[str]:
+        """Shares must leave samples to train on."""
         total = sum(self.shares.values())
         if total >= 1:
             yield f"validation: validation and test add up to {total:g}, so none is left to train on"
 
 
-class OwnSamples(OwnFiles):
-    """A workload of samples that are drawn one by one, by groups, or as their file says.
+class OwnSamples(OwnShares):
+    """A workload of samples that are drawn one by one, by groups, by time, or as their file says.
 
-    split: 'groups', 'given', or another word for one by one.
+    split: 'groups', 'time', 'given', or another word for one by one.
     """
 
     __slots__ = ()
@@ -102,25 +79,55 @@ class OwnSamples(OwnFiles):
     def faults(self) -> Iterator[str]:
         """Shares must leave samples to train on, and are not given with a split of the file's own."""
         yield from super().faults()  # type: ignore[misc]
-        given = "the file gives the parts" if self.split == "given" else None
-        yield from self.share_faults(given, split_seed=self.split_seed)
+        yield from self.share_faults()
+        unused = {"given": ("validation", "test", "split_seed", "folds"), "time": ("split_seed", "folds")}
+        for name in unused.get(self.split, ()):
+            if getattr(self, name, None) is not None:
+                yield f"{name}: the file gives the parts; leave it out"
 
 
-class OwnArrays(OwnSamples):
-    """A workload of arrays: an .npz file, what a function in a Python file returns, or .npy files of samples and of what is
-    to be predicted.
-
-    SAMPLES: the settings that name an .npy file of samples. TARGETS: the setting that names the other. DIMENSIONS: how
-    many dimensions arrays of the first of `SAMPLES` have.
-    """
+class OwnFile(OwnSamples):
+    """A workload of one file of a user's own."""
 
     __slots__ = ()
-    SAMPLES: ClassVar[tuple[str, ...]] = ()
-    TARGETS: ClassVar[str] = "labels"
-    DIMENSIONS: ClassVar[tuple[int, ...]] = ()
 
     if TYPE_CHECKING:
         file: str | None
+
+    @property
+    def path(self) -> Path:
+        """The file.
+
+        Raises:
+            UserError: there is none.
+        """
+        path = expanded(self.file or "")
+        if not path.is_file():
+            raise UserError(f"file: there is no file {path}; name another")
+        return path
+
+    def sources(self) -> list[Path]:
+        """The file, where the settings say where it is; raises as `path`."""
+        return [self.path] if self.file else []
+
+    def misplaced(self) -> Iterator[str]:
+        """The file must be given."""
+        yield from super().misplaced()  # type: ignore[misc]
+        if self.file is None:
+            yield "file is missing (docs/own-data.md says what it has); add it"
+
+
+class OwnArrays(OwnFile):
+    """A workload of the arrays in an .npz file, or of those that a function in a Python file returns.
+
+    ARRAY: the name of the samples, besides x. DIMENSIONS: how many dimensions they have in a first config.
+    """
+
+    __slots__ = ()
+    ARRAY: ClassVar[str] = ""
+    DIMENSIONS: ClassVar[tuple[int, ...]] = ()
+
+    if TYPE_CHECKING:
         function: str | None
         arguments: dict[str, Any]
         feature_count: int | None
@@ -131,7 +138,7 @@ class OwnArrays(OwnSamples):
         if targets or path.suffix != ".npz":
             return None
         draft = pkgutil.resolve_name("ketscale.problems.own_samples:draft")
-        found: Draft | None = draft(path, (cls.SAMPLES[0], "x"), cls.DIMENSIONS, cls.TARGETS == "targets")
+        found: Draft | None = draft(path, (cls.ARRAY, "x"), cls.DIMENSIONS, "task" in cls.__struct_fields__)  # type: ignore[attr-defined]
         return found
 
     @property
@@ -147,7 +154,7 @@ class OwnArrays(OwnSamples):
                 yield f"{name}: is for a function in a file of Python; name it (function), or leave it out"
 
     def sources(self) -> list[Path]:
-        """The files that are given; of a function also what its file imports from beside it.
+        """The file; of a function also what it imports from beside it.
 
         Raises:
             UserError: there is no such file or function, or it is not Python, or does not take the arguments.
@@ -162,69 +169,20 @@ class OwnArrays(OwnSamples):
         return code
 
     def count_features(self) -> int:
-        """The columns of the features, from the head of their file, or as the settings say of a function."""
-        if "features" not in self.FILES:
-            return super().count_features()  # type: ignore[misc]
-        if self.function is not None:
+        """The columns of the features in the file, or as the settings say of a function."""
+        if self.function is not None and hasattr(self, "feature_count"):
             if self.feature_count is None:
                 raise UserError(
                     "feature_count is missing (how many features the function returns); add it, or give a number"
                 )
             return self.feature_count
-        files = self.given_files()
-        count: int = _columns(files.get("file") or files["features"]) if files else super().count_features()  # type: ignore[misc]
+        if self.file is None or not hasattr(self, "feature_count"):
+            return super().count_features()  # type: ignore[misc]
+        count: int = pkgutil.resolve_name("ketscale.problems.own_samples:count_features")(self.path)
         return count
 
     def misplaced(self) -> Iterator[str]:
-        """There must be one source of samples, with all that it needs and nothing else."""
-        yield from super().misplaced()  # type: ignore[misc]
-        sources = ("file", *self.SAMPLES)
-        given = [name for name in sources if getattr(self, name) is not None]
-        if len(given) != 1:
-            known = f"{', '.join(sources[:-1])} and {sources[-1]}"
-            yield f"give one of {known}, not {' and '.join(given) or 'none'}"
-        elif (self.function is None) == str(self.file).endswith(".py"):
-            yield (
-                "function: needs a Python file (.py) as file"
-                if self.function
-                else "file: is one of Python; name the function in it that returns the arrays (function: NAME)"
-            )
-        elif given == ["file"]:
-            for name in self.FILES:
-                if name != "file" and getattr(self, name) is not None:
-                    yield f"{name}: the file has them; leave it out"
-        else:
-            if getattr(self, self.TARGETS) is None:
-                yield f"{given[0]}: needs {self.TARGETS}, another .npy file"
-            groups = getattr(self, "groups", None)
-            if "groups" in self.FILES and (self.split == "groups") != (groups is not None):
-                verb = "needs" if self.split == "groups" else "does not use"
-                yield f"groups: split: {self.split} {verb} such a file"
-            if self.split == "given":
-                yield "split: given is an array in an .npz file; give that as file, or choose another split"
-
-
-def _columns(path: Path) -> int:
-    """The columns of the features in an .npy or .npz file; their values stay unread.
-
-    Raises:
-        UserError: the file is damaged, or has no features.
-    """
-    from ketscale.problems import arrays
-
-    found = arrays.shapes(path)
-    shape = next((found[name] for name in ("", "features", "x") if name in found), None)
-    if shape is None:
-        raise UserError(f"{path}: has no array called features or x; save it under that name")
-    if len(shape) != 2:
-        raise UserError(f"{path}: shape {shape} is not that of features, (samples, features)")
-    return shape[1]
-
-
-def _found(given: str, setting: str) -> Path:
-    path = expanded(given)
-    if not path.is_file():
-        if path.exists():
-            raise UserError(f"{setting}: {path} is not a regular file; name another")
-        raise UserError(f"{setting}: there is no file {path}; name another")
-    return path
+        """A file of Python needs the name of a function, and no other has one."""
+        yield from super().misplaced()
+        if (self.function is not None) != str(self.file).endswith(".py"):
+            yield "function: names what returns the arrays in a file of Python (.py), and is for no other file"

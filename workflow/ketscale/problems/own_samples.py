@@ -1,10 +1,10 @@
-"""Reads a user's own samples from an .npz file or from .npy files, and splits them as the settings say."""
+"""Reads a user's own samples from an .npz file, and splits them as the settings say."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.config import Draft
-from ketscale.errors import UserError
+from ketscale.errors import UserError, damaged
+from ketscale.files import opened
 from ketscale.problems import arrays, splits
 from ketscale.problems.arrays import Source
 from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import classes_of, coded, named
 from ketscale.problems.splits import NO_MARKS, Marks, Parts
+from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
     from ketscale.problems.own_data import OwnArrays, OwnSamples
@@ -57,32 +59,53 @@ class Divided(NamedTuple):
 def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, Source]:
     """The arrays of a workload: those that are wanted, and `groups` and `split` if the split needs them.
 
-    wanted: for each array the names that it may have in an .npz file, and that an .npy file has in the settings. With
-        split: groups or given an .npz file must have the array `groups` or `split` too. Otherwise samples are drawn one
-        by one, and no array may be there that says which of them belong together.
+    wanted: for each array the names that it may have. With split: groups or given there must be the array `groups` or
+        `split` too. Otherwise samples are drawn one by one, and no array may say which of them belong together.
 
     Raises:
-        UserError: as for `arrays.read_npy` and `arrays.read_npz`, or the file has an array that the split goes against.
+        UserError: the file is damaged, an array is missing, or the file has an array that the split goes against.
     """
-    files, split = workload.given_files(), workload.split
+    where, split = str(workload.file), workload.split
+    if workload.function is None:
+        there: Mapping[str, Any] = arrays.read(workload.path)
+    else:
+        where = f"{where}: {workload.function}"
+        there = _returned(workload, workload.function, where)
+    _check_drawn(there, split, where)
     wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
-    if "file" not in files:
-        what = {name: key for key, names in wanted.items() for name in names}
-        return {what[name]: Source(arrays.read_npy(file), str(file)) for name, file in files.items()}
-    file = files["file"]
-    optional = {"groups", "split"} - {"split" if split == "given" else split}
-    if workload.function is not None:
-        return _returned(workload, workload.function, wanted, optional)
-    return arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
+    found = arrays.chosen(
+        there, wanted, {"groups", "split"} - {"split" if split == "given" else split}, where
+    )
+    count = getattr(workload, "feature_count", None)
+    if count is not None and (shape := found["samples"].values.shape)[1:] != (count,):
+        raise UserError(f"{where}: its features have shape {shape}, but feature_count is {count}; correct it")
+    return found
 
 
-def _returned(
-    workload: OwnArrays, function: str, wanted: Mapping[str, Sequence[str]], optional: Container[str]
-) -> dict[str, Source]:
-    """The arrays that a function of the user's returns; as for `read`.
+def count_features(path: Path) -> int:
+    """The columns of the features in an .npz file, from their header, since Snakemake starts with it.
 
     Raises:
-        UserError: it returns something else, or an array is missing.
+        UserError: the file is damaged, or has no features.
+    """
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), opened(path) as file:
+        archive = np.load(file, allow_pickle=False)
+        name = next((name for name in ("features", "x") if name in archive), None)
+        if name is None:
+            raise UserError(f"{path}: has no array called features or x; save it under that name")
+        with archive.zip.open(f"{name}.npy") as head:
+            version = np.lib.format.read_magic(head)
+            shape: tuple[int, ...] = getattr(np.lib.format, f"read_array_header_{version[0]}_0")(head)[0]
+    if len(shape) != 2:
+        raise UserError(f"{path}: shape {shape} is not that of features, (samples, features)")
+    return shape[1]
+
+
+def _returned(workload: OwnArrays, function: str, where: str) -> Mapping[str, Any]:
+    """What a function of the user's returns.
+
+    Raises:
+        UserError: it is no dict.
         Exception: whatever it raises.
     """
     from ketscale.problems import importer
@@ -91,21 +114,9 @@ def _returned(
     module = importer.imported(code, code.hash)
     with importer.running(0):
         made = getattr(module, function)(**copy.deepcopy(workload.arguments))
-    where = f"{workload.file}: {function}"
     if not isinstance(made, Mapping):
         raise UserError(f"{where} returns a {type(made).__name__}; return a dict of arrays")
-    _check_drawn(map(str, made), workload.split, where)
-    names = arrays.chosen(list(map(str, made)), wanted, optional, where)
-    found = {
-        what: Source(arrays.returned(made[name], f"{where}: {name}"), f"{where}: {name}")
-        for what, name in names.items()
-    }
-    count = getattr(workload, "feature_count", None)
-    if count is not None and found["samples"].values.shape[1:] != (count,):
-        raise UserError(
-            f"{where}: its features have shape {found['samples'].values.shape}, but feature_count is {count}; correct it"
-        )
-    return found
+    return {str(name): array for name, array in made.items()}
 
 
 def draft(path: Path, samples: Sequence[str], dimensions: Collection[int], regression: bool) -> Draft | None:
@@ -116,13 +127,12 @@ def draft(path: Path, samples: Sequence[str], dimensions: Collection[int], regre
     Raises:
         UserError: the file is damaged, or nothing in it says what is to be predicted.
     """
-    shapes = arrays.shapes(path)
-    found = [shapes[name] for name in samples if name in shapes]
+    there = arrays.read(path)
+    found = [there[name].shape for name in samples if name in there]
     if len(found) != 1 or len(found[0]) not in dimensions:
         return None
-    there = arrays.read_npz(path, {"targets": ("targets", "labels", "y"), "split": ("split",)}, ("split",))
     settings: dict[str, Any] = {"file": str(path)}
-    targets, where = there["targets"]
+    targets, where = arrays.chosen(there, {"targets": ("targets", "labels", "y")}, (), str(path))["targets"]
     if targets.ndim == 2 and targets.shape[1] > 1 and targets.dtype.kind in "buif" and _one_hot(targets):
         raise UserError(
             f"{where}: has one 1 in each row, as one-hot classes do; save their numbers, {where.rpartition(' ')[2]}.argmax(1)"
@@ -131,9 +141,9 @@ def draft(path: Path, samples: Sequence[str], dimensions: Collection[int], regre
         settings["task"] = REGRESSION
     if "split" in there:
         settings["split"] = "given"
-    elif "groups" in shapes:
+    elif "groups" in there:
         settings["split"] = "groups"
-    return Draft(settings, found[0][0], "split" not in there or has_validation(there["split"].values))
+    return Draft(settings, found[0][0], "split" not in there or has_validation(there["split"]))
 
 
 def is_regression(values: NDArray[Any]) -> bool:
@@ -153,7 +163,7 @@ def _one_hot(values: NDArray[Any]) -> bool:
     return bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())
 
 
-def has_validation(parts: NDArray[Any]) -> bool:
+def has_validation(parts: Any) -> bool:
     """Whether an array of the parts' names puts a sample into validation."""
     return bool(np.isin(parts, ("val", "validation")).any())
 
@@ -184,6 +194,7 @@ def divided(
         targets, names = labels, classes
     groups, marks = None, NO_MARKS
     shares, seed = workload.shares, workload.split_seed or 0
+    folds = getattr(workload, "folds", None)
     if "groups" in there:
         groups, _ = coded(named(*there["groups"], count, each))
     if workload.split == "given":
@@ -193,11 +204,28 @@ def divided(
             marks = splits.marked(-1 - groups)
     elif workload.split == "groups":
         assert groups is not None
-        parts = splits.by_group(groups, seed=seed, what="groups", **shares)
+        parts = splits.by_group(groups, seed=seed, what="groups", folds=folds, **shares)
         splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
+    elif workload.split == "time":
+        parts = splits.by_time(there["time"].values, **shares)
+        splits.check_trained(parts, labels, classes, "choose another split, or add samples")
     else:
-        parts = splits.by_shares(labels, classes, shares, seed, equal())
+        parts = splits.by_shares(labels, classes, shares, seed, equal(), folds)
     return Divided(targets, names, groups, parts, marks)
+
+
+def vectors(
+    workload: OwnSamples, values: NDArray[np.float64], there: Mapping[str, Source], each: str
+) -> Vectors:
+    """Samples with these features, (n, features), and their targets and split, from arrays that `read` gives.
+
+    Raises:
+        UserError: as for `divided`.
+    """
+    found = divided(workload, there, len(values), each, lambda: splits.first_equal_features(values))
+    return Vectors(
+        values=values, targets=found.targets, names=found.names, splits=found.parts, marks=found.marks
+    )
 
 
 def _numbers(
@@ -220,9 +248,9 @@ def names_parts(name: str) -> bool:
     return name.lower() in ("split", "splits")
 
 
-def are_parts(values: Iterable[str]) -> bool:
+def are_parts(values: Iterable[Any]) -> bool:
     """Whether these are the names of parts and nothing else, in any case."""
-    found = {value.lower() for value in values}
+    found = {str(value).lower() for value in {*values}}
     return len(found) > 1 and found <= {*splits.SPLITS, "val"}
 
 
@@ -240,13 +268,10 @@ def _check_drawn(members: Iterable[str], split: str, file: Path | str) -> None:
                 "(train, validation or test for each sample) and set split: given, or save the file without it"
             )
         if names_groups(name) and split not in ("groups", "given"):
+            remedy = "put an array split into the file and set split: given"
+            if split != "samples":  # of images and features, which have no split by groups
+                remedy = "call it groups and set split: groups"
             raise UserError(
-                f"{file}: has an array {name}, but split: {split} draws samples one by one, so that those of one of "
-                f"its values would be in training and in the test; {_remedy(name, split)}, or save the file without it"
+                f"{file}: has an array {name}, but split: {split} draws samples one by one, so that those of one of its values "
+                f"would be in training and in the test; {remedy}, or save the file without it"
             )
-
-
-def _remedy(name: str, split: str) -> str:
-    if split == "samples":  # of images and features, which have no split by groups
-        return "put an array split into the file and set split: given"
-    return "set split: groups" if name == "groups" else "call it groups and set split: groups"

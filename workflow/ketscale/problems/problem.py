@@ -18,6 +18,7 @@ from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
 from ketscale.private_torch import mapped
 from ketscale.problems.fitted import Samples
+from ketscale.problems.preprocessing import Preprocessing
 from ketscale.problems.samplers import Sampler
 
 M = TypeVar("M", bound=nn.Module)
@@ -42,7 +43,7 @@ class Problem(nn.Module, ABC):
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
         seed: seed of its random numbers in training: the run's, an int; inside `seeded` the seeds given there.
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
-        scale: mean and standard deviation (features,) by which the model's features were standardised; kept too.
+        preprocessing: how raw samples become the model's inputs; kept too.
 
     Raises:
         TypeError: a concrete subclass is defined without `linear`.
@@ -74,7 +75,7 @@ class Problem(nn.Module, ABC):
     seed: Any = 0
     splits: Mapping[str, int]
     arguments: Mapping[str, Any] = MappingProxyType({})
-    scale: tuple[Any, Any] | None = None
+    preprocessing: Preprocessing | None = None
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

@@ -106,23 +106,30 @@ def by_shares(
     shares: Mapping[str, float],
     seed: int,
     equal: NDArray[np.int64],
+    folds: int | None = None,
 ) -> Parts:
     """Draw a share of each class for every part in `shares`, at least one sample unless it is 0; the rest is train.
 
     Equal samples count as one, of the class of the first of them, and are in one part.
 
-    labels: int64 (n,), indices into `classes`. equal: `first_equal` of the samples.
+    labels: int64 (n,), indices into `classes`. equal: `first_equal` of the samples. folds: the test is one of so many equal
+    parts, that of the seed; each of `folds` seeds in a row has another one.
 
     Raises:
         UserError: a class has too few samples for all parts.
     """
     different = equal == np.arange(len(labels))
     once = "" if different.all() else ", if equal ones count once"
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed // folds if folds else seed)
     drawn: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ("train", *shares)}
     for label, name in enumerate(classes):
         rows = generator.permutation(np.flatnonzero(different & (labels == label)))
-        counts = {part: _count(share, len(rows)) for part, share in shares.items()}
+        if folds:
+            test, rows = _fold(rows, seed, folds)
+            drawn["test"].append(test)
+        counts = {
+            part: _count(share, len(rows)) for part, share in shares.items() if not (folds and part == "test")
+        }
         if len(rows) <= sum(counts.values()):
             parts = ", ".join(f"{count} for {part}" for part, count in counts.items())
             of_class, remedy = f"class {short(repr(name))} has", ", or leave the class out"
@@ -138,26 +145,57 @@ def by_shares(
     return with_copies({part: np.concatenate(rows) for part, rows in drawn.items()}, equal)
 
 
-def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: int, what: str) -> Parts:
+def _fold(drawn: NDArray[np.int64], seed: int, folds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The fold of a seed, and the rest."""
+    mine = np.arange(len(drawn)) % folds == seed % folds
+    return drawn[mine], drawn[~mine]
+
+
+def by_group(
+    groups: NDArray[np.int64], validation: float, test: float, seed: int, what: str, folds: int | None = None
+) -> Parts:
     """Draw shares of the groups for validation and test, at least one group each unless the share is 0.
 
     No group is in two parts.
 
-    groups: int64 (n,), the group of each sample. what: what errors call the groups, e.g. 'subjects'.
+    groups: int64 (n,), the group of each sample. what: what errors call the groups, e.g. 'subjects'. folds: see `by_shares`.
 
     Raises:
         UserError: there are too few groups for three parts.
     """
-    drawn = np.random.default_rng(seed).permutation(np.unique(groups))
+    drawn = np.random.default_rng(seed // folds if folds else seed).permutation(np.unique(groups))
     first = _count(test, len(drawn))
+    if folds:
+        tested, others = _fold(drawn, seed, folds)
+        drawn, first = np.append(tested, others), len(tested)
     second = first + _count(validation, len(drawn))
-    if len(drawn) <= second:
+    if len(drawn) <= second or not first:
         raise UserError(
             f"a split by {what} needs at least {second + 1} {what}, not {len(drawn)}: "
             f"choose another split, or add {what}"
         )
     parts = {"train": drawn[second:], "validation": drawn[first:second], "test": drawn[:first]}
     return {name: np.flatnonzero(np.isin(groups, parts[name])) for name in SPLITS}
+
+
+def by_time(times: NDArray[Any], validation: float, test: float) -> Parts:
+    """The latest samples are the test, those before them validation, and the earliest are trained on.
+
+    times: real (n,). Samples of one time are in one part, the later one.
+
+    Raises:
+        UserError: there are too few different times for all parts.
+    """
+    tested = _count(test, len(times))
+    held_out = min(tested + _count(validation, len(times)), len(times))
+    bounds = np.sort(times)[[-held_out, -tested]]
+    later = np.searchsorted(bounds, times, side="right")
+    parts = {name: np.flatnonzero(later == number) for number, name in enumerate(SPLITS)}
+    if not all(len(parts[name]) for name in ("train", "test", *["validation"] * bool(validation))):
+        raise UserError(
+            "a split by time needs different times for each part: choose another split, or add samples"
+        )
+    return parts
 
 
 def _count(share: float, among: int) -> int:

@@ -26,17 +26,6 @@ from ketscale.files import clear, naming, read_bytes, read_text, sha256, tempora
 
 SCHEMA = 2
 INNER = "manifest.json"
-KEYS = {
-    "schema",
-    "folder",
-    "hash",
-    "data_hash",
-    "settings",
-    "files",
-    "code_version",
-    "identified_by",
-    "shared",
-}
 
 
 @dataclass(frozen=True)
@@ -178,42 +167,26 @@ def _build(
 
 def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]:
     try:
-        described = strict_json.loads(read_text(path))
+        described: dict[str, Any] = strict_json.loads(read_text(path))
+        version = described["schema"], described["code_version"]
+        # Computed again: no other numbers may have the name of these, and no other folder may be named.
+        name = _name({key: described[key] for key in described["identified_by"]})
+        known = name == described["hash"] == described["folder"] and described["files"].keys() >= set(files)
     except FileNotFoundError:
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: is not a manifest of prepared data ({short(error)}); name one, or run the rule prepare again"
         ) from None
-    unfit = f"{path}: is not a manifest of prepared data; name one, or run the rule prepare again"
-    if not isinstance(described, dict):
-        raise UserError(unfit)
-    if (described.get("schema"), described.get("code_version")) != (SCHEMA, code_version):
+    if version != (SCHEMA, code_version):
         raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
-    if not (described.keys() >= KEYS and _named(described["files"], files)):
-        raise UserError(unfit)
-    # The hash is computed again: no other numbers may have the name of these, and no other folder may be named.
-    keys = described["identified_by"]
-    known = isinstance(keys, list) and set(map(str, keys)) <= described.keys()
-    if (
-        not known
-        or not _name({key: described[key] for key in keys}) == described["hash"] == described["folder"]
-    ):
+    if not known:
         raise UserError(
             f"{path}: its entries are not those of its hash; delete it and run the rule prepare again"
         )
     return described
-
-
-def _named(listed: Any, files: Sequence[str]) -> bool:
-    """Whether a manifest lists these files, and each by a name in the folder with a text."""
-    return (
-        isinstance(listed, dict)
-        and listed.keys() >= set(files)
-        and all(Path(name).name == name and isinstance(digest, str) for name, digest in listed.items())
-    )
 
 
 def _valid(folder: Path, files: Sequence[str], code_version: int) -> bool:

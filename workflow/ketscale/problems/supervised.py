@@ -15,6 +15,7 @@ from ketscale.engines.randomness import Step, keyed
 from ketscale.engines.vjp import VJP, offered, vjp_of
 from ketscale.layers.dropout import name_dropouts
 from ketscale.problems.fitted import Samples
+from ketscale.problems.preprocessing import Preprocessing
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
 from ketscale.spans import span
@@ -34,7 +35,7 @@ class Supervised(Problem):
         seed: seed of the dropout masks.
         backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
         arguments: arguments of the model's constructor that the data decide, kept with its weights.
-        scale: see `Problem`.
+        preprocessing: see `Problem`.
     """
 
     linear = True
@@ -48,7 +49,7 @@ class Supervised(Problem):
         seed: int,
         backbone: nn.Module | None = None,
         arguments: Mapping[str, Any] | None = None,
-        scale: tuple[Any, Any] | None = None,
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         super().__init__()
         name_dropouts(model)
@@ -56,7 +57,7 @@ class Supervised(Problem):
         self.backbone = backbone
         self.seed = seed
         self.arguments = arguments or {}
-        self.scale = scale
+        self.preprocessing = preprocessing
         self.splits = {name: len(rows) for name, rows in splits.items() if len(rows)}
         self.sampler = Shuffled(self.splits["train"])
         scaled = self.scaled(targets, splits["train"])

@@ -8,6 +8,10 @@ import os
 import re
 import shutil
 import struct
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +134,6 @@ def cut_gzip(folder: Path) -> None:
     path.unlink()
 
 
-def small_images(folder: Path) -> None:
-    (folder / TEST_FILES[0]).write_bytes(idx(np.zeros((10_000, 8, 8))))
-
-
 def one_pixel(folder: Path) -> None:
     path = folder / TEST_FILES[0]
     data = bytearray(path.read_bytes())
@@ -141,14 +141,7 @@ def one_pixel(folder: Path) -> None:
     path.write_bytes(data)
 
 
-def swapped(folder: Path) -> None:
-    images, labels = (folder / name for name in TEST_FILES)
-    content = images.read_bytes()
-    images.write_bytes(labels.read_bytes())
-    labels.write_bytes(content)
-
-
-@pytest.mark.parametrize("damage", [cut_gzip, one_pixel, swapped, small_images])
+@pytest.mark.parametrize("damage", [cut_gzip, one_pixel])
 def test_files_that_are_not_those_that_were_published_are_refused_by_name(damage: Any, folder: Path) -> None:
     damage(folder)
     with pytest.raises(UserError, match=re.escape(str(folder))):
@@ -169,18 +162,32 @@ def test_of_a_plain_and_a_packed_file_the_plain_one_is_declared_and_read(folder:
         made.sources()
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """An address that serves the files of a folder."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{served.server_port}", folder
+        served.shutdown()
+
+
 def test_fetch_writes_four_checked_files_keeps_whole_ones_and_replaces_damaged_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served, folder = tmp_path / "served", tmp_path / "mnist"
-    served.mkdir()
+    (address, served), folder = server, tmp_path / "mnist"
     contents = {name: f"the bytes of {name}".encode() for name in mnist.SHA256}
     for name, data in contents.items():
         (served / name).write_bytes(data)
         monkeypatch.setitem(mnist.SHA256, name, hashlib.sha256(data).hexdigest())
 
     def fetched() -> dict[str, bytes]:
-        mnist.fetch(folder, served.as_uri())
+        mnist.fetch(folder, address)
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
     assert fetched() == contents
@@ -189,11 +196,9 @@ def test_fetch_writes_four_checked_files_keeps_whole_ones_and_replaces_damaged_o
     (served / kept).unlink()
     assert fetched() == contents
     (folder / kept).unlink()
-    with pytest.raises(UserError, match=r"cannot be fetched .*set the workload's folder"):
-        fetched()
-    (served / kept).write_bytes(b"an error page")
-    with pytest.raises(UserError, match="SHA-256"):
-        fetched()
-    with pytest.raises(UserError, match=r"cannot be fetched .*set the workload's folder"):
-        mnist.fetch(folder, "http://127.0.0.1:9")
-    assert not (folder / kept).exists()
+    for page in (None, b"an error page"):
+        if page:
+            (served / kept).write_bytes(page)
+        with pytest.raises(UserError, match=r"cannot be fetched .*set the workload's folder"):
+            fetched()
+        assert not (folder / kept).exists()

@@ -310,7 +310,7 @@ def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
     settings = config.settings(config.runs[0])
     problem = moved(build(settings, Data(), torch.device("cpu")))  # type: ignore[arg-type]
     (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, problem))
-    loaded = library.load(tmp_path)
+    loaded = library.load(tmp_path).module
     assert isinstance(loaded, PulseModel)
     times = torch.linspace(0, 10, 50, dtype=torch.float64)
     assert torch.equal(loaded().sample(times), problem.model().sample(times))  # type: ignore[operator]

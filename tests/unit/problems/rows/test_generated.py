@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ketscale.config import Config
-from ketscale.errors import UserError
 from ketscale.problems.vectors.vectors import Vectors
 from tests.own_files import config, loaded
 
@@ -92,17 +91,3 @@ def test_the_seed_makes_the_rows_and_the_split_seed_the_parts(block: dict[str, A
     described: Config = config({**block, "split_seed": 0})
     workload = described.workloads["mine"][1]
     assert workload.count_features() == features and type(workload).generated
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"kind": "two-curves", "features": 10**9},
-        {"kind": "hidden-manifold", "features": 2, "manifold": 20_000},
-    ],
-)
-def test_rows_that_no_memory_holds_are_refused_at_once(settings: dict[str, Any]) -> None:
-    with pytest.raises(
-        UserError, match=r"workloads.mine: its rows take arrays of .*, and 100,000,000 is the"
-    ):
-        config({**settings, "split_seed": 0})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given as given_of_hypothesis
+from hypothesis import strategies as st
 
 from ketscale.config import Config
 from ketscale.errors import UserError
@@ -16,7 +19,8 @@ from ketscale.problems.registry import FAMILIES
 from ketscale.problems.rows.prepared import VERSION
 from ketscale.problems.splits import SPLITS
 from ketscale.problems.vectors.prepared import FILES, PreparedVectors, prepare
-from tests.own_files import ANIMALS, VECTORS, config, given, loaded, npy, npz
+from tests.own_files import ANIMALS, VECTORS, config, given, loaded, npz
+from tests.property import attempt
 
 NAMES = [f"x{i}" for i in range(VECTORS.shape[1])]
 
@@ -43,8 +47,7 @@ def test_a_table_is_the_arrays_that_it_holds(tmp_path: Path) -> None:
     assert data.names == ("cat", "dog", "eel")
     assert [data.names[target] for target in data.targets] == ANIMALS.tolist()
     arrays = loaded({"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)})
-    pair = {"features": npy(tmp_path, "v.npy", VECTORS), "targets": npy(tmp_path, "w.npy", ANIMALS)}
-    assert data.digest() == arrays.digest() == loaded({"kind": "rows", **pair}).digest()
+    assert data.digest() == arrays.digest()
 
 
 def test_columns_that_settings_name_are_no_features(tmp_path: Path) -> None:
@@ -82,8 +85,8 @@ def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) 
     train = VECTORS[kept.splits["train"]]
     expected = (VECTORS - train.mean(0)) / train.std(0)
     np.testing.assert_allclose(kept.features, expected, rtol=0, atol=1e-5)
-    scale = kept.data("rows").content.scale
-    np.testing.assert_allclose(scale, [train.mean(0), train.std(0)], rtol=1e-12, atol=1e-12)
+    raw = kept.preprocessing.inputs(pd.DataFrame(columns()))
+    assert np.array_equal(raw, kept.features)
     assert np.array_equal(kept.targets, WEIGHTS[:, None]) and kept.names == ("weight",)
     assert kept.features.flags.c_contiguous  # though a data frame's columns are side by side
 
@@ -97,6 +100,21 @@ def test_rows_of_a_group_stay_together(tmp_path: Path) -> None:
     arrays = {"kind": "rows", "task": "regression", "split": "groups"}
     same = loaded({**arrays, "file": npz(tmp_path, x=VECTORS, y=np.arange(40.0), groups=people)})
     assert same.digest() == data.digest()
+
+
+@given_of_hypothesis(st.lists(st.integers(0, 12), min_size=40, max_size=40), st.booleans())
+def test_a_split_by_time_tests_what_is_later(times: list[int], dated: bool) -> None:
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(times, "D")
+    with tempfile.TemporaryDirectory() as folder:
+        file = table(Path(folder), columns(weight=range(40), when=days if dated else times))
+        block = {**NUMBERS, "file": file, "time_column": "when"}
+        data, said = attempt(lambda: loaded(block))
+    if data is None:
+        assert "split by time" in said
+        return
+    assert data.values.shape == (40, 7)
+    parts = [np.array(times)[data.splits[name]] for name in SPLITS]
+    assert parts[0].max() < parts[1].min() and parts[1].max() < parts[2].min()
 
 
 @pytest.mark.parametrize("how", ["given", "share"])
@@ -154,20 +172,12 @@ def test_tables_that_do_not_fit_are_refused(
         ({**CLASSES, "file": "a", "target": ["animal", "age"]}, "mine.target"),
         ({**CLASSES, "file": "a", "split_column": "part", "test": 0.2}, "mine.test"),
         ({**CLASSES, "file": "a", "validation": 0.5, "test": 0.5}, "mine.validation"),
-        ({"kind": "rows", "features": "a"}, "mine.features"),
-        ({"kind": "rows", "features": "a", "targets": "b", "split": "groups"}, "mine.groups"),
+        ({**CLASSES, "file": "a", "time_column": "day", "split_seed": 1}, "mine.split_seed"),
+        ({**CLASSES, "file": "a", "time_column": "day", "groups_column": "person"}, "mine.time_column"),
+        ({**CLASSES, "file": "a", "columns": {"animal": "one-hot"}}, "mine.target"),
+        ({**CLASSES, "file": "a", "columns": {"age": ["one-hot", "median"]}}, "mine.columns.age"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         config(block)
-
-
-def test_an_array_of_numbers_that_is_no_row_for_each_sample_is_refused(tmp_path: Path) -> None:
-    block = {"kind": "rows", "task": "regression"}
-    with pytest.raises(UserError, match=r"has shape \(39,\), but there are 40 rows"):
-        loaded({**block, "file": npz(tmp_path, x=VECTORS, y=WEIGHTS[1:])})
-    with pytest.raises(UserError, match=r"holds .*, not real numbers"):
-        loaded({**block, "file": npz(tmp_path, x=VECTORS, y=ANIMALS)})
-    with pytest.raises(UserError, match=r"holds float64; save whole numbers or text"):
-        loaded({"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=WEIGHTS)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from numpy.typing import ArrayLike
+from torch import nn
 
 from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.errors import UserError
@@ -14,7 +15,7 @@ from ketscale.problems.control.workloads import ControlWorkload, Rates
 
 
 def adapted(
-    model: Network,
+    model: nn.Module,
     workload: ControlWorkload,
     tasks: ArrayLike | torch.Tensor,
     steps: int = 10,
@@ -43,6 +44,7 @@ def adapted(
         >>> overlaps.shape
         torch.Size([1, 3])
     """
+    model = getattr(model, "module", model)
     if not isinstance(model, Network):
         raise UserError(
             f"model: a {type(model).__name__} does not adapt to tasks; use a policy or a robust_grape"

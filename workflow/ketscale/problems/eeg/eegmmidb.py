@@ -18,8 +18,9 @@ from ketscale.errors import UserError, damaged, short
 from ketscale.files import expanded, opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
-from ketscale.problems.eeg.trials import Trials, folds, standardised
+from ketscale.problems.eeg.trials import Trials, folds
 from ketscale.problems.eeg.workloads import CHANNELS, RATE, TASKS, eeg_file
+from ketscale.problems.preprocessing import standardised
 from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:

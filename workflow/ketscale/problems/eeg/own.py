@@ -10,7 +10,8 @@ import numpy as np
 from ketscale.errors import UserError
 from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.eeg import overlaps
-from ketscale.problems.eeg.trials import Trials, standardised
+from ketscale.problems.eeg.trials import Trials
+from ketscale.problems.preprocessing import standardised
 from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from ketscale.config import Data, Settings, Split, fold_of
 from ketscale.problems import arrays, splits, store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.eeg.trials import Trials
+from ketscale.problems.preprocessing import Series
 from ketscale.problems.splits import SPLITS, Parts
 
 if TYPE_CHECKING:
@@ -61,7 +62,14 @@ class PreparedTrials:
             held_out = int(trials.groups["runs"][parts["test"][0]])
             split = Split(how, number, len(self.folds), held_out, shared[number])
         shape = trials.signals.shape[1:]
-        samples = Dataset(trials.signals, trials.labels, trials.classes, parts, shape)
+        preprocessing = Series(
+            names=trials.classes,
+            shape=shape,
+            standardise=self.folder.entries["settings"].get("standardise", False),
+        )
+        samples = Dataset(
+            trials.signals, trials.labels, trials.classes, parts, shape, preprocessing=preprocessing
+        )
         return self.folder.data(samples, split)
 
 

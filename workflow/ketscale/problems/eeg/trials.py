@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,11 +82,3 @@ def leaving_one_run_out(trials: Trials, seed: int) -> list[Parts]:
         train, validation = stratified(trials.labels, others, count, seed, "eeg")
         left_out.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
     return left_out
-
-
-def standardised(signals: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """Each channel of each trial with mean 0 and standard deviation 1; a constant channel becomes 0."""
-    mean = signals.mean(2, keepdims=True, dtype=np.float64)
-    std = signals.std(2, keepdims=True, dtype=np.float64)
-    flat = std <= 1e-12 * np.abs(mean)
-    return np.where(flat, 0, (signals - mean) / np.where(flat, 1, std)).astype(np.float32)

@@ -244,13 +244,12 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
 
 
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
-    """A user's own trials, in an .npz file or in .npy files."""
+    """A user's own trials, in an .npz file."""
 
     loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
-    FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
-    SAMPLES: ClassVar[tuple[str, ...]] = ("signals",)
+    ARRAY: ClassVar[str] = "signals"
     DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)
-    machine: ClassVar[frozenset[str]] = frozenset(FILES)
+    machine: ClassVar[frozenset[str]] = frozenset({"file"})
 
     file: (
         Annotated[
@@ -261,12 +260,6 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     ) = None
     function: Function | None = None
     arguments: FunctionArguments = msgspec.field(default_factory=dict)
-    signals: (
-        Annotated[File, Meta(description="An .npy file of signals (trials x channels x steps); needs labels")]
-        | None
-    ) = None
-    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
-    groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
     split: Annotated[
         Literal["trials", "groups", "given"],
         Meta(

@@ -27,6 +27,7 @@ from ketscale.problems.images import resnet
 from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import origin_of, pretrain
 from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, ImageWorkload
+from ketscale.problems.preprocessing import Pictures, Preprocessing
 from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import FILES, PreparedVectors
 from ketscale.problems.vectors.vectors import Vectors
@@ -71,18 +72,35 @@ class PreparedFeatures(PreparedVectors):
         found = self.data(split_by)
         return replace(found, content=found.content._replace(inputs=self.pixels, backbone=self.backbone))
 
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """See `PreparedVectors`; of images also the network's part."""
+        if "weights_hash" not in self.folder.entries:
+            return super().preprocessing
+        norm = {name: array.tolist() for name, array in self.folder.arrays("norm.npz").items()}
+        return Pictures(
+            names=self.names,
+            size=self.folder.entries["settings"]["image_size"],
+            peak=int(norm["peak"]),
+            pixel_mean=tuple(norm["pixel_mean"]),
+            pixel_std=tuple(norm["pixel_std"]),
+            mean=tuple(norm["feature_mean"]),
+            std=tuple(norm["feature_std"]),
+            weights_hash=self.folder.entries["weights_hash"],
+        )
+
     def backbone(self) -> resnet.Backbone:
         """The frozen network that maps pixels to these embeddings, to compute them inline.
 
         Raises:
             UserError: as for `resnet.network_from`.
         """
-        norm = self.folder.arrays("norm.npz")
-        channels = tuple(norm["pixel_mean"].tolist()), tuple(norm["pixel_std"].tolist())
-        size = self.folder.entries["settings"]["image_size"]
-        scaling = resnet.PixelScaling(size, int(norm["peak"]), *channels)
-        network = resnet.network_from(self.folder.path / "weights.safetensors", len(scaling.mean))
-        return resnet.Backbone(network, scaling, norm["feature_mean"], norm["feature_std"])
+        of = self.preprocessing
+        assert isinstance(of, Pictures)
+        network = resnet.network_from(self.folder.path / "weights.safetensors", len(of.pixel_mean))
+        return resnet.Backbone(
+            network, of.scaling, np.array(of.mean, np.float32), np.array(of.std, np.float32)
+        )
 
 
 def read(settings: Settings, manifest: Path) -> Data:

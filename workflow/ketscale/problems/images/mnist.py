@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-import http.client
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
-from ketscale.files import read_bytes, write_atomic
-from ketscale.problems.images import idx
+from ketscale.errors import UserError, damaged, short
+from ketscale.files import read_bytes
+from ketscale.optional import needed_for
 from ketscale.problems.images.images import Images
 from ketscale.problems.splits import stratified
 
@@ -57,44 +56,32 @@ def load(files: Sequence[Path], split_seed: int) -> Images:
 
 
 def _published(path: Path) -> NDArray[np.uint8]:
-    """The array in an idx file, which must be the published one."""
-    array = idx.read(path)
-    content = hashlib.sha256(idx.header(array.shape) + array.tobytes())
-    if array.dtype != np.uint8 or content.hexdigest() != CONTENT_SHA256[path.name.removesuffix(".gz")]:
-        raise UserError(
-            f"{path}: is not the file that was published as MNIST; fetch or copy it again, or use a workload of kind idx "
-            "for other images"
-        )
-    return array
+    """The array in an idx file, which must be the published one: two zero bytes, type, dimensions, their sizes, and the bytes."""
+    with damaged(f"{path}: cannot be read", "fetch or copy it again"):
+        content = read_bytes(path)
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+    if hashlib.sha256(content).hexdigest() != CONTENT_SHA256[path.name.removesuffix(".gz")]:
+        raise UserError(f"{path}: is not the file that was published as MNIST; fetch or copy it again")
+    start = 4 + 4 * content[3]
+    return np.frombuffer(content, np.uint8, offset=start).reshape(np.frombuffer(content[4:start], ">u4"))
 
 
 def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
-    """Download the four original files into `folder`, check each against its SHA-256, and return their paths.
+    """Download the four original files into `folder` with pooch, which verifies their checksums, and return their paths.
 
-    Files that are there and intact are kept. A file gets its name only when it is complete.
+    Files that are there and intact are kept.
 
     Raises:
         UserError: the network, the disk or a checksum fails; nothing of the failed file is left behind.
     """
+    with needed_for("workload mnist without a folder", "images"):
+        import pooch
+
     for name, digest in SHA256.items():
-        target = folder / name
-        if target.exists() and hashlib.sha256(read_bytes(target)).hexdigest() == digest:
-            continue
-        _download(f"{mirror}/{name}", target, digest)
-    return [folder / name for name in SHA256]
-
-
-def _download(url: str, target: Path, digest: str) -> None:
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            data = answer.read()
-        found = hashlib.sha256(data).hexdigest()
-        if found != digest:
+        try:
+            pooch.retrieve(f"{mirror}/{name}", f"sha256:{digest}", name, folder)
+        except (OSError, ValueError) as error:
             raise UserError(
-                f"{url}: SHA-256 is {found[:12]}..., not {digest[:12]}...; nothing was kept; try again later"
-            )
-        write_atomic(target, data)
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise UserError(
-            f"{url}: cannot be fetched ({error}); fetch it elsewhere and set the workload's folder"
-        ) from None
+                f"{mirror}/{name}: cannot be fetched ({short(error)}); fetch it elsewhere and set the workload's folder"
+            ) from None
+    return [folder / name for name in SHA256]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ketscale.config import Family, FileModel, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
-from ketscale.problems.images.workloads import Arrays, Digits, Idx, ImageFolder, Mnist
+from ketscale.problems.images.workloads import Arrays, Digits, ImageFolder, Mnist
 from ketscale.problems.vectors.settings import MODELS
 
 FAMILY = Family(
@@ -19,7 +19,6 @@ FAMILY = Family(
         "mnist": Mnist,
         "arrays": Arrays,
         "image-folder": ImageFolder,
-        "idx": Idx,
     },
     models=MODELS,
     simulators=(CircuitSimulator,),

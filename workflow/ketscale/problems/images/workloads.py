@@ -19,7 +19,7 @@ from ketscale.problems.own_data import (
     Function,
     FunctionArguments,
     OwnArrays,
-    OwnFiles,
+    OwnShares,
     Share,
     SplitSeed,
     ValidationShare,
@@ -203,16 +203,15 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
 
 class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
-    """A user's own images or features, in an .npz file or a pair of .npy files.
+    """A user's own images or features, in an .npz file.
 
     With `weights` and `image_size` they are images, which are embedded; without, they are features.
     """
 
     loader: ClassVar[str] = "ketscale.problems.images.own:from_arrays"
-    FILES: ClassVar[tuple[str, ...]] = ("file", "images", "features", "labels")
-    SAMPLES: ClassVar[tuple[str, ...]] = ("images", "features")
+    ARRAY: ClassVar[str] = "images"
     DIMENSIONS: ClassVar[tuple[int, ...]] = (3, 4)
-    machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
+    machine: ClassVar[frozenset[str]] = frozenset({"file", "weights_folder"})
 
     file: (
         Annotated[File, Meta(description="An .npz file with images, features or x, and labels or y")] | None
@@ -220,9 +219,6 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     function: Function | None = None
     arguments: FunctionArguments = msgspec.field(default_factory=dict)
     feature_count: FeatureCount | None = None
-    images: Annotated[File, Meta(description="An .npy file of images; needs labels")] | None = None
-    features: Annotated[File, Meta(description="An .npy file of features; needs labels")] | None = None
-    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
     split: Annotated[
         Literal["samples", "given"],
         Meta(
@@ -245,14 +241,6 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
             missing = "weights" if self.weights is None else "image_size"
             yield f"{missing} is missing: images need weights and image_size, features neither"
 
-    def misplaced(self) -> Iterator[str]:
-        """There must be one source of data, with a network for images and none for features."""
-        yield from super().misplaced()
-        if self.images is not None and self.weights is None:
-            yield "images: need weights and image_size of the network that embeds them"
-        if self.features is not None and self.weights is not None:
-            yield "features: need no network; leave weights and image_size out"
-
     @property
     def sample_name(self) -> str:
         """Rows of a table where no network makes features of images."""
@@ -270,7 +258,7 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         return "given" if self.split == "given" else "labels"
 
 
-class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
+class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
     """A user's own image files, in one folder for each class."""
 
     loader: ClassVar[str] = "ketscale.problems.images.own:from_folder"
@@ -332,48 +320,8 @@ class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
                     f"folder: {folder / name} is empty; add the images of class {name}, or delete it"
                 )
             for path in paths:
-                if path.is_dir():
-                    raise UserError(
-                        f"folder: {path} is a folder in a class's folder; name the folder of the classes' folders"
-                    )
-                if path.suffix.lower() not in IMAGE_SUFFIXES:
+                if path.is_dir() or path.suffix.lower() not in IMAGE_SUFFIXES:
                     raise UserError(
                         f"folder: {path} is not an image ({', '.join(IMAGE_SUFFIXES)}); move it away"
                     )
         return found
-
-
-class Idx(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
-    """A user's own images in idx files, the format of MNIST and of data sets modelled on it."""
-
-    loader: ClassVar[str] = "ketscale.problems.images.own:from_idx"
-    FILES: ClassVar[tuple[str, ...]] = ("images", "labels", "test_images", "test_labels")
-    machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
-
-    weights: Weights
-    image_size: Side
-    images: Annotated[File, Meta(description="Idx file of the images, gzipped or not")] | None = None
-    labels: Annotated[File, Meta(description="Idx file of the images' labels")] | None = None
-    test_images: (
-        Annotated[
-            File,
-            Meta(description="Idx file of the test images; without it the test set is drawn from images"),
-        ]
-        | None
-    ) = None
-    test_labels: Annotated[File, Meta(description="Idx file of the test images' labels")] | None = None
-    validation: ValidationShare | None = None
-    test: Share | None = None
-
-    def misplaced(self) -> Iterator[str]:
-        """Files are given in pairs, and the shares must leave samples to train on."""
-        yield from super().misplaced()
-        for name in ("images", "labels"):
-            if getattr(self, name) is None:
-                yield f"{name} is missing (an idx file)"
-        if (self.test_images is None) != (self.test_labels is None):
-            yield "test_images and test_labels go together; give both or none"
-        if self.test_images is None:
-            yield from self.share_faults()
-        elif self.test is not None:
-            yield "test: test_images are the test set; leave it out"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems.arrays import Source
-from ketscale.problems.rows.own import divided
+from ketscale.problems.own_samples import vectors
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -88,4 +88,5 @@ def _random(workload: GeneratedRows) -> np.random.Generator:
 
 
 def _split(workload: GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Vectors:
-    return divided(workload, values, {"labels": Source(second.astype(np.int64), "the generated classes")})
+    there = {"labels": Source(second.astype(np.int64), "the generated classes")}
+    return vectors(workload, values, there, "row")

@@ -8,7 +8,7 @@ import numpy as np
 
 from ketscale.optional import needed_for
 from ketscale.problems.arrays import Source
-from ketscale.problems.rows.own import divided
+from ketscale.problems.own_samples import vectors
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -24,4 +24,4 @@ def load(workload: SampleTable) -> Vectors:
     values = np.asarray(found.data, np.float64)
     names = getattr(found, "target_names", None)
     targets = found.target if names is None else np.asarray(names)[found.target]
-    return divided(workload, values, {"labels": Source(targets, workload.table)})
+    return vectors(workload, values, {"labels": Source(targets, workload.table)}, "row")

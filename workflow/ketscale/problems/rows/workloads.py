@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -17,9 +17,11 @@ from ketscale.problems.own_data import (
     Function,
     FunctionArguments,
     OwnArrays,
+    OwnFile,
     OwnSamples,
     Share,
     SplitSeed,
+    Step,
     ValidationShare,
 )
 
@@ -33,6 +35,8 @@ Task = Annotated[
     Meta(description="classification: a class is predicted; regression: one number or several"),
 ]
 Column = Annotated[str, Meta(min_length=1)]
+# Steps of which a column has one at most.
+_APART = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"})
 
 
 class RowsWorkload(OwnSamples, Workload, frozen=True, kw_only=True):
@@ -40,10 +44,40 @@ class RowsWorkload(OwnSamples, Workload, frozen=True, kw_only=True):
 
     # What reads the rows, as 'package.module:function', from the workload.
     loader: ClassVar[str] = ""
+    later: ClassVar[frozenset[str]] = frozenset({"folds"})
 
     split_seed: SplitSeed | None = None
     validation: ValidationShare | None = None
     test: Share | None = None
+    folds: (
+        Annotated[
+            int,
+            Meta(
+                ge=2,
+                description="Instead of test: the test is one of so many equal parts of each class, of all rows or of the "
+                "groups, another one for each of so many split_seeds in a row, such as 0 to 4",
+            ),
+        ]
+        | None
+    ) = None
+
+    def content(self) -> dict[str, Any]:
+        """The fields that affect numbers; of those that earlier versions lacked, the ones that are given."""
+        return {name: value for name, value in super().content().items() if value or name not in self.later}
+
+    def faults(self) -> Iterator[str]:
+        """Folds say how large the test is."""
+        yield from super().faults()
+        if self.folds and self.test:
+            yield "test: folds say how large it is; leave it out"
+
+    @classmethod
+    def noted(cls, draft: Draft) -> Draft:
+        """A draft of this kind, with a note of possible leaks."""
+        found: Draft = pkgutil.resolve_name("ketscale.problems.rows.own:with_leaks")(
+            draft, cls(**draft.settings)
+        )
+        return found
 
     @property
     def split(self) -> str:
@@ -52,9 +86,9 @@ class RowsWorkload(OwnSamples, Workload, frozen=True, kw_only=True):
 
     @property
     def split_by(self) -> str:
-        """How rows are split, for records: `rows`, `labels` (a share of each is drawn), `groups` or `given`."""
+        """How rows are split, for records: `rows`, `labels` (a share of each is drawn), `groups`, `time` or `given`."""
         drawn = "rows" if self.task == REGRESSION else "labels"
-        return self.split if self.split in ("groups", "given") else drawn
+        return self.split if self.split in ("groups", "time", "given") else drawn
 
     def load(self, fetched: Path | None) -> Vectors:
         """The rows with their split; nothing is fetched.
@@ -67,14 +101,12 @@ class RowsWorkload(OwnSamples, Workload, frozen=True, kw_only=True):
 
 
 class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
-    """A user's own rows of features, in an .npz file or in .npy files."""
+    """A user's own rows of features, in an .npz file."""
 
     loader: ClassVar[str] = "ketscale.problems.rows.own:from_arrays"
-    FILES: ClassVar[tuple[str, ...]] = ("file", "features", "targets", "groups")
-    SAMPLES: ClassVar[tuple[str, ...]] = ("features",)
+    ARRAY: ClassVar[str] = "features"
     DIMENSIONS: ClassVar[tuple[int, ...]] = (2,)
-    TARGETS: ClassVar[str] = "targets"
-    machine: ClassVar[frozenset[str]] = frozenset(FILES)
+    machine: ClassVar[frozenset[str]] = frozenset({"file"})
 
     task: Task = "classification"
     file: (
@@ -83,9 +115,6 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
     function: Function | None = None
     arguments: FunctionArguments = msgspec.field(default_factory=dict)
     feature_count: FeatureCount | None = None
-    features: Annotated[File, Meta(description="An .npy file of features; needs targets")] | None = None
-    targets: Annotated[File, Meta(description="An .npy file of labels, or of numbers")] | None = None
-    groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
     split: Annotated[
         Literal["rows", "groups", "given"],
         Meta(
@@ -94,13 +123,19 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
         ),
     ] = "rows"
 
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """See `OwnArrays`; with a note of possible leaks."""
+        found = super().draft(path, targets)
+        return found and cls.noted(found)
 
-class Table(RowsWorkload, frozen=True, kw_only=True):
+
+class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
     """A user's own table, in a CSV file with a header: every column is a feature unless a setting names it."""
 
     loader: ClassVar[str] = "ketscale.problems.rows.own:from_csv"
-    FILES: ClassVar[tuple[str, ...]] = ("file",)
-    machine: ClassVar[frozenset[str]] = frozenset(FILES)
+    machine: ClassVar[frozenset[str]] = frozenset({"file"})
+    later: ClassVar[frozenset[str]] = frozenset({"folds", "columns", "time_column"})
 
     task: Task = "classification"
     file: Annotated[File, Meta(description="A CSV file whose first line names the columns")] | None = None
@@ -122,6 +157,27 @@ class Table(RowsWorkload, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    time_column: (
+        Annotated[
+            Column,
+            Meta(
+                description="The column of dates or numbers by which rows are split: the earliest are trained on, the latest are "
+                "the test"
+            ),
+        ]
+        | None
+    ) = None
+    columns: (
+        Annotated[
+            dict[Column, Step | tuple[Step, ...]],
+            Meta(
+                description="What makes a feature of a column that is no number without gaps: one-hot (a feature for each "
+                "category), date (its days), median or most-frequent (of the training samples, for what is missing); or a list "
+                "of two"
+            ),
+        ]
+        | None
+    ) = None
     ignore: Annotated[
         tuple[Column, ...], Meta(description="Columns that are no features, such as a row's number")
     ] = ()
@@ -131,25 +187,37 @@ class Table(RowsWorkload, frozen=True, kw_only=True):
         """The settings of a CSV file."""
         if path.suffix.lower() not in (".csv", ".tsv"):
             return None
-        found: Draft = pkgutil.resolve_name("ketscale.problems.rows.own:draft")(path, targets)
-        return found
+        return cls.noted(pkgutil.resolve_name("ketscale.problems.rows.own:draft")(path, targets))
 
     @property
     def split(self) -> str:
         """How the rows are split; see `OwnSamples`."""
-        return "given" if self.split_column else "groups" if self.groups_column else "rows"
+        columns = {"given": self.split_column, "groups": self.groups_column, "time": self.time_column}
+        return next((how for how, column in columns.items() if column), "rows")
 
     @property
     def target_columns(self) -> tuple[str, ...]:
         """The columns that are to be predicted."""
         return (self.target,) if isinstance(self.target, str) else tuple(self.target)
 
+    def steps(self, column: str) -> tuple[Step, ...]:
+        """What makes a column a feature."""
+        steps = (self.columns or {}).get(column, ())
+        return (steps,) if isinstance(steps, str) else steps
+
     def faults(self) -> Iterator[str]:
         """No column has two roles, and a class is in one column."""
         yield from super().faults()
+        for name in self.columns or ():
+            steps = self.steps(name)
+            if not steps or len({*steps}) < len(steps) or any(pair <= {*steps} for pair in _APART):
+                yield f"columns.{name}: {', '.join(steps)} do not go together; give one, or what stands for a gap and one-hot or date"
         if self.task != REGRESSION and len(self.target_columns) > 1:
             yield "target: a class is in one column; name one, or set task: regression"
-        named = [*self.target_columns, self.split_column, self.groups_column, *self.ignore]
+        if self.time_column and self.split != "time":
+            yield "time_column: another column gives the split; leave one of them out"
+        roles = (self.split_column, self.groups_column, self.time_column)
+        named = [*self.target_columns, *roles, *self.ignore, *(self.columns or ())]
         for name in dict.fromkeys(filter(None, named)):
             if named.count(name) > 1:
                 yield f"target: column {name} is named twice; give each column one role"
@@ -158,12 +226,6 @@ class Table(RowsWorkload, frozen=True, kw_only=True):
         """The columns that no setting names, from the file's first line."""
         found: int = pkgutil.resolve_name("ketscale.problems.rows.own:count_features")(self)
         return found
-
-    def misplaced(self) -> Iterator[str]:
-        """The file must be given."""
-        yield from super().misplaced()
-        if self.file is None:
-            yield "file is missing (a CSV file whose first line names the columns)"
 
 
 class SampleTable(RowsWorkload, frozen=True, kw_only=True):
@@ -183,10 +245,6 @@ class SampleTable(RowsWorkload, frozen=True, kw_only=True):
         return REGRESSION if self.table == "diabetes" else ""
 
 
-# 800 MB for each array of float64.
-_MOST_NUMBERS = 10**8
-
-
 class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
     """Rows of two classes that are generated, as Bowles, Ahmed & Schuld define them (arXiv:2403.07059)."""
 
@@ -195,17 +253,6 @@ class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
     samples: Annotated[int, Meta(ge=20, description="How many rows there are")] = 300
     seed: Annotated[Seed, Meta(description="Seed of the rows, which all splits share")] = 0
     split_seed: SplitSeed
-
-    @property
-    def largest(self) -> int:
-        """How many numbers are in the largest array that is made on the way."""
-        return self.samples * self.count_features()
-
-    def faults(self) -> Iterator[str]:
-        """More than fits in memory."""
-        yield from super().faults()
-        if self.largest > _MOST_NUMBERS:
-            yield f"its rows take arrays of {self.largest:,} numbers, and {_MOST_NUMBERS:,} is the most; make it smaller"
 
 
 class _OfFeatures(GeneratedRows, frozen=True, kw_only=True):
@@ -252,11 +299,6 @@ class HiddenManifold(_OfFeatures, frozen=True, kw_only=True):
 
     manifold: Annotated[Positive, Meta(description="Dimension of the manifold")] = 6
 
-    @property
-    def largest(self) -> int:
-        """Rows, places on the manifold, or the weights that embed and class them."""
-        return max(super().largest, max(self.samples, self.features, self.manifold) * self.manifold)
-
 
 class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
     """Points beside two copies of a curve, which are some way apart."""
@@ -270,11 +312,6 @@ class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
     noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each coordinate")] = (
         0.01
     )
-
-    @property
-    def largest(self) -> int:
-        """Rows, their phases, or the coefficients."""
-        return max(super().largest, max(self.samples, 2 * self.features) * (self.degree + 1))
 
 
 class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):

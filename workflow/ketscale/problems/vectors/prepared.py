@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.config import Data, Split, Workload
 from ketscale.errors import UserError
 from ketscale.problems import store
-from ketscale.problems.arrays import single
+from ketscale.problems.columns import Column
 from ketscale.problems.datasets import Dataset
+from ketscale.problems.leaks import leaks
+from ketscale.problems.preprocessing import Features, Preprocessing, scaled
 from ketscale.problems.splits import Parts
 from ketscale.problems.vectors.vectors import Vectors
 
@@ -58,10 +61,30 @@ class PreparedVectors:
     def data(self, split_by: str) -> Data:
         """The data of a run. split_by: see `Split`."""
         width = self.features.shape[1]
-        norm = self.folder.arrays("norm.npz")
-        scale = norm["feature_mean"], norm["feature_std"]
-        dataset = Dataset(self.features, self.targets, self.names, self.splits, width, scale=scale)
+        dataset = Dataset(
+            self.features, self.targets, self.names, self.splits, width, preprocessing=self.preprocessing
+        )
         return self.folder.data(dataset, Split(split_by, shared=self.folder.entries["shared"]))
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How raw samples became these features, and what targets are."""
+        norm, columns = self.folder.arrays("norm.npz"), self.folder.entries.get("columns")
+        return Features(
+            names=self.names,
+            targets=self.target_scale(),
+            columns=columns and msgspec.convert(columns, tuple[Column, ...]),
+            mean=tuple(norm["feature_mean"].tolist()),
+            std=tuple(norm["feature_std"].tolist()),
+        )
+
+    def target_scale(self) -> tuple[tuple[float, float], ...] | None:
+        """Mean and standard deviation of each target in the training part; None of classes."""
+        if self.targets.dtype.kind != "f":
+            return None
+        return tuple(
+            zip(*(each.tolist() for each in statistics(self.targets[self.splits["train"]])), strict=True)
+        )
 
     def baselines(self) -> Iterable[Baseline]:
         """The standard methods beside the models; see `baselines.of_vectors`."""
@@ -85,6 +108,7 @@ def prepare(workload: Workload, data: Vectors, manifest: Path, version: int) -> 
         version,
         **{"targets" if numeric else "classes": data.names},
         normalisation={"floor": 0},
+        **({"columns": msgspec.to_builtins(data.columns)} if data.columns else {}),
         shared=data.shared(),
     )
     if numeric:
@@ -112,8 +136,10 @@ def _fill(folder: Path, data: Vectors) -> dict[str, Any]:
     """
     mean, std = _finite_statistics(data.values[data.splits["train"]], "features: are")
     std[_constant(mean, std)] = 1.0
-    features = single((data.values - mean) / std, "features")
-    return write(folder, features, data.targets, data.splits, {"feature_mean": mean, "feature_std": std})
+    features = scaled(data.values, mean, std)
+    entries = write(folder, features, data.targets, data.splits, {"feature_mean": mean, "feature_std": std})
+    found = leaks(data)
+    return {**entries, "leaks": found} if found else entries
 
 
 def _check_targets(data: Vectors) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems import arrays, splits
+from ketscale.problems.columns import Column
 from ketscale.problems.splits import NO_MARKS, SPLITS, Marks, Parts
 
 
@@ -47,12 +48,13 @@ class Vectors(SplitSamples):
     """Feature vectors.
 
     values: float64 (n, features). targets: int64 (n,), indices into `names`, which are those of the classes; or, of a
-    regression, float64 (n, columns), whose names `names` are.
+    regression, float64 (n, columns), whose names `names` are. columns: those of a table that the values were made of.
     """
 
     values: NDArray[np.float64]
     targets: NDArray[np.int64] | NDArray[np.float64]
     names: tuple[str, ...]
+    columns: tuple[Column, ...] = ()
 
     def content(self) -> tuple[NDArray[Any], NDArray[Any], str]:
         """See `SplitSamples.content`."""

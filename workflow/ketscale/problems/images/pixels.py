@@ -1,0 +1,117 @@
+"""The pixels of arrays and of image files that a user brings."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError, damaged
+from ketscale.files import opened
+from ketscale.optional import needed_for
+from ketscale.problems import arrays
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Pillow's names of the formats with these suffixes. Pillow must not guess others, such as PostScript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+# Pillow's modes with 8 bits or fewer a channel, grey and in colour.
+GREY = {"1", "L"}
+_COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
+
+
+def pixels_of(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
+    """Pixels in the form of `Images`, and their peak: bytes unchanged, floats from 0 to 1 as float32."""
+    shape = values.shape
+    if len(shape) not in (3, 4) or not values.size or (len(shape) == 4 and shape[3] not in (1, 3)):
+        raise UserError(
+            f"{where}: shape {shape} is not that of images, (images, height, width) or (images, height, width, 3); of "
+            "features leave weights and image_size out"
+        )
+    if len(shape) == 4 and shape[3] == 1:
+        values = values[..., 0]
+    if values.dtype == np.uint8:
+        return values, 255
+    low, high = (float(arrays.real(values, where).min()), float(values.max()))
+    if values.dtype.kind != "f" or low < 0 or high > 1:
+        raise UserError(
+            f"{where}: {values.dtype} from {low:g} to {high:g} are no pixels; save them as uint8, or as floats from 0 to 1"
+        )
+    return values.astype(np.float32), 1
+
+
+def as_stored(values: NDArray[Any], peak: int) -> NDArray[Any]:
+    """Pixels in the form of `Images` with this peak.
+
+    Raises:
+        UserError: the array is not of such pixels.
+    """
+    # Scans of fewer levels may be numbers of any type.
+    levels = peak not in (1, 255) and np.isin(values, np.arange(peak + 1)).all()
+    pixels, found = (values.astype(np.uint8), peak) if levels else pixels_of(values, "x")
+    if found != peak:
+        raise UserError(
+            f"x: the model was trained on pixels from 0 to {peak}; give such, {'floats' if peak == 1 else 'whole numbers'}"
+        )
+    return pixels
+
+
+def mode_of(path: Path) -> str:
+    """An image file's mode, by Pillow's name.
+
+    Raises:
+        UserError: the file cannot be read, has several frames, or has a mode other than the 8-bit ones above.
+    """
+    with _opened(path) as image:
+        mode, frames = image.mode, getattr(image, "n_frames", 1)
+    if mode not in GREY | _COLOUR:
+        raise UserError(f"{path}: its mode is {mode}; save it with 8 bits a channel, grey or in colour")
+    if frames > 1:
+        raise UserError(f"{path}: has {frames} frames; save those that you want as separate images")
+    return mode
+
+
+def resized(file: Image.Image | Path | str, mode: str, size: int) -> NDArray[np.uint8]:
+    """Pixels (size, size) or (size, size, 3) of an image or a file, turned upright as its EXIF data say.
+
+    Raises:
+        UserError: the file is damaged, or transparent in places.
+    """
+    with needed_for("a folder of images", "images"):
+        from PIL import Image, ImageOps
+
+    with _opened(Path(file)) if isinstance(file, str | Path) else nullcontext(file) as image:
+        upright = ImageOps.exif_transpose(image)
+        if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
+            raise UserError(f"{file}: is transparent in places; save it on a background")
+        resized = upright.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
+        return np.asarray(resized, np.uint8)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """An image file of a usual format.
+
+    Raises:
+        UserError: the file is damaged or too large.
+    """
+    with needed_for("a folder of images", "images"):
+        from PIL import Image
+
+    # Pillow's decoders raise errors of any type on a damaged file.
+    with damaged(f"{path}: is not a readable image", "save or copy it again"), warnings.catch_warnings():
+        # A small file can hold more pixels than there is memory.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with opened(path) as file, Image.open(file, formats=FORMATS) as image:
+                yield image
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+            raise UserError(
+                f"{path}: has more than {Image.MAX_IMAGE_PIXELS:,} pixels; save it smaller"
+            ) from None
