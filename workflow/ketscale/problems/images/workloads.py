@@ -246,12 +246,6 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         """Rows of a table where no network makes features of images."""
         return "rows" if self.weights is None else ""
 
-    def count_features(self) -> int:
-        """See `OwnArrays`; a network makes more features than any circuit has qubits."""
-        if self.weights is not None:
-            raise UserError("a network makes hundreds of features; give a number")
-        return super().count_features()
-
     @property
     def split_by(self) -> str:
         """`labels`, or `given` if the file gives the split."""
@@ -314,14 +308,7 @@ class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
         found = {
             path.name: sorted(p for p in path.iterdir() if not p.name.startswith(".")) for path in classes
         }
-        for name, paths in found.items():
-            if not paths:
-                raise UserError(
-                    f"folder: {folder / name} is empty; add the images of class {name}, or delete it"
-                )
-            for path in paths:
-                if path.is_dir() or path.suffix.lower() not in IMAGE_SUFFIXES:
-                    raise UserError(
-                        f"folder: {path} is not an image ({', '.join(IMAGE_SUFFIXES)}); move it away"
-                    )
+        for path in (path for paths in found.values() for path in paths):
+            if path.is_dir() or path.suffix.lower() not in IMAGE_SUFFIXES:
+                raise UserError(f"folder: {path} is not an image ({', '.join(IMAGE_SUFFIXES)}); move it away")
         return found

@@ -139,8 +139,6 @@ def read(path: Path, rows: int | None = None) -> pd.DataFrame:
         fault = (
             f"line 1 looks like the others ({short(', '.join(names))}); let the first line name the columns"
         )
-    elif table.empty and rows is None:
-        fault = "has no rows below the columns' names; add them"
     if fault:
         raise UserError(f"{path}: {fault}")
     texts = {column: table[column].str.strip() for column in table if table[column].dtype == "str"}
