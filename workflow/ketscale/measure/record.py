@@ -91,7 +91,10 @@ def read(path: Path) -> Checked:
         return Checked("refused", f"its record cannot be read (not JSON: {error})")
     version = record.get("schema") if isinstance(record, dict) else None
     if version not in SCHEMAS:
-        return Checked("stale", f"its record has schema {version!r}, and this version reads {' and '.join(map(str, SCHEMAS))}")
+        return Checked(
+            "stale",
+            f"its record has schema {version!r}, and this version reads {' and '.join(map(str, SCHEMAS))}",
+        )
     return _formed(record)
 
 

@@ -46,9 +46,10 @@ class NetworkSettings(Model, frozen=True, kw_only=True):
 
     stacks: ClassVar[bool] = True
 
-    inner_steps: Annotated[
-        int, Meta(ge=1, le=1000, description="Gradient steps on a task, after which it is judged")
-    ] = 10
+    # fmt: off
+    inner_steps: Annotated[int, Meta(ge=1, le=1000, description="Gradient steps on a task, after which it is "
+        "judged")] = 10
+    # fmt: on
     inner_learning_rate: Annotated[float, Meta(gt=0, description="Learning rate of these steps")] = 0.02
 
     def sampling(self, settings: Settings) -> Sampling | None:
@@ -63,25 +64,16 @@ class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
     implementation: ClassVar[str] = "ketscale.problems.control.policy:Policy"
     control: ClassVar[str | None] = "robust_grape"
 
-    adaptation: Annotated[
-        Adaptation,
-        Meta(
-            description="Aim of the training. fomaml: weights to adapt from, with first-order gradients, as published; maml: "
-            "the same with all derivatives; reptile: the same, towards the adapted weights; multi-task: weights that are "
-            "good without adaptation"
-        ),
-    ] = "fomaml"
-    inputs: Annotated[
-        Literal["raw", "normalised"],
-        Meta(description="raw: a task's values, as published; normalised: from their ranges to -1..1"),
-    ] = "raw"
-    batching: Annotated[
-        Literal["broadcast", "loop"],
-        Meta(
-            description="Evaluation in training. broadcast: the network is evaluated for all tasks at once; loop: network and dynamics "
-            "for one after the other, as first published"
-        ),
-    ] = "broadcast"
+    # fmt: off
+    adaptation: Annotated[Adaptation, Meta(description="Aim of the training. fomaml: weights to adapt from, with "
+        "first-order gradients, as published; maml: the same with all derivatives; reptile: the same, towards the "
+        "adapted weights; multi-task: weights that are good without adaptation")] = "fomaml"
+    inputs: Annotated[Literal["raw", "normalised"], Meta(description="raw: a task's values, as published; "
+        "normalised: from their ranges to -1..1")] = "raw"
+    batching: Annotated[Literal["broadcast", "loop"], Meta(description="Evaluation in training. broadcast: the "
+        "network is evaluated for all tasks at once; loop: network and dynamics for one after the other, as first "
+        "published")] = "broadcast"
+    # fmt: on
     width: Annotated[int, Meta(ge=1, le=4096, description="Width of the hidden layers")] = 128
     depth: Annotated[int, Meta(ge=1, le=16, description="Number of hidden layers")] = 3
 
@@ -114,14 +106,10 @@ class GrapeSettings(Model, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.control.grape:TaskPulses"
 
-    starts: Annotated[
-        int,
-        Meta(
-            ge=8,
-            le=4096,
-            description="Random starts of each task, of which the best counts; zero pulses are a saddle point",
-        ),
-    ] = 8
+    # fmt: off
+    starts: Annotated[int, Meta(ge=8, le=4096, description="Random starts of each task, of which the best counts; "
+        "zero pulses are a saddle point")] = 8
+    # fmt: on
 
     def sampling(self, settings: Settings) -> Sampling | None:
         """All held-out tasks in every step."""

@@ -132,53 +132,25 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     limit: float
     target: str | State
 
-    gate: (
-        Annotated[
-            Gate,
-            Meta(
-                description="Instead of the state `target`: the gate to make, a name, or the rows of a unitary, such as "
-                "[[0, -1j], [1j, 0]]; one on one qubit acts on each at once. Tr(rho sigma) is then its mean over all pure states of the qubits"
-            ),
-        ]
-        | None
-    ) = None
+    # fmt: off
+    gate: Annotated[Gate, Meta(description="Instead of the state `target`: the gate to make, a name, or the rows "
+        "of a unitary, such as [[0, -1j], [1j, 0]]; one on one qubit acts on each at once. Tr(rho sigma) is then "
+        "its mean over all pure states of the qubits")] | None = None
 
-    fidelity: Annotated[
-        Form,
-        Meta(
-            description="F in the loss 1 - F. overlap: Tr(rho sigma), the fidelity; squared: its square, as published"
-        ),
-    ] = "overlap"
-    environment_spread: Annotated[
-        float,
-        Meta(
-            ge=0,
-            lt=1,
-            description="Largest relative difference of a task's two environments, in which it is adapted (support) and "
-            "judged (query), from its values; with 0 the two are one",
-        ),
-    ] = 0.0
-    tasks: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="Training tasks, the same in every epoch; if left out, every step draws new ones",
-            ),
-        ]
-        | None
-    ) = None
-    epoch_steps: Annotated[
-        Positive,
-        Meta(
-            description="Steps in an epoch if each step draws new tasks; the model is validated after each epoch"
-        ),
-    ] = 50
+    fidelity: Annotated[Form, Meta(description="F in the loss 1 - F. overlap: Tr(rho sigma), the fidelity; "
+        "squared: its square, as published")] = "overlap"
+    environment_spread: Annotated[float, Meta(ge=0, lt=1, description="Largest relative difference of a task's two "
+        "environments, in which it is adapted (support) and judged (query), from its values; with 0 the two are "
+        "one")] = 0.0
+    tasks: Annotated[int, Meta(ge=1, description="Training tasks, the same in every epoch; if left out, every step "
+        "draws new ones")] | None = None
+    epoch_steps: Annotated[Positive, Meta(description="Steps in an epoch if each step draws new tasks; the model "
+        "is validated after each epoch")] = 50
     validation: Annotated[Positive, Meta(description="Tasks held out for validation")] = 100
     test: Annotated[Positive, Meta(description="Tasks held out for the test")] = 100
-    seed: Annotated[
-        Seed, Meta(description="Seed of the tasks for validation and test, and of fixed training tasks")
-    ] = 0
+    seed: Annotated[Seed, Meta(description="Seed of the tasks for validation and test, and of fixed training "
+        "tasks")] = 0
+    # fmt: on
 
     @property
     def jumps(self) -> Sequence[str]:
@@ -309,10 +281,10 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
     duration: Duration = 1.0
     amplitude: Amplitude = 2.0
     limit: Limit = 10.0
-    target: Annotated[
-        Literal["x", "hadamard"] | State,
-        Meta(description="x: X|0>; hadamard: H|0>; or the amplitudes of a state, such as [0.6, 0.8j]"),
-    ] = "x"
+    # fmt: off
+    target: Annotated[Literal["x", "hadamard"] | State, Meta(description="x: X|0>; hadamard: H|0>; or the "
+        "amplitudes of a state, such as [0.6, 0.8j]")] = "x"
+    # fmt: on
 
     def system(self) -> System:
         """See `systems.qubit`."""
@@ -329,23 +301,17 @@ class Transmon(ControlWorkload, frozen=True, kw_only=True):
 
     unit: ClassVar[float] = 20.0
 
-    anharmonicity: Annotated[
-        Detuning,
-        Meta(description="Frequency of the second transition minus that of the first, the qubit's, rad/ns"),
-    ] = -2 * pi * 0.33
+    # fmt: off
+    anharmonicity: Annotated[Detuning, Meta(description="Frequency of the second transition minus that of the "
+        "first, the qubit's, rad/ns")] = -2 * pi * 0.33
     levels: Annotated[int, Meta(ge=3, le=8, description="Levels that are simulated")] = 3
-    detuning: Annotated[
-        Detunings, Meta(description="Range of the qubit's frequency minus the drive's, rad/ns")
-    ] = (0.0, 0.0)
+    detuning: Annotated[Detunings, Meta(description="Range of the qubit's frequency minus the drive's, rad/ns")] = (0.0, 0.0)
     duration: Duration = 20.0
     amplitude: Amplitude = 0.2
     limit: Limit = 2 * pi * 0.1
-    target: Annotated[
-        Literal["x", "hadamard"] | State,
-        Meta(
-            description="x: |1>; hadamard: (|0> + |1>) / sqrt(2); or the qubit's amplitudes, such as [0.6, 0.8j]"
-        ),
-    ] = "x"
+    target: Annotated[Literal["x", "hadamard"] | State, Meta(description="x: |1>; hadamard: (|0> + |1>) / sqrt(2); "
+        "or the qubit's amplitudes, such as [0.6, 0.8j]")] = "x"
+    # fmt: on
 
     def system(self) -> System:
         """See `systems.transmon`."""
@@ -367,21 +333,17 @@ class CoupledQubits(ControlWorkload, frozen=True, kw_only=True):
     coupling: Annotated[Detuning, Meta(description="Exchange coupling J of J (XX + YY) / 2, rad/ns")] = (
         2 * pi * 0.0038
     )
-    difference: Annotated[
-        Detuning, Meta(description="Frequency of qubit 1 minus that of qubit 2, which the drive has, rad/ns")
-    ] = 2 * pi * 0.2
-    detuning: Annotated[
-        Detunings, Meta(description="Range by which each qubit's frequency is off its usual value, rad/ns")
-    ] = (0.0, 0.0)
+    # fmt: off
+    difference: Annotated[Detuning, Meta(description="Frequency of qubit 1 minus that of qubit 2, which the drive "
+        "has, rad/ns")] = 2 * pi * 0.2
+    detuning: Annotated[Detunings, Meta(description="Range by which each qubit's frequency is off its usual value, "
+        "rad/ns")] = (0.0, 0.0)
     duration: Duration = 160.0
     amplitude: Amplitude = 0.2
     limit: Limit = 2 * pi * 0.1
-    target: Annotated[
-        Literal["bell", "x"] | State,
-        Meta(
-            description="bell: (|00> + |11>) / sqrt(2); x: |10>, X on qubit 1; or a state's amplitudes, such as [0, 0.6, 0.8j, 0]"
-        ),
-    ] = "bell"
+    target: Annotated[Literal["bell", "x"] | State, Meta(description="bell: (|00> + |11>) / sqrt(2); x: |10>, X on "
+        "qubit 1; or a state's amplitudes, such as [0, 0.6, 0.8j, 0]")] = "bell"
+    # fmt: on
 
     def system(self) -> System:
         """See `systems.coupled_qubits`."""

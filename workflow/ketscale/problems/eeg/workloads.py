@@ -108,54 +108,25 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     split: SplitOfRecordings
     split_seed: SplitSeed
-    folder: (
-        Annotated[
-            str, Meta(description="Folder with S001/S001R04.edf and so on; without it the files are fetched")
-        ]
-        | None
-    ) = None
-    subjects: Annotated[
-        list[Annotated[int, Meta(ge=1, le=SUBJECTS)]],
-        Meta(min_length=1, description="Numbers of the subjects"),
-    ]
-    runs: Annotated[
-        list[Positive],
-        Meta(
-            min_length=1,
-            description="Numbers of the recordings: 3, 7 and 11 are executed and 4, 8 and 12 imagined movements of the "
-            "left or right fist; 5, 9, 13 and 6, 10, 14 of both fists or both feet",
-        ),
-    ]
-    task: Annotated[
-        Literal["fists", "fists-feet"],
-        Meta(description="fists: the left fist against the right; fists-feet: both fists against both feet"),
-    ] = "fists"
-    mixed: Annotated[bool, Meta(description="Let runs of executed and of imagined movements be one task")] = (
-        False
-    )
-    rate: Annotated[
-        float, Meta(gt=0, le=160, description="Sampling rate in Hz to which recordings are resampled")
-    ]
-    window: Annotated[
-        tuple[
-            Annotated[float, Meta(ge=0, le=LONGEST_WINDOW_S)],
-            Annotated[float, Meta(ge=0, le=LONGEST_WINDOW_S)],
-        ],
-        Meta(description="Start and end of a trial in seconds after its cue"),
-    ] = (1.0, 4.1)
-    band: (
-        Annotated[
-            tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]],
-            Meta(description="Low and high edge in Hz of a band-pass filter; without it nothing is filtered"),
-        ]
-        | None
-    ) = None
-    standardise: Annotated[
-        bool,
-        Meta(
-            description="Give each channel of a trial mean 0 and standard deviation 1; a flat channel is an error"
-        ),
-    ] = False
+    # fmt: off
+    folder: Annotated[str, Meta(description="Folder with S001/S001R04.edf and so on; without it the files are "
+        "fetched")] | None = None
+    subjects: Annotated[list[Annotated[int, Meta(ge=1, le=SUBJECTS)]], Meta(min_length=1, description="Numbers of "
+        "the subjects")]
+    runs: Annotated[list[Positive], Meta(min_length=1, description="Numbers of the recordings: 3, 7 and 11 are "
+        "executed and 4, 8 and 12 imagined movements of the left or right fist; 5, 9, 13 and 6, 10, 14 of both "
+        "fists or both feet")]
+    task: Annotated[Literal["fists", "fists-feet"], Meta(description="fists: the left fist against the right; "
+        "fists-feet: both fists against both feet")] = "fists"
+    mixed: Annotated[bool, Meta(description="Let runs of executed and of imagined movements be one task")] = False
+    rate: Annotated[float, Meta(gt=0, le=160, description="Sampling rate in Hz to which recordings are resampled")]
+    window: Annotated[tuple[Annotated[float, Meta(ge=0, le=LONGEST_WINDOW_S)], Annotated[float, Meta(ge=0,
+        le=LONGEST_WINDOW_S)]], Meta(description="Start and end of a trial in seconds after its cue")] = (1.0, 4.1)
+    band: Annotated[tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]], Meta(description="Low and "
+        "high edge in Hz of a band-pass filter; without it nothing is filtered")] | None = None
+    standardise: Annotated[bool, Meta(description="Give each channel of a trial mean 0 and standard deviation 1; a "
+        "flat channel is an error")] = False
+    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """Runs must be of one task; window and band must be intervals that the recordings have."""
@@ -231,13 +202,10 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
     rate: Annotated[float, Meta(gt=0, description="Sampling rate in Hz")]
     window_s: Annotated[float, Meta(gt=0, description="Length of a trial in seconds")]
     seed: Annotated[Seed, Meta(description="Seed of the generator")]
-    gain: Annotated[
-        float,
-        Meta(
-            gt=0,
-            description="Factor on the signals, which with 1 have the amplitudes of real ones in millivolts",
-        ),
-    ] = 1.0
+    # fmt: off
+    gain: Annotated[float, Meta(gt=0, description="Factor on the signals, which with 1 have the amplitudes of real "
+        "ones in millivolts")] = 1.0
+    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """A trial needs some steps, and all of them memory."""
@@ -259,30 +227,19 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)
     machine: ClassVar[frozenset[str]] = frozenset({"file"})
 
-    file: (
-        Annotated[
-            File,
-            Meta(description="An .npz file with signals or x (trials x channels x steps), and labels or y"),
-        ]
-        | None
-    ) = None
+    # fmt: off
+    file: Annotated[File, Meta(description="An .npz file with signals or x (trials x channels x steps), and labels "
+        "or y")] | None = None
     function: Function | None = None
     arguments: FunctionArguments = msgspec.field(default_factory=dict)
-    split: Annotated[
-        Literal["trials", "groups", "given"],
-        Meta(
-            description="trials: a share of each class is drawn; groups: whole groups are drawn (such as subjects), "
-            "each in one part only; given: the array split in the file gives the parts"
-        ),
-    ]
+    split: Annotated[Literal["trials", "groups", "given"], Meta(description="trials: a share of each class is "
+        "drawn; groups: whole groups are drawn (such as subjects), each in one part only; given: the array split "
+        "in the file gives the parts")]
     validation: ValidationShare | None = None
     test: Share | None = None
-    standardise: Annotated[
-        bool,
-        Meta(
-            description="Give each channel of a trial mean 0 and standard deviation 1; a constant channel becomes 0"
-        ),
-    ] = False
+    standardise: Annotated[bool, Meta(description="Give each channel of a trial mean 0 and standard deviation 1; a "
+        "constant channel becomes 0")] = False
+    # fmt: on
 
     @classmethod
     def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:

@@ -49,103 +49,39 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     seed: Seed
     spread: float
 
-    gate: Annotated[
-        Gate,
-        Meta(
-            description="A name, or the rows of a unitary, such as [[0, -1j], [1j, 0]]. A gate on one qubit acts on each at once, "
-            "one on two qubits on each of `pairs`, a larger one on all; all drives play at once"
-        ),
-    ] = "x"
-    pairs: Annotated[
-        tuple[tuple[int, int], ...],
-        Meta(
-            description="Of a gate on two qubits: the first (of cnot the control) and the second of each, from 0, coupled neighbours. If "
-            "pairs share a qubit, their gates are multiplied, the first acting first"
-        ),
-    ] = ((0, 1),)
-    target: Annotated[
-        Literal["unitary", "state"] | State,
-        Meta(
-            description="unitary: all columns, up to a common phase; state: the one that begins in `initial`; or the amplitudes "
-            "of a state to bring `initial` to, such as [0.6, 0.8j], for which pulses begin as those of `gate`"
-        ),
-    ] = "unitary"
-    initial: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="With a state: the number of a basis state, whose bits are the qubits, the first the highest",
-        ),
-    ] = 0
-    frame: Annotated[
-        Literal["dressed", "laboratory"],
-        Meta(
-            description="dressed: the rotating eigenstates of the undriven device; laboratory: bare product states, as in "
-            "the published benchmark"
-        ),
-    ] = "dressed"
-    virtual_z: Annotated[
-        bool,
-        Meta(description="Z rotations of each qubit after the pulse, which cost no time, are the best ones"),
-    ] = True
-    length: (
-        Annotated[
-            Time,
-            Meta(
-                description="Length of the pulses at the start, ns; published, and if left out: 50, for a gate on two qubits or more 100",
-            ),
-        ]
-        | None
-    ) = None
-    amplitude_bound: Annotated[
-        AngularFrequency | Annotated[tuple[AngularFrequency, ...], Meta(min_length=1)] | None,
-        Meta(
-            description="The hardware's largest modulus of an envelope, rad/ns; or one for each drive, with pairs those of their first qubits first"
-        ),
-    ] = None
-    frequency_bounds: (
-        Annotated[
-            tuple[AngularFrequency, AngularFrequency],
-            Meta(description="The hardware's lowest and highest frequency of a carrier, rad/ns"),
-        ]
-        | None
-    ) = None
-    length_bounds: (
-        Annotated[tuple[Time, Time], Meta(description="The hardware's shortest and longest pulse, ns")] | None
-    ) = None
-    slope_bound: (
-        Annotated[
-            Slope,
-            Meta(
-                description="With bounds: hard, the hardware's largest slope of an envelope, rad/ns per ns",
-            ),
-        ]
-        | None
-    ) = None
-    bandwidth_bound: (
-        Annotated[
-            Bandwidth,
-            Meta(
-                description="With bounds: hard, the bandwidth of the hardware's filter of envelopes, -3 dB, GHz",
-            ),
-        ]
-        | None
-    ) = None
-    bounds: Annotated[
-        Literal["penalty", "hard"],
-        Meta(
-            description="penalty: what is out of bounds adds to the loss, as published; hard: pulses are mapped and filtered so "
-            "that no parameters are out of bounds"
-        ),
-    ] = "penalty"
-    bounds_weight: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=1e9,
-            description="Factor of the loss's penalty: the sum of squares of what is out of bounds, relative to the bound",
-        ),
-    ] = 1.0
+    # fmt: off
+    gate: Annotated[Gate, Meta(description="A name, or the rows of a unitary, such as [[0, -1j], [1j, 0]]. A gate "
+        "on one qubit acts on each at once, one on two qubits on each of `pairs`, a larger one on all; all drives "
+        "play at once")] = "x"
+    pairs: Annotated[tuple[tuple[int, int], ...], Meta(description="Of a gate on two qubits: the first (of cnot "
+        "the control) and the second of each, from 0, coupled neighbours. If pairs share a qubit, their gates are "
+        "multiplied, the first acting first")] = ((0, 1),)
+    target: Annotated[Literal["unitary", "state"] | State, Meta(description="unitary: all columns, up to a common "
+        "phase; state: the one that begins in `initial`; or the amplitudes of a state to bring `initial` to, such "
+        "as [0.6, 0.8j], for which pulses begin as those of `gate`")] = "unitary"
+    initial: Annotated[int, Meta(ge=0, description="With a state: the number of a basis state, whose bits are the "
+        "qubits, the first the highest")] = 0
+    frame: Annotated[Literal["dressed", "laboratory"], Meta(description="dressed: the rotating eigenstates of the "
+        "undriven device; laboratory: bare product states, as in the published benchmark")] = "dressed"
+    virtual_z: Annotated[bool, Meta(description="Z rotations of each qubit after the pulse, which cost no time, "
+        "are the best ones")] = True
+    length: Annotated[Time, Meta(description="Length of the pulses at the start, ns; published, and if left out: "
+        "50, for a gate on two qubits or more 100")] | None = None
+    amplitude_bound: Annotated[AngularFrequency | Annotated[tuple[AngularFrequency, ...],
+        Meta(min_length=1)] | None, Meta(description="The hardware's largest modulus of an envelope, rad/ns; or "
+        "one for each drive, with pairs those of their first qubits first")] = None
+    frequency_bounds: Annotated[tuple[AngularFrequency, AngularFrequency], Meta(description="The hardware's lowest "
+        "and highest frequency of a carrier, rad/ns")] | None = None
+    length_bounds: Annotated[tuple[Time, Time], Meta(description="The hardware's shortest and longest pulse, ns")] | None = None
+    slope_bound: Annotated[Slope, Meta(description="With bounds: hard, the hardware's largest slope of an "
+        "envelope, rad/ns per ns")] | None = None
+    bandwidth_bound: Annotated[Bandwidth, Meta(description="With bounds: hard, the bandwidth of the hardware's "
+        "filter of envelopes, -3 dB, GHz")] | None = None
+    bounds: Annotated[Literal["penalty", "hard"], Meta(description="penalty: what is out of bounds adds to the "
+        "loss, as published; hard: pulses are mapped and filtered so that no parameters are out of bounds")] = "penalty"
+    bounds_weight: Annotated[float, Meta(gt=0, le=1e9, description="Factor of the loss's penalty: the sum "
+        "of squares of what is out of bounds, relative to the bound")] = 1.0
+    # fmt: on
 
     def device(self, qubits: int) -> Device:
         """The device, with its spread.
@@ -291,9 +227,10 @@ class FluxoniumWorkload(PulseWorkload, frozen=True, kw_only=True):
     charging: Annotated[Energy, Meta(description="E_C, GHz")] = FLUXONIUM[0]
     josephson: Annotated[Energy, Meta(description="E_J, GHz")] = FLUXONIUM[1]
     inductive: Energies
-    flux: Annotated[
-        float, Meta(ge=-1, le=1, description="External flux, in flux quanta, of which 1 changes nothing")
-    ] = 0.5
+    # fmt: off
+    flux: Annotated[float, Meta(ge=-1, le=1, description="External flux, in flux quanta, of which 1 changes "
+        "nothing")] = 0.5
+    # fmt: on
     capacitive_coupling: float
     inductive_coupling: float
     spread: Spread = SPREAD
@@ -334,13 +271,12 @@ class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
     block: Annotated[
         tuple[Side, Side], Meta(description="Its rows and columns, whose product is the qubits")
     ] = (3, 2)
-    first_column: Annotated[
-        int, Meta(ge=0, lt=len(ROW), description="The lattice's column, from 0, in which the block begins")
-    ] = 2
-    inductive: Annotated[
-        Energies,
-        Meta(description="E_L of the lattice's first row, GHz; each further row is shifted by three columns"),
-    ] = ROW
+    # fmt: off
+    first_column: Annotated[int, Meta(ge=0, lt=len(ROW), description="The lattice's column, from 0, in which the "
+        "block begins")] = 2
+    inductive: Annotated[Energies, Meta(description="E_L of the lattice's first row, GHz; each further row is "
+        "shifted by three columns")] = ROW
+    # fmt: on
     capacitive_coupling: Capacitive = LATTICE_COUPLINGS[0]
     inductive_coupling: Inductive = LATTICE_COUPLINGS[1]
     seed: SpreadSeed = LATTICE_SEED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -49,21 +49,10 @@ class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
     split_seed: SplitSeed | None = None
     validation: ValidationShare | None = None
     test: Share | None = None
-    folds: (
-        Annotated[
-            int,
-            Meta(
-                ge=2,
-                description="Instead of test: the test is one of so many equal parts of each class, of all rows or of the "
-                "groups, another one for each of so many split_seeds in a row, such as 0 to 4",
-            ),
-        ]
-        | None
-    ) = None
-
-    def content(self) -> dict[str, Any]:
-        """The fields that affect numbers; of those that earlier versions lacked, the ones that are given."""
-        return {name: value for name, value in super().content().items() if value or name not in self.later}
+    # fmt: off
+    folds: Annotated[int, Meta(ge=2, description="Instead of test: the test is one of so many equal parts of each class, "
+        "of all rows or of the groups, another one for each of so many split_seeds in a row, such as 0 to 4")] | None = None
+    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """Folds say how large the test is."""
@@ -115,13 +104,11 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
     function: Function | None = None
     arguments: FunctionArguments = msgspec.field(default_factory=dict)
     feature_count: FeatureCount | None = None
-    split: Annotated[
-        Literal["rows", "groups", "given"],
-        Meta(
-            description="rows: a share of each class, or of all rows, is drawn; groups: whole groups are drawn, each in "
-            "one part only; given: the array split in the file gives the parts"
-        ),
-    ] = "rows"
+    # fmt: off
+    split: Annotated[Literal["rows", "groups", "given"], Meta(description="rows: a share of each class, or of all "
+        "rows, is drawn; groups: whole groups are drawn, each in one part only; given: the array split in the file "
+        "gives the parts")] = "rows"
+    # fmt: on
 
     @classmethod
     def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
@@ -139,45 +126,19 @@ class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
 
     task: Task = "classification"
     file: Annotated[File, Meta(description="A CSV file whose first line names the columns")] | None = None
-    target: Annotated[
-        Column | Annotated[list[Column], Meta(min_length=1)],
-        Meta(description="The column that is to be predicted; a regression may have a list of columns"),
-    ]
-    split_column: (
-        Annotated[Column, Meta(description="The column that says in which part a row is: train, val or test")]
-        | None
-    ) = None
-    groups_column: (
-        Annotated[
-            Column,
-            Meta(
-                description="The column that says which rows belong together, such as a person; each group is in one part "
-                "only, unless split_column gives the parts"
-            ),
-        ]
-        | None
-    ) = None
-    time_column: (
-        Annotated[
-            Column,
-            Meta(
-                description="The column of dates or numbers by which rows are split: the earliest are trained on, the latest are "
-                "the test"
-            ),
-        ]
-        | None
-    ) = None
-    columns: (
-        Annotated[
-            dict[Column, Step | tuple[Step, ...]],
-            Meta(
-                description="What makes a feature of a column that is no number without gaps: one-hot (a feature for each "
-                "category), date (its days), median or most-frequent (of the training samples, for what is missing); or a list "
-                "of two"
-            ),
-        ]
-        | None
-    ) = None
+    # fmt: off
+    target: Annotated[Column | Annotated[list[Column], Meta(min_length=1)], Meta(description="The column that is "
+        "to be predicted; a regression may have a list of columns")]
+    split_column: Annotated[Column, Meta(description="The column that says in which part a row is: train, val or "
+        "test")] | None = None
+    groups_column: Annotated[Column, Meta(description="The column that says which rows belong together, such as a "
+        "person; each group is in one part only, unless split_column gives the parts")] | None = None
+    time_column: Annotated[Column, Meta(description="The column of dates or numbers by which rows are split: the "
+        "earliest are trained on, the latest are the test")] | None = None
+    columns: Annotated[dict[Column, Step | tuple[Step, ...]], Meta(description="What makes a feature of a column "
+        "that is no number without gaps: one-hot (a feature for each category), date (its days), median or "
+        "most-frequent (of the training samples, for what is missing); or a list of two")] | None = None
+    # fmt: on
     ignore: Annotated[
         tuple[Column, ...], Meta(description="Columns that are no features, such as a row's number")
     ] = ()
@@ -233,10 +194,10 @@ class SampleTable(RowsWorkload, frozen=True, kw_only=True):
 
     loader: ClassVar[str] = "ketscale.problems.rows.samples:load"
 
-    table: Annotated[
-        Literal["breast-cancer", "diabetes", "iris", "wine"],
-        Meta(description="The table; diabetes is a regression, the others are classifications"),
-    ]
+    # fmt: off
+    table: Annotated[Literal["breast-cancer", "diabetes", "iris", "wine"], Meta(description="The table; diabetes "
+        "is a regression, the others are classifications")]
+    # fmt: on
     split_seed: SplitSeed
 
     @property
@@ -268,16 +229,10 @@ class LinearlySeparable(_OfFeatures, frozen=True, kw_only=True):
 
     loader: ClassVar[str] = "ketscale.problems.rows.generated:linearly_separable"
 
-    margin: (
-        Annotated[
-            float,
-            Meta(
-                ge=0,
-                description="Least absolute sum of a row's features; 0.02 times their number if left out",
-            ),
-        ]
-        | None
-    ) = None
+    # fmt: off
+    margin: Annotated[float, Meta(ge=0, description="Least absolute sum of a row's features; 0.02 times their "
+        "number if left out")] | None = None
+    # fmt: on
 
     @property
     def least(self) -> float:

@@ -26,10 +26,10 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
         | None
     ) = None
     seed: Annotated[Seed, Meta(description="Seed of the words' vectors")]
-    held_out: Annotated[
-        Count,
-        Meta(description="Sentences for validation, and as many for test; 0 if nothing is evaluated"),
-    ]
+    # fmt: off
+    held_out: Annotated[Count, Meta(description="Sentences for validation, and as many for test; 0 if nothing is "
+        "evaluated")]
+    # fmt: on
     split_seed: Annotated[Seed, Meta(description="Seed of the split")]
 
     def sources(self) -> list[Path]:
@@ -58,13 +58,11 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
 
     devices: ClassVar[tuple[str, ...]] = ("closed-form", "literal", "literal-bound")
 
-    device: Annotated[
-        Literal["closed-form", "literal", "literal-bound"],
-        Meta(
-            description="closed-form: the algebra; literal: Qiskit circuits built in every evaluation, as published; "
-            "literal-bound: built once and bound"
-        ),
-    ]
+    # fmt: off
+    device: Annotated[Literal["closed-form", "literal", "literal-bound"], Meta(description="closed-form: the "
+        "algebra; literal: Qiskit circuits built in every evaluation, as published; literal-bound: built once and "
+        "bound")]
+    # fmt: on
     gradient: Literal["backprop", "parameter-shift"]
     batching: Literal["broadcast", "loop"]
     placement: Annotated[Literal["model"], Meta(description="model: on the model's device")] = "model"
