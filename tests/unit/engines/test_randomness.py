@@ -1,6 +1,8 @@
 """Random numbers are functions of (key, sample), so masks do not depend on how samples are shared."""
 
+import copy
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from ketscale.engines.randomness import keyed
 from ketscale.layers import masks
 from ketscale.layers.dropout import MASKS, SampleDropout, name_dropouts
 from ketscale.problems.samplers import ORDER
-from tests.toys import TASKS, classification
+from tests.toys import TASKS
 
 
 def test_fold_is_splitmix64():
@@ -21,13 +23,10 @@ def test_fold_is_splitmix64():
     assert randomness.fold(0) == 0xE220A8397B1DCDAF
 
 
-def test_a_stream_of_the_same_name_is_refused():
-    with pytest.raises(ValueError, match="there is a random stream 'order': choose another name"):
-        randomness.RandomStream("order")
-
-
-def test_a_stream_is_numbered_by_its_name_alone():
+def test_a_stream_is_numbered_by_its_name_alone_and_no_other_has_it():
     """So that keys do not depend on which streams there are, nor on the order in which modules are imported."""
+    with pytest.raises(ValueError, match="'order': choose another name"):
+        randomness.RandomStream("order")
     digest = hashlib.sha256(b"test tasks").hexdigest()
     assert TASKS.number == int(digest[:16], 16)
     assert TASKS.key(3, 5) == randomness.fold(TASKS.number, 3, 5)
@@ -49,83 +48,39 @@ def test_no_two_streams_seeds_and_steps_share_a_key():
     assert len(set(keys)) == len(keys) == 5 * 5 * 100
 
 
-def test_uniform_numbers_fill_the_interval_and_neighbours_are_independent():
-    numbers = randomness.uniform(TASKS.key(1, 2), torch.arange(2000), 50).numpy()
-    assert numbers.dtype == np.float64 and numbers.min() >= 0 and numbers.max() < 1
-    assert kstest(numbers.ravel(), "uniform").pvalue > 1e-3
+DRAWS: dict[str, Callable[[int, torch.Tensor, int], torch.Tensor]] = {
+    "uniform": randomness.uniform,
+    "kept": lambda key, samples, columns: randomness.kept(key, samples, columns, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_numbers_are_functions_of_key_and_sample_and_neighbours_are_independent(name):
+    drawn, samples = DRAWS[name], torch.tensor([3, 11, 5, 900000])
+    whole = drawn(TASKS.key(1, 2), samples, 70)
+    assert torch.equal(drawn(TASKS.key(1, 2), samples[2:], 70), whole[2:])
+    assert torch.equal(drawn(TASKS.key(1, 2), samples, 33), whole[:, :33])
+    assert len({tuple(row.tolist()) for row in whole}) == 4
+    for other in (TASKS.key(2, 2), TASKS.key(1, 3), TASKS.key(2, 1)):
+        assert not torch.equal(drawn(other, samples, 70), whole)
+    numbers = drawn(7, torch.arange(2000), 50).numpy()
     correlations = np.corrcoef(numbers, rowvar=False) - np.eye(50)
     assert abs(correlations).max() < 6 / np.sqrt(2000)
+    if name == "uniform":
+        assert numbers.dtype == np.float64 and numbers.min() >= 0 and numbers.max() < 1
+        assert kstest(numbers.ravel(), "uniform").pvalue > 1e-3
+    else:
+        # 100,000 draws: five standard deviations of a binomial share.
+        assert abs(numbers.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / 1e5)
+        assert randomness.kept(7, samples, 50, 0.0).all()
+    # A key of 64 bits orders samples, too.
+    first, again, other = (randomness.permutation(key, 100).tolist() for key in (2**63 + 5, 2**63 + 5, 1))
+    assert first == again != other and sorted(first) == list(range(100))
 
 
-def test_a_task_is_a_function_of_seed_step_and_its_number():
-    numbers = torch.tensor([3, 11, 5, 900000])
-    whole = randomness.uniform(TASKS.key(1, 2), numbers, 4)
-    assert torch.equal(randomness.uniform(TASKS.key(1, 2), numbers[2:], 4), whole[2:])
-    assert torch.equal(randomness.uniform(TASKS.key(1, 2), numbers, 2), whole[:, :2])
-    for other in (TASKS.key(2, 2), TASKS.key(1, 3), TASKS.key(2, 1)):
-        assert (randomness.uniform(other, numbers, 4) != whole).all()
-
-
-def test_as_many_are_kept_as_asked_and_neighbours_are_independent():
-    kept = randomness.kept(7, torch.arange(2000), 50, 0.3).numpy()
-    # 100,000 draws: five standard deviations of a binomial share.
-    assert abs(kept.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / 1e5)
-    correlations = np.corrcoef(kept, rowvar=False) - np.eye(50)
-    assert abs(correlations).max() < 6 / np.sqrt(2000)
-    assert randomness.kept(7, torch.arange(2000), 50, 0.0).all()
-
-
-def test_what_is_kept_depends_on_the_sample_alone():
-    samples = torch.tensor([3, 11, 5, 900000])
-    whole = randomness.kept(1, samples, 70, 0.5)
-    assert torch.equal(randomness.kept(1, samples[2:3], 70, 0.5), whole[2:3])
-    assert torch.equal(randomness.kept(1, samples, 33, 0.5), whole[:, :33])
-    assert not torch.equal(whole, randomness.kept(2, samples, 70, 0.5))
-    assert len({tuple(row.tolist()) for row in whole}) == 4
-
-
-def test_permutation_is_a_function_of_the_key():
-    assert torch.equal(randomness.permutation(2**63 + 5, 100), randomness.permutation(2**63 + 5, 100))
-    assert not torch.equal(randomness.permutation(1, 100), randomness.permutation(2, 100))
-    assert sorted(randomness.permutation(3, 100).tolist()) == list(range(100))
-
-
-def named(p: float) -> SampleDropout:
-    layer = SampleDropout(p)
-    name_dropouts(layer)
-    return layer
-
-
-def test_dropout_mask_is_the_same_however_the_batch_is_shared():
-    layer, x = named(0.3), torch.ones(10, 4, 6)
-    samples = torch.arange(10) * 7
-    with keyed(1, 2, samples):
-        whole = layer(x)
-    with keyed(1, 2, samples[4:]):
-        part = layer(x[4:])
-    assert torch.equal(part, whole[4:])
-    assert set(whole.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
-    with keyed(1, 3, samples):
-        assert not torch.equal(layer(x), whole)
-    layer.eval()
-    assert torch.equal(layer(x), x)
-
-
-def test_a_problem_names_the_dropouts_of_its_model():
-    layers = [m for m in classification().model.modules() if isinstance(m, SampleDropout)]
-    numbers = [randomness.number_of(path) for path in ("head.2", "head.5", "classifier.2")]
-    assert [layer.number for layer in layers] == numbers
-
-
-def test_dropout_without_a_name_is_refused_in_a_run():
-    with (
-        keyed(0, 0, torch.arange(5)),
-        pytest.raises(RuntimeError, match=r"call name_dropouts\(model\) first"),
-    ):
+def test_dropout_without_a_name_is_refused_in_a_run_and_torchs_outside():
+    with keyed(0, 0, torch.arange(5)), pytest.raises(RuntimeError, match="name_dropouts"):
         SampleDropout(0.3)(torch.ones(5, 3))
-
-
-def test_dropout_outside_a_run_is_torchs():
     torch.manual_seed(0)
     ours = SampleDropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
@@ -141,11 +96,8 @@ def test_a_compiled_mask_is_the_scaled_choice_of_the_samples(p, columns, dtype):
     every_second = samples.repeat_interleave(2)[::2]
     expected = randomness.kept(key, samples, columns, p).to(dtype) * (1 / (1 - p))
     device_key = torch.tensor(randomness.signed(key))
-    for found in (
-        masks.scaled([key], samples, columns, p, dtype),
-        masks.scaled([key], every_second, columns, p, dtype),
-        masks.scaled([device_key], samples, columns, p, dtype),
-    ):
+    for keys, rows in (([key], samples), ([key], every_second), ([device_key], samples)):
+        found = masks.scaled(keys, rows, columns, p, dtype)
         assert found.dtype == dtype and torch.equal(found, expected)
     assert masks.scaled([key], samples[:0], columns, p, dtype).shape == (0, columns)
 
@@ -169,6 +121,7 @@ def test_dropout_multiplies_by_the_mask(dtype, shape, threads):
     columns = x[0].numel()
     mask = masks.scaled([MASKS.key(3, 11, dropout.number)], samples, columns, 0.3, dtype).reshape(shape)
     assert torch.equal(made, x * mask) and 0 < (mask == 0).double().mean() < 0.6
+    assert torch.equal(copy.deepcopy(dropout).eval()(x), x)
     (first,) = torch.autograd.grad((made**3).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     torch.testing.assert_close(first, 3 * (x * mask) ** 2 * mask)

@@ -17,6 +17,7 @@ import torch
 from qiskit import QuantumCircuit
 from qiskit.circuit import ParameterVector
 from qiskit.quantum_info import SparsePauliOp
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import ketscale.jax
@@ -167,6 +168,15 @@ def twice(f: Any) -> Any:
     return curved
 
 
+def dual(f: Any) -> Any:
+    def moved(w: torch.Tensor, x: torch.Tensor) -> Any:
+        with forward_ad.dual_level():
+            found = f(forward_ad.make_dual(w, w.cos()), forward_ad.make_dual(x, x.sin()))
+            return forward_ad.unpack_dual(found).tangent.detach()
+
+    return moved
+
+
 TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "vmap": lambda f: vmap(f, (None, 0)),
     "vmap of weights": lambda f: lambda w, x: vmap(f, (0, None))(w + x, x),
@@ -183,6 +193,7 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "hessian": lambda f: hessian(cubed(f), (0, 1)),
     "functional hessian": lambda f: lambda w, x: torch.autograd.functional.hessian(cubed(f), (w, x)),
     "jacfwd": lambda f: jacfwd(f, (0, 1)),
+    "dual": dual,
     "jacrev of jacrev": lambda f: jacrev(jacrev(cubed(f))),
     "jvp of grad": lambda f: lambda w, x: jvp(lambda w: grad(cubed(f))(w, x), (w,), (w.cos(),)),
     "third": lambda f: jacrev(hessian(cubed(f), 1)),

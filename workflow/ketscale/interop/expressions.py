@@ -79,6 +79,9 @@ class Expressions:
                 shape = _shape(_sympified(expression), named, read, constants)
             except ArithmeticError as error:
                 raise UserError(f"angle {short(expression)} {error}; angles are real") from None
+            if shape == CONSTANT:  # the parameters cancel each other
+                shape = "Add", ("Mul", PARAMETER, CONSTANT), CONSTANT
+                read, constants = [0], [0.0, *constants]
             shapes.setdefault(shape, []).append((column, read, constants))
         self._alike = [
             Alike(

@@ -72,7 +72,7 @@ def final_states(
         matrix, wires = _matrix(gate, angles), tuple(wire + 1 for wire in gate.wires)
         first = tuple(range(1, len(wires) + 1))
         moved = states.movedim(wires, first)
-        rows, target = moved.reshape(batch, 2 ** len(wires), -1), matrix.shape[-1]
+        rows, target = moved.reshape(batch, 2 ** len(wires), size >> len(wires)), matrix.shape[-1]
         # Controls come first, so that where all of them are 1 the rows are the last.
         rows = torch.cat([rows[:, :-target], matrix @ rows[:, -target:]], 1)
         states = rows.reshape(moved.shape).movedim(first, wires)
@@ -85,15 +85,15 @@ def means(states: torch.Tensor, words: tuple[str, ...]) -> torch.Tensor:
     return torch.stack([(states.conj() * (states @ matrix.T)).sum(1).real for matrix in matrices], 1)
 
 
+def mixed(states: torch.Tensor, coefficients: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Normalised superpositions of states, their mirror images, and a constant."""
+    qubits = states.shape[1].bit_length() - 1
+    mirrored = states.view(-1, *[2] * qubits).permute(0, *range(qubits, 0, -1)).reshape(states.shape)
+    found = coefficients[0] * states + coefficients[1] * mirrored + constant
+    return found / (found.norm(dim=1, keepdim=True) + 1e-9)
+
+
 def dense_word(word: str) -> Matrix:
     """A Pauli word's matrix."""
     made: Matrix = reduce(kron, (PAULI[letter] for letter in word)).numpy()
-    return made
-
-
-def dense_unitary(circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor) -> Matrix:
-    """The circuit's matrix for one sample."""
-    size = 2**circuit.qubits
-    rows = final_states(circuit, inputs.expand(size, -1), weights, torch.eye(size, dtype=EXACT))
-    made: Matrix = rows.detach().T.numpy()
     return made

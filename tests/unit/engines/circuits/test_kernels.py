@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import pytest
@@ -13,8 +13,9 @@ from scipy.stats import unitary_group
 import ketscale
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
 from ketscale.engines.circuits.fused import Fused, call, listing
+from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.engines.compiled import library
-from tests.unit.engines.circuits.dense import final_states, means
+from tests.unit.engines.circuits.dense import final_states, means, mixed
 
 # Bytes of a tile, of a state that is one block, and of a block. Lanes hold samples; but if tiles must be small, amplitudes.
 LAYOUTS = {
@@ -95,61 +96,77 @@ def words_of(rng: random.Random, qubits: int) -> tuple[str, ...]:
     return tuple(rng.sample(words, len(words)))
 
 
-def leaves_of(
-    circuit: Circuit, batch: int, dtype: torch.dtype, initial: int, seed: int
-) -> list[torch.Tensor]:
-    """Inputs and weights, a column of each without a gate, and initial states of so many dimensions."""
-    generator = torch.Generator().manual_seed(seed)
+# What a circuit starts from: |0...0>, one state, or one for each sample; or its result is a superposition.
+STARTS = ("zero", "one", "each", "superposed")
+
+
+def leaves_of(circuit: Circuit, batch: int, dtype: torch.dtype, start: str, seed: int) -> list[torch.Tensor]:
+    """Inputs and weights, a column of each without a gate, and initial states, or what a superposition has."""
+    generator, kind, size = torch.Generator().manual_seed(seed), dtype.to_complex(), 2**circuit.qubits
+    shapes = {"zero": [], "one": [(size,)], "each": [(batch, size)], "superposed": [(2,), (size,)]}[start]
     found = [
         torch.randn(*shape, dtype=dtype, generator=generator)
         for shape in ((batch, circuit.inputs + 1), (circuit.weights + 1,))
     ]
-    if initial:
-        shape = (batch, 2**circuit.qubits)[2 - initial :]
-        states = torch.randn(*shape, dtype=dtype.to_complex(), generator=generator)
-        found.append(states / states.norm(dim=-1, keepdim=True))
-    return found
+    states = (torch.randn(*shape, dtype=kind, generator=generator) for shape in shapes)
+    return [*found, *(state / state.norm(dim=-1, keepdim=True) for state in states)]
 
 
-def answers(
+# Of a circuit, words or None for states, its angles, and what it starts from or mixes.
+Evaluate = Callable[[Circuit, tuple[str, ...] | None, Angles, list[torch.Tensor]], torch.Tensor]
+
+
+def by_matrices(
+    circuit: Circuit, words: tuple[str, ...] | None, angles: Angles, start: list[torch.Tensor]
+) -> torch.Tensor:
+    states = final_states(circuit, *angles, start[0] if len(start) == 1 else None)
+    states = mixed(states, *start) if len(start) == 2 else states
+    return states if words is None else means(states, words)
+
+
+def by_kernels(
+    circuit: Circuit, words: tuple[str, ...] | None, angles: Angles, start: list[torch.Tensor]
+) -> torch.Tensor:
+    fused, initial = Fused("sweep"), start[0] if len(start) == 1 else None
+    if words is None:
+        return fused.state(circuit, angles, initial)
+    if len(start) == 2:
+        return superposed(fused, circuit, angles, words, Superposition(*start))
+    return fused.expval(circuit, angles, words, initial)
+
+
+def compare(
+    evaluate: Evaluate,
     circuit: Circuit,
     words: tuple[str, ...] | None,
     leaves: list[torch.Tensor],
-    wanted: list[bool],
-    dense: bool,
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Values, or states, and the leaves that they are to be differentiated by."""
-    point = [leaf.clone().requires_grad_(want) for leaf, want in zip(leaves, wanted, strict=True)]
-    angles, initial = Angles(*point[:2]), point[2] if len(point) > 2 else None
-    needed = [leaf for leaf in point if leaf.requires_grad]
-    if dense:
-        states = final_states(circuit, *angles, initial)
-        return states if words is None else means(states, words), needed
-    fused = Fused("sweep")
-    if words is None:
-        return fused.state(circuit, angles, initial), needed
-    return fused.expval(circuit, angles, words, initial), needed
-
-
-def gradients(
-    values: torch.Tensor, leaves: list[torch.Tensor], cotangent: torch.Tensor, create_graph: bool = False
-) -> list[torch.Tensor]:
-    """Zeros for what the values do not depend on."""
-    if not values.requires_grad:
-        return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad(
-        values, leaves, cotangent, create_graph=create_graph, allow_unused=True, materialize_grads=True
-    )
-    return list(found)
-
-
-def check(found: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float, case: object) -> None:
-    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+    only: int | None = None,
+) -> None:
+    """Values, and gradients by all leaves or by one alone, with those of dense matrices in double precision."""
+    exact = [leaf.to(torch.complex128 if leaf.is_complex() else torch.float64) for leaf in leaves]
+    results, generator = [], torch.Generator().manual_seed(0)
+    for each, point in ((evaluate, leaves), (by_matrices, exact)):
+        given = [x.clone().requires_grad_(only in (None, number)) for number, x in enumerate(point)]
+        values, needed = (
+            each(circuit, words, Angles(*given[:2]), given[2:]),
+            [x for x in given if x.requires_grad],
+        )
+        if each is evaluate:
+            assert values.dtype == (leaves[0].dtype.to_complex() if words is None else leaves[0].dtype)
+            cotangent = torch.randn(*values.shape, dtype=values.dtype, generator=generator)
+        gradients = [torch.zeros_like(x) for x in needed]
+        if values.requires_grad:  # unless they depend on nothing
+            gradients = torch.autograd.grad(
+                values, needed, cotangent.to(values.dtype), allow_unused=True, materialize_grads=True
+            )
+        results.append([values.detach(), *gradients])
+    tolerance = 1e-12 if leaves[0].dtype == torch.float64 else 1e-5
+    for number, (one, other) in enumerate(zip(*results, strict=True)):
         # A sum over the batch may be smaller than its terms, which are about 1.
-        largest = max([1.0, *other.detach().abs().flatten().tolist()])
+        largest = max([1.0, *other.abs().flatten().tolist()])
         torch.testing.assert_close(
             one, other, rtol=0, atol=tolerance * largest, check_dtype=False,
-            msg=lambda text, number=number: f"result {number} of {case}: {text}",  # type: ignore[misc]
+            msg=lambda text, number=number: f"result {number} by {only} of {circuit}, {words}, {leaves}: {text}",  # type: ignore[misc]
         )  # fmt: skip
 
 
@@ -173,27 +190,16 @@ def test_random_circuits_agree_with_dense_matrices(
     laid_out(layout, monkeypatch)
     monkeypatch.setattr(call, "vector_bytes", lambda: width)
     monkeypatch.setattr(call, "FEW_AMPLITUDES", 0)  # or small batches would have vectors of 32 bytes
-    rng, tolerance = (
-        random.Random(f"{dtype} {kind} {layout} {seeds}"),
-        1e-12 if dtype == torch.float64 else 1e-5,
-    )
+    rng = random.Random(f"{dtype} {kind} {layout} {seeds}")
     for qubits, batch, _ in product(range(1, 8), (1, 2, 7, 17, 33), range(seeds)):
         if rng.random() < 0.5 and seeds == 1:
             continue
         circuit = drawn(rng, kind, qubits, rng.randint(0, 6 * qubits))
-        words = None if rng.random() < 0.3 else words_of(rng, qubits)
-        initial, seed = 0 if kind == "real" else rng.choice([0, 0, 1, 2]), rng.randrange(2**20)
-        leaves = leaves_of(circuit, batch, dtype, initial, seed)
+        start, seed = rng.choice(("zero", "superposed") if kind == "real" else STARTS), rng.randrange(2**20)
+        words = words_of(rng, qubits) if start == "superposed" or rng.random() < 0.7 else None
+        leaves = leaves_of(circuit, batch, dtype, start, seed)
         only = rng.choice([None, None, None, 0, 1, 2, 3])
-        wanted = [only in (None, number) for number in range(len(leaves))]
-        exact = [leaf.to(torch.complex128 if leaf.is_complex() else torch.float64) for leaf in leaves]
-        results, generator = [], torch.Generator().manual_seed(seed)
-        for dense, point in ((False, leaves), (True, exact)):
-            values, needed = answers(circuit, words, point, wanted, dense)
-            if not dense:
-                cotangent = torch.randn(*values.shape, dtype=values.dtype, generator=generator)
-            results.append([values.detach(), *gradients(values, needed, cotangent.to(values.dtype))])
-        check(*results, tolerance, (seed, qubits, batch, circuit, words, initial, wanted))
+        compare(by_kernels, circuit, words, leaves, only)
 
 
 def test_specialise_warns_and_changes_nothing() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import networkx
 import numpy as np
 import pennylane as qml
+import torch
 
 QUBITS = 4
 
@@ -47,6 +48,21 @@ def two(weights: Any, wires: Any) -> None:
 def step(time: Any, angle: Any, wires: Any) -> None:
     qml.RX(time * angle, wires[0])
     qml.RZ(time, wires[1])
+
+
+def measured_twice(t: Any) -> None:
+    """A wire that is reset and measured again, and what is computed from both outcomes."""
+    first = qml.measure(0, reset=True)
+    qml.RY(t[0], wires=0)
+    second = qml.measure(0)
+    qml.cond(first & ~second, qml.X)(1)
+    qml.cond(first + second == 1, qml.RZ)(t[1], wires=1)
+
+
+def of_angle(t: Any) -> Any:
+    """RX(t) as a matrix."""
+    cosine, sine = qml.math.cos(t / 2) + 0j, -1j * qml.math.sin(t / 2)
+    return qml.math.stack([qml.math.stack([cosine, sine], -1), qml.math.stack([sine, cosine], -1)], -2)
 
 
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
@@ -98,6 +114,8 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "while_loop": lambda t: qml.while_loop(lambda i: i < 3)(lambda i: (qml.RX(t[0], i), i + 1)[1])(0),
     # Controlled.
     "ctrl": lambda t: qml.ctrl(qml.RX(t[0], 1), control=[3, 0], control_values=[0, 1]),
+    "ctrl of IsingXX": lambda t: qml.ctrl(qml.IsingXX(t[0], wires=[0, 1]), control=[2, 3], control_values=[0, 1]),
+    "permutation": lambda t: qml.QubitUnitary(np.eye(8)[[3, 1, 0, 2, 5, 4, 7, 6]], wires=[3, 0, 2]),
     "adjoint of ctrl of T": lambda t: qml.adjoint(qml.ctrl(qml.T(1), control=[0, 2])),
     "ctrl of prod": lambda t: qml.ctrl(qml.prod(qml.Z(1), qml.GlobalPhase(t[0], wires=1)), control=0),
     "ctrl of GlobalPhase, two controls": lambda t: qml.ctrl(
@@ -151,6 +169,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "cond": lambda t: qml.cond(qml.measure(0), qml.RX)(t[0], wires=1),
     "cond with else": lambda t: qml.cond(qml.measure(0), lambda: qml.RX(t[0], 1), lambda: qml.RZ(t[1], 1))(),
     "measure with reset": lambda t: qml.measure(0, reset=True),
+    "measure twice": measured_twice,
     "iterative_qpe": lambda t: qml.iterative_qpe(qml.RZ(t[0], wires=0), aux_wire=3, iters=2),
     # Embeddings and layers.
     "AngleEmbedding": lambda t: qml.AngleEmbedding(t, wires=range(4), rotation="Y"),
@@ -220,6 +239,56 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "HybridQRAM": lambda t: qml.HybridQRAM(
         ["1", "0", "1", "1"], control_wires=[0, 1], target_wires=[2], work_wires=[3, 4, 5, 6, 7], k=1),
     "BBQRAM": lambda t: qml.BBQRAM(["1", "0"], control_wires=[0], target_wires=[1], work_wires=[2, 3, 4, 5]),
+}  # fmt: skip
+
+# PennyLane decomposes matrices by angles that have no derivative where they are degenerate, and drops rotations by 0.
+DEGENERATE: dict[str, Callable[[Any], Any]] = {
+    "phase": lambda t: qml.ctrl(qml.PhaseShift(t[0], 0), [1, 2]),
+    "phase of zeros": lambda t: qml.ctrl(qml.PhaseShift(t[0], 0), [1, 2, 3], control_values=[0, 1, 0]),
+    "rotation": lambda t: qml.ctrl(qml.Rot(t[0], 2 * t[0], -t[1], 0), [1, 2]),
+    "u3": lambda t: qml.ctrl(qml.U3(t[0], 2 * t[0], -t[1], 0), [1, 2]),
+    "backwards": lambda t: qml.ctrl(qml.adjoint(qml.Rot(t[0], 2 * t[0], -t[1], 0)), [1, 2]),
+    "global phase": lambda t: qml.ctrl(qml.GlobalPhase(t[0]), [1, 2]),
+    "unitary of angles": lambda t: qml.QubitUnitary(of_angle(t[0]), 0),
+    "controlled unitary": lambda t: qml.ControlledQubitUnitary(
+        of_angle(t[0]), wires=[1, 0], control_values=[0]
+    ),
+}
+# These take no batch.
+SINGLY: dict[str, Callable[[Any], Any]] = {
+    name: OPERATIONS[name] for name in ("evolve", "TrotterProduct", "DoubleExcitationPlus")
+}
+
+
+def drawn(size: int) -> Any:
+    generator = np.random.default_rng(0)
+    return (generator.normal(size=(size, size)) + 1j * generator.normal(size=(size, size))) / size
+
+
+GROWING = qml.X(0) + 1j * qml.Z(0)  # no Hermitian generator
+
+# Matrices that are not unitary act as they are given: PennyLane's decompositions make others of them. m makes a matrix of an
+# array of NumPy's.
+MATRICES: dict[str, Callable[[Any], Any]] = {
+    "Kraus": lambda m: qml.QubitUnitary(m(np.array([[0, 0.3**0.5], [0, 0]])), 0),
+    "matrix, two wires": lambda m: qml.QubitUnitary(m(drawn(4)), [2, 0]),
+    "matrix, three wires": lambda m: qml.QubitUnitary(m(drawn(8)), [0, 1, 2]),
+    "batch of matrices": lambda m: qml.QubitUnitary(m(np.stack([drawn(2), np.diag([1, 0.5])])), 0),
+    "controlled by zeros": lambda m: qml.ctrl(qml.QubitUnitary(m(drawn(2)), 1), [0, 2], control_values=[0, 1]),
+    "controlled, two wires": lambda m: qml.ControlledQubitUnitary(m(drawn(4)), [0, 1, 2]),
+    "adjoint of controlled": lambda m: qml.adjoint(qml.ctrl(qml.QubitUnitary(m(drawn(2)), 0), 1)),
+    "inverse": lambda m: qml.pow(qml.QubitUnitary(m(drawn(2)), 0), -1),
+    "controlled product": lambda m: qml.ctrl(qml.prod(qml.QubitUnitary(m(drawn(2)), 0), qml.RX(0.3, 1)), 2),
+    "select": lambda m: qml.Select([qml.QubitUnitary(m(drawn(2)), 0), qml.X(0)], control=2),
+    "controlled projector": lambda m: qml.ctrl(qml.Projector([1], 0), 1),
+    "controlled growth": lambda m: qml.ctrl(qml.evolve(GROWING, 0.3), 1),
+    "adjoint of a power": lambda m: qml.adjoint(qml.pow(qml.adjoint(qml.evolve(GROWING, 0.3)), -1)),
+    "adjoint of a matrix' growth": lambda m: qml.adjoint(qml.evolve(qml.QubitUnitary(m(drawn(2)), 0), 0.3)),
+    "adjoint of evolution": lambda m: qml.adjoint(qml.evolve(qml.Hermitian(m(HERMITIAN), 0), 0.3)),
+}  # fmt: skip
+GIVEN: dict[str, Callable[[Any], Any]] = {
+    f"{name} of {library}": partial(lambda each, kind, t: each(kind), each, kind)
+    for name, each in MATRICES.items() for library, kind in (("NumPy", np.array), ("torch", torch.tensor))
 }  # fmt: skip
 
 # States that are prepared, after gates and at the start of a circuit.
@@ -322,7 +391,10 @@ def last(measurement: Callable[[], Any], t: Any) -> Any:
 
 
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
-    **{name: partial(midway, each) for name, each in {**OPERATIONS, **PREPARED}.items()},
+    **{
+        name: partial(midway, each)
+        for name, each in {**OPERATIONS, **DEGENERATE, **GIVEN, **PREPARED}.items()
+    },
     **{f"{name} at the start": partial(first, each) for name, each in PREPARED.items()},
     **{name: partial(last, each) for name, each in MEASUREMENTS.items()},
 }
