@@ -56,16 +56,6 @@ def test_it_imports_its_own_files_in_every_way(project: Path, text: str) -> None
     assert "parts" not in sys.modules and "kit" not in sys.modules
 
 
-def test_a_file_may_have_the_name_of_a_module_that_it_imports(project: Path) -> None:
-    write(project, {"models/ketscale.py": "import ketscale\nx = ketscale.Circuit(5).qubits"})
-    code = OwnCode.read("models/ketscale.py")
-    assert importer.imported(code, code.hash).x == 5
-    assert (
-        imported(project, "import signal\nfrom .signal import x\nsignal.SIGINT", models__signal="x = 5").x
-        == 5
-    )
-
-
 def test_two_versions_do_not_meet(project: Path) -> None:
     text = "import parts\ndef late():\n    import parts\n    return parts.x"
     first = imported(project, text, models__parts="x = 1")
@@ -116,8 +106,6 @@ x = random.random(), np.random.rand(), torch.rand(1)
     [
         ("\nx = 1 / 0", "models/ring.py, line 2: ZeroDivisionError: division by zero"),
         ("import parts", "models/parts.py, line 1: ModuleNotFoundError: No module named 'nope'"),
-        ("from .. import y", "models/ring.py, line 1: ImportError: attempted relative import beyond"),
-        ("import sys\nsys.exit('bye')", "models/ring.py, line 2: it calls exit('bye'); leave that out"),
         (
             "from ketscale.engines.circuits.circuit import Circuit, Gate\nCircuit(1, (Gate('RXX', (0,), ()),))",
             "models/ring.py, line 2: unknown gate 'RXX'",

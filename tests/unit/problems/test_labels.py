@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from ketscale.errors import UserError
 from ketscale.problems.labels import classes_of
-from tests.own_files import NETWORK, SIGNALS, loaded, npz, pictures
+from tests.own_files import SIGNALS, loaded, npz
 
 
 def classes(labels: Any) -> tuple[list[int], tuple[str, ...]]:
@@ -24,10 +23,7 @@ def classes(labels: Any) -> tuple[list[int], tuple[str, ...]]:
     ("labels", "expected", "names"),
     [
         (np.array([1.0, -0.0, 1.0]), [1, 0, 1], ("0", "1")),
-        (np.array([10, 9, -2], np.float16), [2, 1, 0], ("-2", "9", "10")),
-        (np.array([2**53, 2**53 + 1, 2**63], np.uint64), [0, 1, 2], None),
         (np.array([True, False, True]), [1, 0, 1], ("False", "True")),
-        (np.array(["é".encode(), b"e", b"\xc3\xa8"]), [2, 0, 1], ("e", "è", "é")),
         # Letters of both cases are classes of data sets such as EMNIST.
         (["a", "A", "b"], [1, 0, 2], ("A", "a", "b")),
         (["1e1", "10", "1e1"], [1, 0, 1], ("10", "1e1")),
@@ -43,8 +39,7 @@ def test_labels_keep_their_names(labels: Any, expected: list[int], names: tuple[
 
 
 NO_NAMES = [
-    [b"cat", b"caf\xe9"], [0, 1, 1.5], [0, np.nan, 1], [0, 1, -np.inf], [0, 2.0**53, 1], np.array([0, 2048], np.float16),
-    [0j, 1], np.array(["2020-01-01", "2021-01-01"], "M8[D]"), ["cat", ""], ["cat", " "], ["cat", "\udce9"], ["a", "a "],
+    [0, 1, 1.5], [0, np.nan, 1], ["cat", ""], ["cat", " "], ["a", "a "],
 ]  # fmt: skip
 
 
@@ -59,12 +54,3 @@ def test_groups_that_look_alike_are_one(tmp_path: Path) -> None:
     block = {"kind": "series", "split": "groups"}
     (parts,) = loaded({**block, "file": npz(tmp_path, x=SIGNALS, y=np.arange(40) % 2, groups=groups)})[1]
     assert any({*range(16)} <= {*rows.tolist()} for rows in parts.values())
-
-
-@pytest.mark.parametrize("other", ["day ", b"d\xe9"])
-def test_folders_whose_names_are_not_sure_are_refused(other: str | bytes, tmp_path: Path) -> None:
-    folder = pictures(tmp_path / "pictures")
-    target = bytes(folder) + b"/" + (other if isinstance(other, bytes) else other.encode())
-    os.rename(bytes(folder / "night"), target)
-    with pytest.raises(UserError, match="the names of its folders"):
-        loaded({"kind": "image-folder", "folder": str(folder), **NETWORK})

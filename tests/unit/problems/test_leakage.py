@@ -139,11 +139,6 @@ def calibrated(signals: np.ndarray) -> np.ndarray:
     return np.concatenate([signals[:10], [sine, sine], signals[12:]])
 
 
-def padded(signals: np.ndarray) -> np.ndarray:
-    """Each end is reflected, as before a filter."""
-    return np.pad(signals, ((0, 0), (0, 0), (8, 8)), "reflect")
-
-
 def with_channel(signals: np.ndarray, channel: np.ndarray) -> np.ndarray:
     return np.append(signals, np.broadcast_to(channel, (len(signals), 1, signals.shape[2])), axis=1)
 
@@ -151,7 +146,6 @@ def with_channel(signals: np.ndarray, channel: np.ndarray) -> np.ndarray:
 CHANGED = {
     "one runs backwards": mirrored,
     "two have a sine": calibrated,
-    "reflected ends": padded,
     "each value held": lambda signals: signals.repeat(4, axis=2),
     "a channel of the time": lambda signals: with_channel(signals, np.arange(signals.shape[2])),
     "a channel of the number": lambda signals: with_channel(signals, np.arange(len(signals))[:, None, None]),
@@ -177,12 +171,8 @@ ALIKE = {
     "padding": with_stretch(30, 80, 0.0),
     "a gap": with_stretch(20, 70, 3.0),
     "clipped": np.clip(RNG.normal(size=(200, 1, 80)), -0.3, 0.3),
-    "binary": RNG.integers(0, 2, (300, 1, 120)),
-    "switches": np.cumsum(RNG.random((300, 1, 120)) < 0.1, -1) % 2,
-    "steps of 1": np.cumsum(RNG.choice([-1, 1], (300, 1, 120)), -1),
     "slow integers": np.rint(np.cumsum(RNG.normal(0, 2, (300, 1, 120)), -1)),
     "held samples": np.rint(RNG.normal(size=(300, 1, 12)).repeat(10, -1) * 3),
-    "minus zero": np.where(RNG.random((60, 2, 80)) < 0.5, 0.0, -0.0),
 }  # fmt: skip
 
 

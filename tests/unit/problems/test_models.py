@@ -19,7 +19,6 @@ from ketscale.problems.problem import convert
 from ketscale.problems.registry import FAMILIES, read_config
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC, head
-from ketscale.simulators.factory import named_simulator
 from tests.process.parallel.worlds import ROOT
 
 CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)
@@ -69,19 +68,6 @@ def test_a_simulator_may_be_named():
         torch.testing.assert_close(other(x), default(x))
 
 
-@pytest.mark.parametrize("kind", [VQC, Hydra])
-def test_a_simulator_that_is_none_is_an_error_where_it_is_given(kind):
-    with pytest.raises(
-        UserError, match=r"'lightening.qubit': choose one of fused, .*did you mean 'lightning.qubit'"
-    ):
-        kind(simulator="lightening.qubit")
-    with pytest.raises(UserError, match=r"unknown simulator '': choose one of fused"):
-        kind(simulator="")
-    for wrong in (3, type(named_simulator("fused"))):
-        with pytest.raises(UserError, match="must be a name, an object with state and expval, or None, not"):
-            kind(simulator=wrong)
-
-
 KINDS = [(name, kind) for family in FAMILIES.values() for name, kind in family.models.items()]
 
 
@@ -118,19 +104,6 @@ def test_complex_weights_and_constants_come_back_whole(dtype, monkeypatch, tmp_p
     assert torch.equal(loaded.weights, trained.weights)
     assert loaded.turn.dtype == dtype.to_complex()
     assert loaded.turn.item() == 1j
-
-
-def test_a_model_without_circuits_takes_no_simulator(tmp_path):
-    config = read_config(ROOT / "config.yaml")
-    settings = config.settings(next(run for run in config.runs if run.model == "mlp"))
-    arguments = {"inputs": 4, "outputs": 2}
-    trained = SimpleNamespace(
-        model=library.construct("mlp", width=8, **arguments), arguments=arguments, preprocessing=None
-    )
-    (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, trained))
-    assert sum(p.numel() for p in library.load(tmp_path).parameters()) > 0
-    with pytest.raises(UserError, match="mlp takes no simulator; leave it out"):
-        library.load(tmp_path, simulator="fused")
 
 
 # torch says that its normalisation has no fast path for half-precision inputs and single-precision weights.

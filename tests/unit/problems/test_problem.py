@@ -4,24 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from ketscale.problems.problem import Problem
 from ketscale.training.loop import Diverged
 from ketscale.training.step import Stepper
 from tests.toys import Columns, Fidelity, Tasks, classification, protocol_of, trainer
 
 CPU = torch.device("cpu")
-
-
-def test_a_problem_that_does_not_state_linear_is_refused():
-    methods = {name: Fidelity.__dict__[name] for name in ("sums", "combine", "outputs", "metrics")}
-    with pytest.raises(TypeError, match="Silent must state `linear`"):
-        type("Silent", (Problem,), methods)
-    # What is still abstract may leave it to its subclasses, and a subclass may leave it to what it inherits.
-    abstract = type("Abstract", (Problem,), {"combine": Fidelity.combine})
-    stated = type("Stated", (abstract,), {**methods, "linear": True})
-    assert type("Inherits", (stated,), {}).linear is True
-    with pytest.raises(TypeError, match="Concrete must state"):
-        type("Concrete", (abstract,), methods)
 
 
 @pytest.mark.parametrize("dtype, pair", [(torch.float32, torch.complex64), (torch.float64, torch.complex128)])

@@ -45,8 +45,3 @@ def test_tasks_of_a_stream_differ_from_step_to_step():
     assert len(set(loop.losses)) == 8
     assert [row["step"] for row in loop.history] == [6, 8]
     assert loop.samples_seen == 56
-
-
-def test_lbfgs_refuses_samples_that_are_drawn_afresh():
-    with pytest.raises(UserError, match="l-bfgs needs the same loss in every evaluation"):
-        trainer(Tasks(), {"steps": 2, "optimiser": "l-bfgs"}).run()

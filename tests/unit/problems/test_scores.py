@@ -12,7 +12,6 @@ from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
 from ketscale.config.metrics import Targets, metrics_by_name
-from ketscale.errors import UserError
 from ketscale.problems import scores
 from ketscale.problems.classification import Classification
 from tests import toys
@@ -38,23 +37,6 @@ def test_scores_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
     found = scores.confusion(torch.from_numpy(labels), torch.from_numpy(named), classes)
     assert found.tolist() == confusion_matrix(labels, named).tolist()
     assert scores.weighted_f1(found) == pytest.approx(f1_score(labels, named, average="weighted"), abs=1e-14)
-
-
-def test_a_class_without_samples_has_no_weight() -> None:
-    labels, named = torch.tensor([0, 0, 2]), torch.tensor([0, 2, 2])
-    found = scores.confusion(labels, named, 4)
-    assert found.shape == (4, 4) and found.sum() == 3
-    assert scores.weighted_f1(found) == pytest.approx(f1_score(labels, named, average="weighted"))
-
-
-def test_outputs_beyond_the_classes_of_the_data_leave_no_area() -> None:
-    rows = torch.arange(4)
-    problem = Classification(
-        torch.nn.Linear(2, 3), torch.zeros(4, 2), rows % 2, {"test": rows, "train": rows}, 0
-    )
-    found = problem.metrics("test", torch.tensor([[0.0, 1, 2]] * 4), full=True)
-    assert found["auc"] is None and found["f1"] == 0
-    assert found["confusion"] == [[0, 0, 2], [0, 0, 2], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -121,11 +103,6 @@ def test_a_loss_with_weights_is_torchs(loss: str | None, weights: Any) -> None:
     full = problem.metrics("train", problem.outputs("train", torch.arange(37)), full=False)["loss"]
     with torch.no_grad():
         assert full == pytest.approx(float(problem(torch.arange(37), 0)) / 37, rel=1e-12)
-
-
-def test_weights_of_other_classes_are_refused() -> None:
-    with pytest.raises(UserError, match="class_weights"):
-        toys.classification(class_weights=[1.0, 2.0])
 
 
 def test_single_cases_are_right_as_the_accuracy_says() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pennylane as qml
 import pytest
 import torch
 from PIL import Image
@@ -175,31 +174,6 @@ def test_a_model_is_exported(tmp_path: Path) -> None:
     x = torch.from_numpy(model.preprocessing.inputs(VECTORS)).double()
     exported = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     torch.testing.assert_close(exported.module()(x[:7]), model(x[:7]))
-
-
-def test_a_converted_qnode_is_exported() -> None:
-    @qml.qnode(qml.device("default.qubit", wires=2))
-    def circuit(angles: Any, weights: Any) -> Any:
-        for wire in range(2):
-            qml.RX(angles[..., wire], wires=wire)
-            qml.RY(weights[wire], wires=wire)
-        qml.CNOT([0, 1])
-        return [qml.expval(qml.PauliZ(wire)) for wire in range(2)]
-
-    class Ring(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.circuit, self.weights = ketscale.from_qnode(circuit), torch.nn.Parameter(torch.rand(2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.stack(self.circuit(x, self.weights), -1)
-
-    model, x = Ring(), torch.rand(5, 2)
-    program = torch.export.export(model, (x,)).module()
-    with torch.no_grad():
-        for each in (model, program):
-            each.weights.mul_(2)
-    torch.testing.assert_close(program(2 * x), model(2 * x))
 
 
 def test_circuits_are_refused_by_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.errors import UserError
 from ketscale.problems.control.adapted import adapted
-from ketscale.problems.control.grape import TaskPulses
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Network, Policy, RobustPulse
 from ketscale.problems.control.problem import Objective
@@ -50,18 +47,3 @@ def test_without_steps_it_is_the_models_own_pulse() -> None:
     assert torch.equal(found.pulses, model(tasks).detach()) and found.overlaps.shape == (3, 1)
     with pytest.raises(UserError, match="steps: must be a whole number from 0, not -1"):
         adapted(model, WORKLOAD, tasks, steps=-1)
-
-
-@pytest.mark.parametrize(
-    ("model", "workload", "tasks", "said"),
-    [
-        (NETWORKS["policy"](), WORKLOAD, [[1.0]], r"tasks: must be (n, 2), of alpha, detuning, not (1, 1)"),
-        (NETWORKS["policy"](), WORKLOAD, [[-1.0, 0.5]], "alpha: must be at least 0 and finite"),
-        (NETWORKS["policy"](), QubitSpectrum(), [[1.0, 1e-3, 200.0]], "3 of its values vary (alpha, strength, cutoff)"),
-        (TaskPulses(), WORKLOAD, [[1.0, 0.5]], "model: a TaskPulses does not adapt"),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_refused_in_words(model: Any, workload: Any, tasks: Any, said: str) -> None:
-    with pytest.raises(UserError) as caught:
-        adapted(model, workload, tasks)
-    assert said in str(caught.value)

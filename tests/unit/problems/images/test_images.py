@@ -148,20 +148,6 @@ def test_files_that_are_not_those_that_were_published_are_refused_by_name(damage
         read_mnist(folder, "test-images")
 
 
-def test_of_a_plain_and_a_packed_file_the_plain_one_is_declared_and_read(folder: Path) -> None:
-    (folder / f"{TEST_FILES[0]}.gz").write_bytes(b"never read")
-    made = parse(Mnist, DIGITS | {"split": "test-images", "folder": str(folder)}, "mine")
-    assert made.sources() == [folder / name for name in TEST_FILES]
-    plain = made.load(None).digest()
-    (folder / f"{TEST_FILES[0]}.gz").write_bytes(gzip.compress((folder / TEST_FILES[0]).read_bytes()))
-    (folder / TEST_FILES[0]).unlink()
-    assert made.sources()[0] == folder / f"{TEST_FILES[0]}.gz"
-    assert made.load(None).digest() == plain
-    (folder / TEST_FILES[1]).unlink()
-    with pytest.raises(UserError, match=r"t10k-labels-idx1-ubyte\.gz, which split: test-images needs"):
-        made.sources()
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """An address that serves the files of a folder."""

@@ -148,9 +148,6 @@ def test_the_tables_of_scikit_learn_are_read() -> None:
 @pytest.mark.parametrize(
     ("content", "more", "said"),
     [
-        ("x,animal\n" + "".join(f"{x},2\n" for x in range(16)), {"task": "regression"}, "target animal: has one value in all training"),
-        ("x,animal\n" + "".join(f"{x},{'-' * (x % 2)}1e300\n" for x in range(16)), {"task": "regression"}, "targets: are too large"),
-        ("x,animal,part\n" + "1,2,train\n2,3,train\n3,1e200,test\n" * 8, {"task": "regression", "split_column": "part"}, "targets: are too large"),
         ("x,animal,part\n" + "1,cat,train\n2,dog,train\n" * 8, {"split_column": "part"}, "no sample is in part test"),
         ("x,animal,part\n" + "1,cat,train\n2,dog,tests\n" * 8, {"split_column": "part"}, "'tests' is not a part"),
         ("x,animal,part\n" + "1,cat,train\n2,dog,test\n" * 8, {"split_column": "part"}, "class 'dog' has no training sample"),
