@@ -220,12 +220,13 @@ def test_the_first_call_may_be_without_gradients(name: str) -> None:
         close(*(torch.autograd.grad(f(x, w).sum(), (x, w)) for f in (door, closed_form)))
 
 
-@pytest.mark.parametrize("name", ["layer", "layer of Qiskit's", "from_qnode"])
-def test_threads_may_call_first_at_once(name: str) -> None:
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_threads_may_call_first_at_once(number: int) -> None:
     x, w = drawn((3, 2), (2,))
-    door, rows = DOORS[name](), (1, 2, 3, 1, 2, 3)
+    made, call = duplicable(x, w)[number]
+    rows = (1, 2, 3, 1, 2, 3)
     with ThreadPoolExecutor(6) as pool:
-        values = list(pool.map(lambda count: door(x[:count], w), rows))
+        values = list(pool.map(lambda count: call(made, x[:count]), rows))
     close(values, [closed_form(x[:count], w) for count in rows])
 
 
@@ -241,25 +242,31 @@ def test_single_precision_is_right_and_autocast_does_not_round(name: str) -> Non
         assert torch.equal(door(x, w), values)
 
 
-def test_copies_and_pickles() -> None:
-    x, w = drawn((5, 2), (2,))
+def duplicable(
+    x: torch.Tensor, w: torch.Tensor
+) -> list[tuple[Any, Callable[[Any, torch.Tensor], torch.Tensor]]]:
+    """Objects that hold a circuit, and how they are called; torch's functional_call is for one thread."""
     layers = (
         Layer(CIRCUIT, OBSERVABLES, dtype=x.dtype),
         Layer(from_qiskit(in_qiskit(), "x"), REVERSED, dtype=x.dtype),
     )
     for layer in layers:
         layer.load_state_dict({"weight": w})
-    doors: list[tuple[Any, Callable[[Any], torch.Tensor]]] = [
-        *((layer, lambda layer: layer(x)) for layer in layers),
-        (from_qnode(qnode_on("default.qubit")), lambda converted: of_qnode(converted)(x, w)),
-        (FusedDevice(wires=2), lambda device: of_qnode(qml.QNode(in_pennylane, device))(x, w)),
+    return [
+        *((layer, lambda layer, x: layer(x)) for layer in layers),
+        (from_qnode(qnode_on("default.qubit")), lambda converted, x: of_qnode(converted)(x, w)),
+        (FusedDevice(wires=2), lambda device, x: of_qnode(qml.QNode(in_pennylane, device))(x, w)),
     ]
-    for made, call in doors:
+
+
+def test_copies_and_pickles() -> None:
+    x, w = drawn((5, 2), (2,))
+    for made, call in duplicable(x, w):
         # Before and after its first calls.
         for _ in range(3):
             for duplicate in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-                close(call(duplicate), closed_form(x, w))
-            close(call(made), closed_form(x, w))
+                close(call(duplicate, x), closed_form(x, w))
+            close(call(made, x), closed_form(x, w))
 
 
 @pytest.mark.parametrize("name", [name for name in DOORS if name != "estimator"])

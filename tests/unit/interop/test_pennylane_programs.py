@@ -206,12 +206,6 @@ def test_controlled_gates_and_permutations_are_taken_as_they_are(name: str) -> N
     assert tape.operations == script.operations
 
 
-@pytest.mark.parametrize("name", ["adjoint", "parameter-shift"])
-def test_ways_to_differentiate_by_name(name: str) -> None:
-    qnode = qml.QNode(PROGRAMS["several"], FusedDevice(wires=WIRES), interface="torch", diff_method=name)
-    same(qnode, POINT, *expected(PROGRAMS["several"], POINT))
-
-
 @pytest.mark.parametrize("matrix", [np.array, torch.tensor], ids=["NumPy", "torch"])
 def test_a_matrix_in_single_precision_is_right_to_single_precision(matrix: Callable[[Any], Any]) -> None:
     """As it is given, or as the unitary matrix that it is rounded from, which is decomposed."""
