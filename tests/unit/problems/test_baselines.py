@@ -60,7 +60,7 @@ def test_each_is_tested_and_comes_back_from_its_file(
     quality = problem.metrics("test", outputs, full=True)
     assert 0 <= quality[settings.family.headline.name] <= 1
     (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, problem))
-    state = library.load(tmp_path).state_dict()
+    state = library.load(tmp_path).module.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in problem.model.state_dict().items())
 
 

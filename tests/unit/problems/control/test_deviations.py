@@ -115,7 +115,7 @@ def test_the_estimate_is_what_halved_steps_take_from_the_error_of_the_tasks_own_
 
 
 def test_states_that_are_not_numbers_have_no_error() -> None:
-    workload = QubitRelaxation(amplitude=1e8, limit=1e8, test=2)
+    workload = QubitRelaxation(amplitude=1e16, limit=1e16, test=2)
     assert all(math.isnan(value) for value in found("exact", workload=workload, strict=False))
 
 
