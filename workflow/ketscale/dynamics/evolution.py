@@ -144,7 +144,10 @@ def evolve(
         if duration.ndim == 0 and not _differentiated(duration):
             duration = float(duration)
     if lengths is not None:
-        parts = as_real("lengths", lengths, controls)
+        lengths = torch.as_tensor(lengths)
+        parts = as_real("lengths", lengths.to(controls.dtype.to_real()), controls)
+        if not bool((parts > 0).all()):
+            raise UserError("lengths: must be above 0, one of each segment")
         if not parts.ndim or parts.shape[-1] != controls.shape[-2]:
             raise UserError(
                 f"lengths: must be ({controls.shape[-2]},), one of each segment, not {tuple(parts.shape)}"

@@ -73,6 +73,7 @@ def _of_file(
     import torch
 
     from ketscale.problems import importer
+    from ketscale.problems.fitted import Fitted
 
     seed, where = settings.run.seed, f"{model.file}: {model.class_}"
     for name, hashed in model.reads.items():
@@ -96,6 +97,12 @@ def _of_file(
         reseeded = torch.initial_seed() != seed
     if not isinstance(module, torch.nn.Module):
         raise UserError(f"{where} is no torch.nn.Module; derive it from that")
+    protocol = settings.protocol
+    if protocol.probe is None and isinstance(module, Fitted) != protocol.fitted:
+        how = "a protocol without steps and epochs" if isinstance(module, Fitted) else "steps or epochs"
+        raise UserError(
+            f"{where} needs {how}: it is {'a' if isinstance(module, Fitted) else 'no'} ketscale.Fitted"
+        )
     if reseeded:
         raise UserError(
             f"{where} sets torch's seed, so that all seeds of a study would begin alike; leave that out"

@@ -107,10 +107,12 @@ class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
     """Of images, which ResNet-18 embeds.
 
     size: side in pixels to which they are scaled. peak: the pixel value of full ink. pixel_mean, pixel_std: of each channel.
-    mean, std: of each embedding. weights_hash: SHA-256 of the file of the network's weights.
+    mean, std: of each embedding. weights_hash: SHA-256 of the file of the network's weights. files: whether training had
+    files, which Pillow scales; arrays are scaled by the network.
     """
 
     size: int
+    files: bool
     peak: int
     pixel_mean: tuple[float, ...]
     pixel_std: tuple[float, ...]
@@ -141,11 +143,18 @@ class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
                 f"{self.weights_hash} (weights.safetensors in the run's features), and {found}; name it, "
                 "ketscale.load(run, weights=FILE)"
             )
+        mode = "L" if len(self.pixel_mean) == 1 else "RGB"
         if isinstance(raw, np.ndarray):
             stored = pixels.as_stored(raw, self.peak)
+            # The network of ImageNet's weights takes grey images too, but one in colour alone is no grey ones.
+            grey = mode == "L" or (self.pixel_mean == resnet.IMAGENET_MEAN and stored.shape[-1] != 3)
+            if (stored.ndim == 3) != grey and not (stored.ndim == 4 and mode == "RGB"):
+                raise UserError(f"x: has shape {raw.shape}, not (n, height, width{', 3' * (mode == 'RGB')})")
         else:
-            mode = "L" if len(self.pixel_mean) == 1 else "RGB"
-            stored = np.stack([pixels.resized(each, mode, self.size) for each in raw])
+            size = self.size if self.files else None
+            stored = pixels.as_stored(np.stack([pixels.resized(each, mode, size) for each in raw]), self.peak)
+        if self.files:
+            stored = pixels.scaled(stored, mode, self.size)
         network = resnet.network_from(weights, len(self.pixel_mean))
         with resnet.fixed_threads():
             embeddings = resnet.embed(network, stored, self.scaling)

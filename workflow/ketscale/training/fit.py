@@ -25,7 +25,7 @@ def fit(problem: Problem, most: int | None = None) -> int:
     model = problem.model
     if not isinstance(model, Fitted):
         raise UserError(
-            f"{type(model).__name__} has a method `fit`, so it has to be a ketscale.Fitted: derive it from that"
+            f"{type(model).__name__} is no ketscale.Fitted: derive it from that, or give it a protocol with steps or epochs"
         )
     parts = {name: problem.samples(name) for name in ("train", "validation") if name in problem.splits}
     if most is not None:

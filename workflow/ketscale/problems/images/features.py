@@ -25,7 +25,7 @@ from ketscale.problems import store
 from ketscale.problems.images import resnet
 from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import origin_of, pretrain
-from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, ImageWorkload
+from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, ImageFolder, ImageWorkload
 from ketscale.problems.preprocessing import Pictures, Preprocessing
 from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import FILES, PreparedVectors
@@ -43,10 +43,11 @@ FLOOR = 0.01  # of the mean deviation, so that features of the network that hard
 class PreparedFeatures(PreparedVectors):
     """Cached embeddings, or given features, and their data, as arrays mapped from disk.
 
-    pixels: as in `Images`; None if no network made the features, or it is not wanted.
+    pixels: as in `Images`; None if no network made the features, or it is not wanted. files: see `Pictures`.
     """
 
     pixels: NDArray[Any] | None
+    files: bool = False
 
     @classmethod
     def open(cls, manifest: Path, network: bool = True) -> PreparedFeatures:
@@ -77,6 +78,7 @@ class PreparedFeatures(PreparedVectors):
         return Pictures(
             names=self.names,
             size=self.folder.entries["settings"]["image_size"],
+            files=self.files,
             peak=int(norm["peak"]),
             pixel_mean=tuple(norm["pixel_mean"]),
             pixel_std=tuple(norm["pixel_std"]),
@@ -103,7 +105,8 @@ def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the features, and the network that made them if the run computes them inline."""
     assert isinstance(settings.workload, ImageWorkload)
     inline, by = settings.protocol.features == "inline", settings.workload.split_by
-    found = PreparedFeatures.open(manifest, network=inline)
+    files = isinstance(settings.workload, ImageFolder)
+    found = replace(PreparedFeatures.open(manifest, network=inline), files=files)
     return found.inline_data(by) if inline else found.data(by)
 
 

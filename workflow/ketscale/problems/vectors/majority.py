@@ -8,7 +8,7 @@ from ketscale.problems.fitted import Fitted, Samples
 
 
 class Majority(Fitted):
-    """The same outputs for all samples x (batch, ...): how often each class is trained, or the mean, (batch, outputs)."""
+    """The same outputs for all samples x (batch, ...): logarithms of the classes' counts, or the mean, (batch, outputs)."""
 
     usual: torch.Tensor
 
@@ -21,7 +21,10 @@ class Majority(Fitted):
         return self.usual.expand(len(x), -1)
 
     def fit(self, train: Samples, validation: Samples | None) -> None:
-        """Count classes, int64 (n,), or average numbers (n, outputs)."""
+        """Take the logarithms of the counts of classes, int64 (n,), or average numbers (n, outputs)."""
         targets, usual = train.targets, self.usual
-        counts = targets.bincount(minlength=len(usual)) if targets.ndim == 1 else targets.mean(0)
-        self.usual = counts.to(usual)
+        if targets.ndim > 1:
+            self.usual = targets.mean(0).to(usual)
+        else:
+            counts = targets.bincount(minlength=len(usual)).to(usual)
+            self.usual = counts.clamp(min=torch.finfo(usual.dtype).tiny).log()
