@@ -38,7 +38,11 @@ def speed() -> Drawing:
     drawing = Drawing(860, 584, "Time of a call, value and gradient, under each simulator")
     drawing.text(24, 32, "Value and gradient of a batch of small circuits", size=17, bold=True)
     drawing.text(
-        24, 54, "milliseconds a call, logarithmic axis; Intel Xeon, two threads, commit 14d4689787", "soft", 13
+        24,
+        54,
+        "milliseconds a call, logarithmic axis; Intel Xeon, two threads, commit 14d4689787",
+        "soft",
+        13,
     )
     left, right, least, most = 400, 780, 0.01, 10000
 
