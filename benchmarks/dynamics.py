@@ -71,7 +71,7 @@ PEERS = {
 }
 SIMULATORS = (*OWN, *PEERS)
 QUBITS = (1, 2)
-# Of trajectories: who has them, and of how many points and tasks they are.
+# The simulators that have trajectories; how many points and tasks these have.
 TRAJECTORIES = ("exact", "exact-torch", "plain-torch", "plain-jax", "plain-jax-expm")
 POINTS, TASKS = 200, (1, 16)
 # The published loop takes one task after the other: a steady time needs few, since one takes up to seconds.

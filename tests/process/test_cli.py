@@ -51,7 +51,7 @@ def test_a_launch_that_fails_before_its_ranks_start_says_so_in_its_runs_folder(c
     [
         (["train", "results/runs/nonsense"], "not the path of a run"),
         (["train", f"results/{ONE.path}", "--settings", "[" * 100_000], "--settings: not JSON"),
-        (["report", "--study", "{}", "--local", "{}"], "title is missing"),
+        (["report", "--study", "{", "--local", "{}"], "--study: not JSON"),
         (["train", f"results/{ONE.path}", "--settings", "{}"], "--settings: not settings of this version"),
         (["train", f"results/{ONE.path}", "--config", "absent.yaml"], "absent.yaml"),
         (["fetch", "digits", "--config", ROOT / "config.yaml"], "there is nothing to fetch"),

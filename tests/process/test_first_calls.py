@@ -55,7 +55,8 @@ from ketscale.training.optimiser import Adam
 from ketscale.training.flat import Flat
 flat = Flat([[torch.nn.Parameter(torch.ones(2))]])
 flat.gradients.fill_(0.5)
-Adam(flat, [types.SimpleNamespace(learning_rate=0.1, weight_decay=0.0, clip_norm=1.0)]).step(flat.norms())
+protocol = types.SimpleNamespace(learning_rate=0.1, weight_decay=0.0, clip_norm=1.0, momentum=0.0)
+Adam(flat, [protocol]).step(flat.norms())
 heavy = "torch._dynamo", "pennylane", "qiskit", "sklearn", "pandas", "transformers", "mpi4py"
 print(*(name for name in heavy if name in sys.modules))
 """

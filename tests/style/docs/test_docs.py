@@ -66,7 +66,7 @@ def test_a_trained_model_is_loaded_and_predicts_in_three_lines(digits_features, 
     namespace = {"images": load_digits().images[:5]}
     exec(compile(code, "docs/python.md", "exec"), namespace)
     logits = problem.eval().model(problem.get_buffer("inputs")[:5])
-    assert namespace["digits"].tolist() == list(map(str, logits.argmax(1).tolist()))
+    assert namespace["digits"].tolist() == logits.argmax(1).tolist()
 
 
 def test_a_trained_policy_is_adapted(tmp_path, monkeypatch):

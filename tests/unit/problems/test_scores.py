@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,14 @@ from sklearn import metrics as reference
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
 from sklearn.utils.class_weight import compute_class_weight
 
+from ketscale.config import Config
 from ketscale.config.metrics import Targets, metrics_by_name
+from ketscale.errors import UserError
 from ketscale.problems import scores
 from ketscale.problems.classification import Classification
+from ketscale.problems.registry import FAMILIES
 from tests import toys
+from tests.own_files import ANIMALS, VECTORS, given, npz
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -117,3 +122,38 @@ def test_single_cases_are_right_as_the_accuracy_says() -> None:
     logits = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     assert problem.right("test", logits).tolist() == [1, 0, 1]
     assert problem.metrics("test", logits, full=False)["accuracy"] == 2 / 3
+
+
+def test_a_metric_moves_with_each_sample_as_without_it() -> None:
+    random = np.random.default_rng(1)
+    truth, predicted = random.normal(size=(2, 50, 2))
+    errors = np.abs(predicted - truth).mean(1)
+    without = np.log((errors.sum() - errors) / 49)
+    found = scores.influence("mae", torch.from_numpy(truth), torch.from_numpy(predicted))
+    np.testing.assert_allclose(found, 49 * (without.mean() - without), rtol=1e-9)
+    labels, shares = torch.arange(6) % 2, torch.eye(2).double()[1 - torch.arange(6) % 2]
+    assert scores.influence("matthews_corrcoef", labels, shares) is None  # below 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "model", "said"),
+    [("log_loss", "svm", "no probabilities"), ("top_k_accuracy", "mlp", "2 targets or classes")],
+)
+def test_a_metric_that_says_nothing_is_refused(metric: str, model: str, said: str, tmp_path: Path) -> None:
+    block = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS == "cat"), "metric": metric}
+    content = given(block)
+    if model == "svm":
+        content["protocols"] = {"p": {"precision": "fp64", "timed": False}}
+    content["studies"]["s"]["axes"] |= {
+        "model": model,
+        "qubits": 0,
+        "layers": 0,
+        "simulator": "none",
+        "batch": 1,
+    }
+    made = Config.of(content, FAMILIES)
+    settings = made.settings(made.runs[0])
+    settings.family.prepare(settings.workload, tmp_path / "features.json", None)
+    data = settings.family.read(settings, tmp_path / "features.json")
+    with pytest.raises(UserError, match=said):
+        settings.family.build(settings, data, torch.device("cpu"))

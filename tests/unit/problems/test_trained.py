@@ -130,6 +130,25 @@ def test_arrays_and_trials_are_predicted_as_they_were_brought(tmp_path: Path) ->
         model.predict(SIGNALS[:, 0])
 
 
+def test_whole_numbers_are_classes_as_such_and_votes_no_probabilities(tmp_path: Path) -> None:
+    model, problem = home(
+        tmp_path, {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=np.arange(40) % 3 + 5)}
+    )
+    assert model.predict(VECTORS).tolist() == (5 + expected(problem).argmax(1)).tolist()
+    assert model.classes == ("5", "6", "7")
+
+    class Votes(ketscale.Fitted):
+        def fit(self, train: Any, validation: Any) -> None: ...
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, :3]
+
+    model.module = Votes()
+    assert model.predict(VECTORS).shape == (40,)
+    with pytest.raises(UserError, match="Votes has votes"):
+        model.predict_proba(VECTORS)
+
+
 @pytest.mark.parametrize("kind", ["arrays", "image-folder"])
 def test_images_need_the_weights_that_they_name(kind: str, tmp_path: Path) -> None:
     block = {"kind": kind, **NETWORK, "pretrain_steps": 1}
@@ -148,11 +167,17 @@ def test_images_need_the_weights_that_they_name(kind: str, tmp_path: Path) -> No
     np.testing.assert_allclose(
         model.predict_proba(raw), torch.from_numpy(outputs).softmax(1), rtol=0, atol=1e-5
     )
-    if kind == "image-folder":
-        assert (model.predict([Image.open(file) for file in raw]) == model.predict(raw)).all()
-    else:
-        with pytest.raises(UserError, match="from 0 to 255"):
-            model.predict(np.float32(COLOUR / 255))
+    # Pixels are scaled as in training, in whatever form they come.
+    files = (
+        [Image.fromarray(each) for each in raw] if kind == "arrays" else [Image.open(file) for file in raw]
+    )
+    other = files if kind == "arrays" else np.stack([np.asarray(each) for each in files])
+    for again in (files, other):
+        np.testing.assert_allclose(model.predict_proba(again), model.predict_proba(raw), rtol=0, atol=1e-6)
+    if kind == "arrays":
+        for bad, said in ((np.float32(COLOUR / 255), "from 0 to 255"), (COLOUR[0], "height, width, 3")):
+            with pytest.raises(UserError, match=said):
+                model.predict(bad)
 
 
 def test_a_model_pickles_and_is_copied_with_its_weights(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ two-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 
     half^2 = (t^2 MS_seeds + z^2 max(0, MS_samples - MS_rest)) / (seeds * samples).
 
 Where each seed leaves another fold out, folds are the replicates. The logarithm of an error is the mean of such a table too,
-where a record has its influence function; other metrics are estimated over seeds alone. The mean over J splits of the same
+where a record has its influence function; metrics of values below 0 are estimated over seeds alone. The mean over J splits of the same
 data, whose samples overlap, has the variance (1/J + n2/n1) s^2 (Nadeau & Bengio, Machine Learning 52, 239, 2003; n1 training
 and n2 test samples), and that of the seeds, which are the same in all. Data sets are compared by signed ranks (Demsar, JMLR 7,
 1, 2006).

@@ -10,6 +10,7 @@ from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
     STEP,
     TOLERANCE,
+    Baseline,
     Data,
     Draft,
     Families,

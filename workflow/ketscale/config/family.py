@@ -187,6 +187,14 @@ TOLERANCE = "tolerance"
 STEP = "dt"
 
 
+class Baseline(Model, frozen=True, kw_only=True):
+    """Settings of a standard method, which is fitted."""
+
+    classical: ClassVar[bool] = True
+    fitted: ClassVar[bool] = True
+    baseline: ClassVar[bool] = True
+
+
 class Simulator(Part, frozen=True, kw_only=True):
     """Settings of a simulator; an engine or a family has a subclass for the devices that it provides.
 

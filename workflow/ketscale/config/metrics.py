@@ -66,6 +66,10 @@ _NAMES: Mapping[tuple[Targets | None, Literal["up", "down"]], str] = {
     "root_mean_squared_log_error",
 }  # fmt: skip
 
+# Metrics of probabilities, and those that several targets do not have.
+OF_PROBABILITIES = frozenset({"brier_score", "d2_log_loss_score", "log_loss"})
+OF_ONE_TARGET = frozenset({"max_error", "mean_gamma_deviance", "mean_poisson_deviance"})
+
 
 def metrics_by_name(usual: Iterable[Metric], targets: Targets | None) -> dict[str, Metric]:
     """The metrics that a workload may choose: the usual ones, and scikit-learn's; none without targets."""

@@ -78,8 +78,9 @@ class Protocol(Block, frozen=True, kw_only=True):
     loss: Annotated[Literal["cross-entropy", "hinge", "mean-squared-error", "huber"] | None, Meta(description=
         "Of classes cross-entropy, or hinge (torch's MultiMarginLoss); of numbers mean-squared-error, or huber, "
         "which is linear beyond one standard deviation. By default the first")] = None
-    class_weights: Annotated[Literal["balanced"] | Annotated[list[Above0], Meta(min_length=1)] | None, Meta(description=
-        "Factors of the losses of each class's samples, in sorted order of the classes' names; balanced: as scikit-learn has it, all classes count alike")] = None
+    class_weights: Annotated[Literal["balanced"] | Annotated[list[Above0], Meta(min_length=1)] | None, Meta(
+        description="Factors of the losses of each class's samples, in sorted order of the classes' names; balanced: "
+        "as scikit-learn has it, all classes count alike")] = None
     sharding: Annotated[Literal["balanced", "strided"], Meta(description="How n ranks share a batch. balanced: "
         "contiguous parts; strided: every n-th sample")] = "balanced"
     parallel: Annotated[Literal["samples", "tasks"], Meta(description="What ranks share: samples, or parameter-shift "

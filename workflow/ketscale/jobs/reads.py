@@ -158,7 +158,7 @@ def _asked() -> bool:
 
 @functools.cache
 def _folders() -> tuple[Path, ...]:
-    """Where nothing of a user's is, although it may be below a folder of a user's."""
+    """The folders in which nothing is a user's, although they may be below a folder of a user's."""
     package, python = str(Path(__file__).parents[1]), sysconfig.get_paths().values()
     places = (package, sys.prefix, sys.base_prefix, site.getusersitepackages(), *python)
     return *_SYSTEM, *(Path(place).resolve() for place in places)

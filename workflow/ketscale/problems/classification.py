@@ -89,6 +89,12 @@ class Classification(Supervised):
         named = outputs.cpu().argmax(1)
         return (named == self._labels(split)).to(torch.int8) if self.metric == self.usual_metric else None
 
+    def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """See `Problem.influence`."""
+        if self.metric == self.usual_metric:
+            return None
+        return scores.influence(self.metric, self._labels(split), outputs.double().cpu().softmax(1))
+
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Logits (n, classes), true labels (n,) and the samples' indices in the workload's data (n,)."""
         return {"outputs": outputs, "labels": self._labels(split), "samples": self.rows(split)}

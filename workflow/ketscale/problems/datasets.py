@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.config import Data, Metric, Settings, Task
+from ketscale.config.metrics import OF_ONE_TARGET, OF_PROBABILITIES
 from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,13 +64,15 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
     Circuits run on `device`, the model's, unless the simulator's placement says otherwise.
 
     Raises:
-        UserError: as for `build_simulator` or the backbone, or the model refuses a size.
+        UserError: as for `build_simulator` or the backbone; the model refuses a size; or the metric says nothing of these
+            targets, or is of probabilities that the model has not.
     """
     import numpy as np
     import torch
 
     from ketscale.problems import models
     from ketscale.problems.classification import Classification
+    from ketscale.problems.fitted import Fitted
     from ketscale.problems.regression import Regression
     from ketscale.simulators.factory import build_simulator
 
@@ -79,8 +83,22 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         simulator = build_simulator(settings.run.simulator, settings.simulator, device)
     arguments: dict[str, Any] = {"inputs": dataset.shape, "outputs": len(dataset.names)}
     problem: type[Supervised] = Regression if dataset.targets.dtype.kind == "f" else Classification
-    return problem(
+    model, metric = (
         models.of_settings(settings, simulator, **arguments),
+        getattr(settings.workload, "metric", None),
+    )
+    if metric in OF_PROBABILITIES and isinstance(model, Fitted) and not model.logits:
+        raise UserError(
+            f"workload {settings.run.workload} has metric: {metric}, but {settings.run.model} has no probabilities"
+        )
+    if (metric in OF_ONE_TARGET and len(dataset.names) > 1) or (
+        metric == "top_k_accuracy" and len(dataset.names) == 2
+    ):
+        raise UserError(
+            f"workload {settings.run.workload}: {metric} says nothing of {len(dataset.names)} targets or classes"
+        )
+    return problem(
+        model,
         # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
         torch.from_numpy(np.array(dataset.inputs)),
         torch.from_numpy(np.array(dataset.targets)),
@@ -91,5 +109,5 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         preprocessing=dataset.preprocessing,
         loss=settings.protocol.loss,
         class_weights=settings.protocol.class_weights,
-        metric=getattr(settings.workload, "metric", None),
+        metric=metric,
     )

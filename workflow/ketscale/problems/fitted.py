@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import nn
@@ -32,6 +32,7 @@ class Fitted(nn.Module, ABC):
     whose shapes `fit` may change; a trained model is loaded with the shapes of its file.
 
     Attributes:
+        logits: whether its scores are logarithms of probabilities, up to a constant; others have no probabilities.
         chosen: what `fit` has chosen by the validation samples, by name; the record has it.
         tried: out of how many settings. Say so in a model of your own that chooses: reports show each side's budget.
 
@@ -49,6 +50,8 @@ class Fitted(nn.Module, ABC):
         >>> mean(torch.zeros(1, 3))
         tensor([[2.]])
     """
+
+    logits: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ It is fitted to the training part alone.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,16 +44,21 @@ class Preprocessing(
         raise NotImplementedError
 
     def predicted(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        """What outputs (n, width) mean: names of classes (n,), or targets (n,), (n, targets) of several, in their units."""
+        """What outputs (n, width) mean: names of classes (n,), or targets (n,), (n, targets) of several, in their units.
+
+        Names that are all whole numbers are int64, as such labels are read by pandas.
+        """
         if self.targets is None:
-            return np.array(self.names)[outputs.argmax(1)]
+            names = np.array(self.names)
+            whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in self.names)
+            return (names.astype(np.int64) if whole else names)[outputs.argmax(1)]
         mean, deviation = np.array(self.targets).T
         found: NDArray[Any] = outputs.astype(np.float64) * deviation + mean
         return found[:, 0] if len(self.names) == 1 else found
 
 
 class Features(Preprocessing, frozen=True, kw_only=True, tag="features"):
-    """Of rows of numbers, or of the columns of a table.
+    """The preprocessing of rows of numbers, or of the columns of a table.
 
     columns: None of an array. mean, std: of each feature in the training part.
     """
@@ -82,7 +88,7 @@ def scaled(
 
 
 class Series(Preprocessing, frozen=True, kw_only=True, tag="series"):
-    """Of trials, (channels, steps) each. standardise: whether each channel of a trial gets mean 0 and deviation 1."""
+    """The preprocessing of trials, (channels, steps) each. standardise: whether each channel of a trial gets mean 0 and deviation 1."""
 
     shape: tuple[int, int]
     standardise: bool = False
@@ -104,7 +110,7 @@ def standardised(signals: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
 
 
 class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
-    """Of images, which ResNet-18 embeds.
+    """The preprocessing of images, which ResNet-18 embeds.
 
     size: side in pixels to which they are scaled. peak: the pixel value of full ink. pixel_mean, pixel_std: of each channel.
     mean, std: of each embedding. weights_hash: SHA-256 of the file of the network's weights. files: whether training had

@@ -71,10 +71,10 @@ class Regression(Supervised):
         return found
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
-        """See `Problem.influence`; None if nothing is wrong, or another metric than the RMSE counts."""
-        if self.metric != self.usual_metric:
-            return None
+        """See `Problem.influence`; None if nothing is wrong."""
         truth = self._numbers[self.rows(split)]
+        if self.metric != self.usual_metric:
+            return scores.influence(self.metric, truth, self.predicted(outputs))
         found: torch.Tensor | None = influence_on_rmse(truth, self.predicted(outputs))
         return found
 

@@ -85,6 +85,25 @@ def named(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> float | No
     return (-value if negative else value) if math.isfinite(value) else None
 
 
+# scikit-learn's names of the usual metrics.
+_THEIRS = {"auc": "roc_auc_ovr", "f1": "f1_weighted", "mae": "mean_absolute_error", "r2": "r2"}
+
+
+def influence(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> torch.Tensor | None:
+    """How much each of n samples moves the logarithm of a metric, see `Problem.influence`; truth, predicted: see `named`.
+
+    By the metric without the sample (the jackknife of Tukey, 1958). None if it is not above 0 or undefined without one.
+    """
+    name, count = _THEIRS.get(name, name), len(truth)
+    others = ([*range(number), *range(number + 1, count)] for number in range(count))
+    found = [named(name, truth[rows], predicted[rows]) for rows in others] if count > 1 else [None]
+    values = torch.tensor([value or 0.0 for value in found], dtype=torch.float64)
+    if not bool((values > 0).all()):
+        return None
+    logarithms = values.log()
+    return (logarithms.mean() - logarithms) * (count - 1)
+
+
 def rmse(truth: torch.Tensor, predicted: torch.Tensor) -> float:
     """The root of the mean squared error of each column of (n, columns); the mean over columns."""
     return float((predicted - truth).square().mean(0).sqrt().mean())

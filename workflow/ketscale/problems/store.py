@@ -137,10 +137,7 @@ def _name(identity: Mapping[str, Any]) -> str:
 
 
 def _build(
-    folder: Path,
-    description: dict[str, Any],
-    files: Sequence[str],
-    fill: Callable[[Path], Mapping[str, Any]],
+    folder: Path, description: dict[str, Any], files: Sequence[str], fill: Callable[[Path], Mapping[str, Any]]
 ) -> None:
     """Write `folder` completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from torch import nn
 from ketscale.config import OwnCode, Settings
 from ketscale.errors import UserError
 from ketscale.problems import models
+from ketscale.problems.fitted import Fitted
 from ketscale.problems.preprocessing import Preprocessing, of_plain
 from ketscale.problems.problem import convert
 from ketscale.problems.registry import FAMILIES
@@ -105,11 +106,13 @@ class Trained(nn.Module):
         """The probabilities (n, classes) of raw samples, in the order of `classes`; as for `predict`.
 
         Raises:
-            UserError: as for `predict`, or it is a regression.
+            UserError: as for `predict`, or it is a regression, or a model that is fitted without probabilities.
         """
         preprocessing, outputs = self._outputs(x)
         if preprocessing.targets is not None:
             raise UserError("a regression has no probabilities; call predict")
+        if isinstance(self.module, Fitted) and not self.module.logits:
+            raise UserError(f"{type(self.module).__name__} has votes in place of probabilities; call predict")
         return torch.from_numpy(outputs).double().softmax(1).numpy()
 
     def _outputs(self, x: Any) -> tuple[Preprocessing, NDArray[Any]]:

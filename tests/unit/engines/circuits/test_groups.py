@@ -75,7 +75,7 @@ def asked(simulator: Simulator, circuit: Circuit, kind: str) -> Calls:
 def leaves_of(
     circuit: Circuit, kind: str, batch: int, dtype: torch.dtype = torch.float64
 ) -> list[torch.Tensor]:
-    """Of groups, with a column that no gate has where the batch is odd."""
+    """The angles of groups, with a column that no gate has where the batch is odd."""
     size, spare = 2**circuit.qubits, batch % 2
     shapes = {"one": [(size,)], "each": [(batch, size)], "superposed": [(2,), (size,)]}.get(kind, [])
     angles = ((batch, circuit.inputs + spare), (circuit.weights + spare,))
@@ -151,7 +151,7 @@ def test_the_number_of_threads_changes_no_bit(kind: str) -> None:
 def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_and_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where torch has another pool of threads than GNU OpenMP's, as on macOS and Windows."""
+    """On macOS and Windows torch has another pool of threads than GNU OpenMP's."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     circuit = strongly_entangling_ansatz(4, 2)
     leaves = leaves_of(circuit, "words", 200, torch.float32)

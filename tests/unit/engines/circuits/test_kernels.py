@@ -112,7 +112,7 @@ def leaves_of(circuit: Circuit, batch: int, dtype: torch.dtype, start: str, seed
     return [*found, *(state / state.norm(dim=-1, keepdim=True) for state in states)]
 
 
-# Of a circuit, words or None for states, its angles, and what it starts from or mixes.
+# A circuit, words or None for states, its angles, and what it starts from or mixes.
 Evaluate = Callable[[Circuit, tuple[str, ...] | None, Angles, list[torch.Tensor]], torch.Tensor]
 
 

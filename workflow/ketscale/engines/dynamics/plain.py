@@ -87,7 +87,7 @@ def is_faster(
 
 
 def long_tasks(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor | None:
-    """Of few levels, the tasks whose segments may be `SQUARED`, (tasks,), each by its own numbers; None: there are none."""
+    """The tasks of few levels whose segments may be `SQUARED`, (tasks,), each by its own numbers; None: there are none."""
     generators = evolution.generators
     many = generators.paired and generators.size >= 2 * LEAST_DENSE
     if many or transforms_active() or bound(fixed, controls, evolution) <= SQUARED:

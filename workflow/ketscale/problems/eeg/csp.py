@@ -8,6 +8,8 @@ trials are those that all models see: nothing is filtered here.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import nn
@@ -32,6 +34,8 @@ class CSP(Fitted):
     Raises:
         UserError: when called, the inputs have another shape.
     """
+
+    logits: ClassVar[bool] = True
 
     def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Family, FileModel, Model, lazily
+from ketscale.config import Baseline, Family, FileModel, Model, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries
@@ -84,13 +84,10 @@ class ClassicalHydraSettings(Classifier, frozen=True, kw_only=True):
     classical: ClassVar[bool] = True
 
 
-class CSPSettings(Model, frozen=True, kw_only=True):
+class CSPSettings(Baseline, frozen=True, kw_only=True):
     """Common spatial patterns with a linear discriminant."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.csp:CSP"
-    classical: ClassVar[bool] = True
-    fitted: ClassVar[bool] = True
-    baseline: ClassVar[bool] = True
 
 
 FAMILY = Family(

@@ -237,8 +237,5 @@ class ClassicalHydra(StateSpaceModel):
     def head(self, outputs: int, dropout: float) -> nn.Module:
         """See `StateSpaceModel.head`."""
         return nn.Sequential(
-            nn.Linear(WIDTH, WIDTH // 2),
-            nn.GELU(),
-            SampleDropout(dropout),
-            nn.Linear(WIDTH // 2, outputs),
+            nn.Linear(WIDTH, WIDTH // 2), nn.GELU(), SampleDropout(dropout), nn.Linear(WIDTH // 2, outputs)
         )

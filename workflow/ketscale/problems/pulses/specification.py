@@ -11,12 +11,7 @@ from ketscale.config import Data, Family, Model, Settings, SizeAxis
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.config.simulators.pulses import PulseSimulator
 from ketscale.problems.pulses.metrics import METRICS
-from ketscale.problems.pulses.workloads import (
-    FluxoniumChain,
-    FluxoniumLattice,
-    PulseWorkload,
-    TransmonChain,
-)
+from ketscale.problems.pulses.workloads import FluxoniumChain, FluxoniumLattice, PulseWorkload, TransmonChain
 
 if TYPE_CHECKING:
     import torch

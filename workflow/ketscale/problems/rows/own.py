@@ -329,6 +329,8 @@ def _asked(column: pd.Series[Any], by_class: bool) -> tuple[Step, ...] | str:
             if count > min(_MOST_CATEGORIES, len(known) // 2):
                 return f"text of {count} different values"
             return ("most-frequent", "one-hot") if gaps else ("one-hot",)
+    if not steps and known.astype(str).str.fullmatch(r"[+-]?\d+,\d+").mean() > 0.5:
+        return "numbers with a decimal comma; write a point"
     found = Column.of(name, steps).values(column)
     values = found[~np.isnan(found)]
     ordered = bool((np.diff(values) > 0).all() or (np.diff(values) < 0).all())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ketscale.config import Data, Family, Metric, Model, Settings, lazily
+from ketscale.config import Baseline, Data, Family, Metric, Model, Settings, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
@@ -28,13 +28,10 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
             yield f"{settings.run.model} has 4 qubits, not {settings.sizes['qubits']}; set qubits: 4"
 
 
-class FrequentWordSettings(Model, frozen=True, kw_only=True):
+class FrequentWordSettings(Baseline, frozen=True, kw_only=True):
     """The most frequent next word."""
 
     implementation: ClassVar[str] = "ketscale.problems.sentences.counts:FrequentWord"
-    classical: ClassVar[bool] = True
-    fitted: ClassVar[bool] = True
-    baseline: ClassVar[bool] = True
 
 
 class BigramSettings(FrequentWordSettings, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from torch import nn
@@ -28,6 +30,8 @@ class Linear(Fitted):
     Raises:
         UserError: when called, the inputs have another shape.
     """
+
+    logits: ClassVar[bool] = True
 
     def __init__(self, inputs: int = 512, outputs: int = 10, penalty: float | None = None) -> None:
         super().__init__()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from ketscale.problems.fitted import Fitted, Samples
@@ -10,6 +12,7 @@ from ketscale.problems.fitted import Fitted, Samples
 class Majority(Fitted):
     """The same outputs for all samples x (batch, ...): logarithms of the classes' counts, or the mean, (batch, outputs)."""
 
+    logits: ClassVar[bool] = True
     usual: torch.Tensor
 
     def __init__(self, outputs: int = 10) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Model
+from ketscale.config import Baseline, Model
 
 _CHOSEN = "chosen by validation if left out"
 Cost = Annotated[
@@ -48,13 +48,10 @@ class SVMSettings(Model, frozen=True, kw_only=True):
     bandwidth: Bandwidth | None = None
 
 
-class LinearSettings(Model, frozen=True, kw_only=True):
+class LinearSettings(Baseline, frozen=True, kw_only=True):
     """A linear model: logistic regression of classes, ridge regression of numbers."""
 
     implementation: ClassVar[str] = "ketscale.problems.vectors.linear:Linear"
-    classical: ClassVar[bool] = True
-    fitted: ClassVar[bool] = True
-    baseline: ClassVar[bool] = True
 
     penalty: (
         Annotated[
@@ -64,13 +61,10 @@ class LinearSettings(Model, frozen=True, kw_only=True):
     ) = None
 
 
-class MajoritySettings(Model, frozen=True, kw_only=True):
+class MajoritySettings(Baseline, frozen=True, kw_only=True):
     """The most frequent class of the training samples, or the mean of their numbers, whatever the sample is."""
 
     implementation: ClassVar[str] = "ketscale.problems.vectors.majority:Majority"
-    classical: ClassVar[bool] = True
-    fitted: ClassVar[bool] = True
-    baseline: ClassVar[bool] = True
 
 
 class VQCSettings(Model, frozen=True, kw_only=True):
