@@ -257,8 +257,7 @@ def test_the_inputs_of_openqasm_3_become_columns_and_texts_may_be_in_files(tmp_p
 
 S, T = Parameter("s"), Parameter("t")
 VALUES = np.array([[0.7, 0.4], [1.3, 0.9], [0.2, 2.1]])
-# A function of two parameters or of two numbers; for the latter the functions are NumPy's.
-Formula = Callable[[Any, Any], Any]
+Formula = Callable[[Any, Any], Any]  # of two parameters, or of two numbers by NumPy's functions
 
 
 def called(name: str, value: Any) -> Any:
@@ -284,39 +283,39 @@ def formulas(draw: st.DrawFn, depth: int = 3) -> Formula:
     if depth == 0 or draw(st.integers(0, 4)) == 0:
         return draw(st.sampled_from([lambda s, t: s, lambda s, t: t]))
     inner: Formula = draw(formulas(depth - 1))
-    kind = draw(st.sampled_from(["unary", "number", "reflected", "binary"]))
-    if kind == "unary":
+    if draw(st.booleans()):
         unary = UNARY[draw(st.sampled_from(sorted(UNARY)))]
         return lambda s, t: unary(inner(s, t))
-    binary, other = draw(st.sampled_from(BINARY)), draw(formulas(depth - 1))
-    number = draw(NUMBERS)
-    if kind == "number":
-        return lambda s, t: binary(inner(s, t), number)
-    if kind == "reflected":
-        return lambda s, t: binary(number, inner(s, t))
-    return lambda s, t: binary(inner(s, t), other(s, t))
+    binary = draw(st.sampled_from(BINARY))
+    other = draw(st.one_of(formulas(depth - 1), NUMBERS.map(lambda number: lambda s, t: number)))
+    first, second = draw(st.permutations([inner, other]))
+    return lambda s, t: binary(first(s, t), second(s, t))
 
 
 @examples(2)
 @given(formulas())
 @example(lambda s, t: s - s)
+@example(lambda s, t: s + (t - t))
+@example(lambda s, t: abs(np.e ** (s**0.5 + t)))
 def test_values_and_derivatives_are_those_of_the_formula_on_numbers(formula: Formula) -> None:
     with np.errstate(all="ignore"):
-        wanted = formula(*VALUES.T)
-        steps = 1e-5 * np.eye(2)
-        slopes = np.stack([(formula(*(VALUES + d).T) - formula(*(VALUES - d).T)) / 2e-5 for d in steps], 1)
-    assume(np.isfinite(wanted).all() and (abs(wanted) < 100).all() and (abs(slopes) < 100).all())
-    expression = formula(S, T)
-    # Qiskit 2.3 takes 2 / s - s for s.
-    bound = [
-        expression.bind(dict(zip((S, T), row, strict=True)), allow_unknown_parameters=True) for row in VALUES
-    ]
-    assume(np.allclose([complex(each) for each in bound], wanted))
+        wanted, *near = (formula(*(VALUES * [1 + d, 1 - 2 * d]).T) for d in (0, 1e-13, -1e-13))
+    assume((abs(wanted) < 100).all() and np.allclose(near, [wanted] * 2, 1e-11, 1e-11))  # no jump
     values = torch.tensor(VALUES, requires_grad=True)
-    found = Expressions([expression], [S, T])(values)
-    found.sum().backward()
+    try:
+        expression = formula(S, T)
+        # Qiskit 2.3 takes 2 / s - s for s.
+        bound = [complex(expression.bind(dict(zip((S, T), row, strict=True)), True)) for row in VALUES]
+        function = Expressions([expression], [S, T])
+    except (UserError, ZeroDivisionError) as error:  # an overflow, or a bug of Qiskit's
+        assume("the function" in str(error))
+        raise
+    assume(np.allclose(bound, wanted))
+    found = function(values)
     np.testing.assert_allclose(found[:, 0].detach(), wanted, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(values.grad, slopes, rtol=1e-4, atol=1e-5)
+    found.sum().backward()
+    assume(values.grad is not None and (abs(values.grad) < 100).all())
+    torch.autograd.gradcheck(function, values)
 
 
 @pytest.mark.parametrize("expression", [(S * 1j).exp(), S ** (1j)], ids=str)

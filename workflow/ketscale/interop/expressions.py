@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 # An angle as Qiskit gives it: a number or a ParameterExpression.
 Expression = Any
 
-# An expression without its parameters and constants: the name of a function, and the shapes of its arguments; an
-# exponent that is a number stands for itself.
+# The name of a function and the shapes of its arguments; an exponent that is a number stands for itself.
 Shape = tuple[Any, ...]
 PARAMETER: Shape = ("parameter",)
 CONSTANT: Shape = ("constant",)
@@ -150,16 +149,17 @@ class Expressions:
 def _sympified(expression: Expression) -> Any:
     """sympy's expression of Qiskit's, from the operations that Qiskit keeps for its files.
 
-    Its own `sympify` takes s - t**2 for t**2 - s in 2.2 and 2.3, and has no 2**s from 2.4 on.
+    Its own `sympify` takes s - t**2 for t**2 - s and t for s + (t - t) in 2.2 and 2.3, and has no 2**s from 2.4 on.
 
-    Raises:
-        UserError: these are no whole expression.
+    Raises a UserError if these are no whole expression.
     """
     import sympy
     from qiskit.circuit import Parameter
 
-    if isinstance(expression, Parameter):
-        return expression.sympify()
+    name = str(expression)
+    if isinstance(expression, Parameter) or any(name == each.name for each in expression.parameters):
+        # Qiskit's own symbols are complex: |exp(cos(s))| has a cosh with them. Of s + (t - t) it keeps no operation.
+        return sympy.Symbol(name, real=True)
     done: list[Any] = []
 
     def operand(value: Any) -> Any:
@@ -202,7 +202,7 @@ def _shape(tree: Any, places: Mapping[str, int], parameters: list[int], constant
         constants.append(_real(tree))
         return CONSTANT
     name = tree.func.__name__
-    if name == "conjugate":
+    if name in ("conjugate", "re"):
         return _shape(tree.args[0], places, parameters, constants)
     if name == "Pow" and not tree.args[1].free_symbols:
         return name, _shape(tree.args[0], places, parameters, constants), _real(tree.args[1])
