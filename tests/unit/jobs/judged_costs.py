@@ -14,25 +14,24 @@ from pathlib import Path
 from statistics import fmean, median
 
 from ketscale.jobs.costs import Costs
-from ketscale.jobs.costs.forecast import Place, whole
-from ketscale.jobs.costs.law import left_out
-from ketscale.jobs.costs.records import Sample, below
+from ketscale.jobs.costs.forecast import whole
+from ketscale.jobs.costs.records import Case, Sample, below
 
-MEASURES = {"step_s": "step", "seconds": "whole run", "memory_bytes": "memory of a rank"}
+MEASURES = {"pace_s": "step", "seconds": "whole run", "memory_bytes": "memory of a rank"}
 # The factor between prediction and measurement, whether the interval covers, and the ratio of its upper end to its middle.
 Off = dict[str, tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How well runs of one place were predicted. Each group has one vote.
+    """How well runs within the records, or beyond them, were predicted. Each group has one vote.
 
     groups, runs: how many. error: the median over groups of the median factor between prediction and measurement, coverage:
     the mean over groups of the share of runs in their 90 % intervals, width: the median over groups of the median ratio of
     an interval's upper end to its middle; each by the names of `MEASURES`.
     """
 
-    place: Place
+    beyond: bool
     groups: int
     runs: int
     error: dict[str, float]
@@ -41,14 +40,10 @@ class Verdict:
 
 
 def judge(samples: Sequence[Sample]) -> list[Verdict]:
-    """Leave out every model's size in each layout, at all batches, with all seeds and simulators; and of a model with its
-    simulator all with the least, or with the largest, value of each number. What is learned anew from the rest predicts
-    them, within the range of the rest or beyond it.
-    """
+    """What is learned anew from the rest predicts each group of `left_out`, within the range of the rest or beyond it."""
     cases = [sample.case for sample in samples]
-    scores: dict[Place, list[tuple[int, Off]]] = {"within": [], "beyond": []}
-    groups = dict.fromkeys(tuple(rows) for beyond in (False, True) for rows in left_out(cases, beyond))
-    for number, rows in enumerate(groups):
+    scores: dict[bool, list[tuple[int, Off]]] = {False: [], True: []}
+    for number, rows in enumerate(left_out(cases)):
         rest = [sample for i, sample in enumerate(samples) if i not in rows]
         # A seed alone says nothing of a new point.
         if {cases[i].point for i in rows} & {sample.case.point for sample in rest}:
@@ -63,11 +58,21 @@ def judge(samples: Sequence[Sample]) -> list[Verdict]:
                 one, value = found[name], measured[name]
                 inside = float(one.low <= value <= one.high)
                 off[name] = math.exp(abs(math.log(one.middle / value))), inside, one.high / one.middle
-            scores[costs.place(sample.case)].append((number, off))
-    return [_verdict(place, scored) for place, scored in scores.items() if scored]
+            scores[costs.beyond(sample.case)].append((number, off))
+    return [_verdict(beyond, scored) for beyond, scored in scores.items() if scored]
 
 
-def _verdict(place: Place, scored: Sequence[tuple[int, Off]]) -> Verdict:
+def left_out(cases: Sequence[Case]) -> list[list[int]]:
+    """The numbers of the cases of a model with one value of one number, and of each of its sizes in each layout."""
+    groups: dict[object, list[int]] = {}
+    for i, case in enumerate(cases):
+        size = tuple(one for one in case.numbers.items() if one[0] != "batch")
+        for key in (*case.numbers.items(), (case.names["backend"], size)):
+            groups.setdefault((case.names["model"], key), []).append(i)
+    return [rows for rows in groups.values() if len(rows) < len(cases)]
+
+
+def _verdict(beyond: bool, scored: Sequence[tuple[int, Off]]) -> Verdict:
     groups: dict[int, list[Off]] = {}
     for number, off in scored:
         groups.setdefault(number, []).append(off)
@@ -82,7 +87,7 @@ def _verdict(place: Place, scored: Sequence[tuple[int, Off]]) -> Verdict:
         }
 
     error, coverage, width = over(0, median, median), over(1, fmean, fmean), over(2, median, median)
-    return Verdict(place, len(groups), len(scored), error, coverage, width)
+    return Verdict(beyond, len(groups), len(scored), error, coverage, width)
 
 
 def budgets(samples: Sequence[Sample], draws: int = 20) -> list[float]:
@@ -109,15 +114,11 @@ def budgets(samples: Sequence[Sample], draws: int = 20) -> list[float]:
 
 def as_text(verdicts: Sequence[Verdict]) -> str:
     """The verdicts as a table in Markdown."""
-    head = [
-        "predicted",
-        "groups",
-        "runs",
-        *(f"{title}: error, in 90 %, width" for title in MEASURES.values()),
-    ]
+    titles = (f"{title}: error, in 90 %, width" for title in MEASURES.values())
+    head = ["predicted", "groups", "runs", *titles]
     rows = [
         [
-            f"{one.place} the records", str(one.groups), str(one.runs),
+            f"{'beyond' if one.beyond else 'within'} the records", str(one.groups), str(one.runs),
             *(f"{one.error[n]:.2f}x, {one.coverage[n]:.0%}, {one.width[n]:.2f}x" for n in MEASURES),
         ]
         for one in verdicts
@@ -127,12 +128,9 @@ def as_text(verdicts: Sequence[Verdict]) -> str:
 
 def main(known: Sequence[Sample]) -> None:
     """Print what forecasts are worth, of runs and of budgets."""
-    print(f"{len(known)} records, {sum(one.quiet for one in known)} of them of a quiet machine", flush=True)
     totals = budgets(known)
-    print(
-        f"{len(totals)} budgets: forecast {min(totals):.2f} to {max(totals):.2f} times what was measured",
-        flush=True,
-    )
+    print(f"{len(known)} records, {sum(one.quiet for one in known)} of them of a quiet machine")
+    print(f"{len(totals)} budgets: forecast {min(totals):.2f} to {max(totals):.2f} times what was measured")
     print(as_text(judge(known)))
 
 

@@ -13,7 +13,7 @@ from ketscale import cli, process
 from ketscale.errors import UserError
 from ketscale.grid import HISTORY, RECORD, config_hash
 from ketscale.jobs import driver
-from ketscale.jobs.costs import Costs
+from ketscale.jobs.costs import Asked, Costs
 from ketscale.jobs.ownership import finished
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import remainder
@@ -247,8 +247,8 @@ def stale(config, run):
 
 
 def estimated(config):
-    left = [config.settings(run) for run in config.runs]
-    return remainder(see(config), Costs.of(RESULTS).forecast(left), NOW)
+    told = Costs.of(RESULTS).forecast(Asked(config.settings(run)) for run in config.runs)
+    return remainder(see(config), {one.run: one for one in told if one}, NOW)
 
 
 def test_the_estimate_is_of_the_runs_that_are_left_on_all_of_their_nodes():

@@ -161,7 +161,7 @@ def _table(plan: Plan) -> list[str]:
         node_hours = rounded(sum(one.node_hours.middle for one in costs))
         longest = between(one.wall_s) + f", {one.members} together" * (one.members > 1)
         most = f"{rounded(memory.middle)} MB (to {rounded(memory.high)})"
-        point = name + " (beyond the records)" * (one.place == "beyond")
+        point = name + " (beyond the records)" * one.beyond
         rows.append([number, node_hours, "at most " * one.at_most + longest, most, point])
     known = f"{counted(plan.told.records, 'record')} ({'; '.join(plan.told.machines)})"
     return [*aligned(rows, right=[0, 1]), "", f"90 % intervals, from {known}", ""]

@@ -6,7 +6,7 @@ simulator and backend no record has: no number is made up.
 """
 
 from ketscale.jobs.costs.call import Call, longest
-from ketscale.jobs.costs.forecast import Costs, Forecast
+from ketscale.jobs.costs.forecast import Asked, Costs, Forecast
 from ketscale.jobs.costs.law import Interval, between, total
 
-__all__ = ["Call", "Costs", "Forecast", "Interval", "between", "longest", "total"]
+__all__ = ["Asked", "Call", "Costs", "Forecast", "Interval", "between", "longest", "total"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,7 @@ from pathlib import Path
 from ketscale.config import Config, Settings
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs import choice, cohorts, prepared
-from ketscale.jobs.costs.forecast import Costs, Forecast, Parts
-from ketscale.jobs.costs.law import total
+from ketscale.jobs.costs.forecast import Asked, Costs, Forecast
 from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.training import checkpoint
@@ -31,35 +31,22 @@ class Call:
             every = map(config.settings, dict.fromkeys([*config.runs, *self._settings]))
             dealt = cohorts.plan(every, *_places(config, root))
             self._cohorts = {one.run: number for number, cohort in enumerate(dealt) for one in cohort}
-        numbers: dict[object, int] = {}
-        self._points = {
-            run: numbers.setdefault((run.without("seed"), one.choice), len(numbers))
-            for run, one in self._settings.items()
+        # Runs that differ in their seeds cost the same.
+        self._alike = {
+            run: (run.without("seed"), one.choice, self._done[run]) for run, one in self._settings.items()
         }
-        self._parts: dict[tuple[int, int], Parts | None] = {}
+        self._forecasts: dict[object, Forecast | None] = {}
 
     def forecasts(self, runs: Iterable[Run] | None = None) -> dict[Run, Forecast]:
         """The forecasts of all runs of which anything is known, if the call trains only these of its runs."""
-        found: dict[object, list[Run]] = {}
-        for run in self._settings if runs is None else runs:
-            found.setdefault(self._cohorts.get(run, run), []).append(run)
-        self._ask((run, len(of)) for of in found.values() for run in of)
-        made: dict[Run, Forecast] = {}
-        for of in found.values():
-            parts = {run: self._parts[self._points[run], len(of)] for run in of}
-            known = [part.of(run, self._done[run]) for run, part in parts.items() if part]
-            # Equal runs of a cohort are told equal.
-            if len({(self._points[one.run], self._done[one.run]) for one in known}) > 1:
-                whole = total(one.seconds for one in known)
-                known = [replace(one, others_s=whole.minus(one.seconds)) for one in known]
-            made |= {one.run: one for one in known}
-        return made
-
-    def _ask(self, sizes: Iterable[tuple[Run, int]]) -> None:
-        """Have costs told of runs in cohorts of such sizes."""
-        new = {(self._points[run], number): (self._settings[run], number) for run, number in sizes}
-        new = {key: one for key, one in new.items() if key not in self._parts}
-        self._parts |= zip(new, self._costs.parts(new.values()), strict=True)
+        runs = list(self._settings if runs is None else runs)
+        members = Counter(self._cohorts.get(run, run) for run in runs)
+        keys = {run: (self._alike[run], members[self._cohorts.get(run, run)]) for run in runs}
+        new = {key: run for run, key in keys.items() if key not in self._forecasts}
+        asked = (Asked(self._settings[run], key[1], self._done[run]) for key, run in new.items())
+        self._forecasts |= zip(new, self._costs.forecast(asked), strict=True)
+        told = {run: self._forecasts[key] for run, key in keys.items()}
+        return {run: replace(one, run=run) for run, one in told.items() if one}
 
 
 def _step(config: Config, settings: Settings, results: Path) -> int:

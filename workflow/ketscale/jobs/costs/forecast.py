@@ -8,20 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Literal
 
 from threadpoolctl import threadpool_limits
 
-from ketscale.config import Protocol, Settings
-from ketscale.grid import BACKENDS, Run, canonical
+from ketscale.config import Settings
+from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.costs import records
-from ketscale.jobs.costs.law import NOTHING, Interval, Law
+from ketscale.jobs.costs.law import Interval, Law
 from ketscale.jobs.costs.records import Case, Sample, case
 from ketscale.measure.form import Record
-
-# repeat: a record differs only in the seed. within: records of such runs have smaller and larger values of every number,
-# or equal ones. beyond: the others.
-Place = Literal["repeat", "within", "beyond"]
 
 # The range of so many runs that stopped early holds 90 % of further ones.
 _ENOUGH = 19
@@ -34,27 +29,22 @@ _SHARED = 32**-0.5
 class Forecast:
     """What a run will cost, with 90 % intervals.
 
-    seconds: its own time; in a cohort, its share of the time of all. step_s: a steady step; a share as well. start_s: of
-    the process, which a further job of the run pays again. memory_bytes: host memory of the largest rank, all members
-    included. place: where it is, seen from the records. at_most: it may stop early, and no record says when, so `seconds` are
-    those of all epochs. members: how many runs one process trains together, this one included. others_s: what the others take
-    there.
+    seconds: its own time; in a cohort, its share of the time of all. memory_bytes: host memory of the largest rank, all
+    members included. beyond: whether it is outside the range of the records. at_most: it may stop early, and no record says
+    when, so `seconds` are those of all epochs. members: how many runs one process trains together, this one included.
     """
 
     run: Run
     seconds: Interval
-    step_s: Interval
-    start_s: Interval
     memory_bytes: Interval
-    place: Place
+    beyond: bool
     at_most: bool = False
     members: int = 1
-    others_s: Interval = NOTHING
 
     @property
     def wall_s(self) -> Interval:
-        """The time of the process that trains it."""
-        return self.seconds + self.others_s
+        """The time of the process that trains it, with others like it."""
+        return self.seconds.times(self.members)
 
     @property
     def node_hours(self) -> Interval:
@@ -63,68 +53,37 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the cost of a run is made of: the costs of `Sample`, its steps, and the share of them that it takes, at least, in
-    the middle and at most. For the rest see `Forecast`.
-    """
+class Asked:
+    """A run, how many one process trains together with it included, and the step from which it goes on."""
 
-    protocol: Protocol
-    costs: Mapping[str, Interval]
-    steps: int
-    shares: tuple[float, float, float]
-    place: Place
-    at_most: bool
-    members: int
-
-    def of(self, run: Run, done: int = 0) -> Forecast:
-        """The forecast of a run that goes on after so many steps. Those with which it trains are taken for like it."""
-        costs, seconds = self.costs, self._seconds(done)
-        # Steps of a cohort are no run's own.
-        step_s = costs["pace_s" if self.members > 1 or "step_s" not in costs else "step_s"]
-        return Forecast(
-            run, seconds, step_s, costs["start_s"].times(self.members), costs["memory_bytes"], self.place, self.at_most,
-            self.members, seconds.times(self.members - 1),
-        )  # fmt: skip
-
-    def _seconds(self, done: int) -> Interval:
-        """The seconds that are left after so many steps."""
-        low, middle, high = (self._whole(self.steps * each, done) for each in self.shares)
-        seconds = Interval(middle.middle, low.low, high.high)
-        if (limit_s := self.protocol.limit_s) is None:
-            return seconds
-        pace_s = self.costs["pace_s"]
-        limit_s = max(0.0, limit_s - done * pace_s.middle)
-        most = self.costs["start_s"] + Interval(max(limit_s, pace_s.middle), limit_s, limit_s + pace_s.high)
-        return Interval(*map(min, astuple(seconds), astuple(most)))
-
-    def _whole(self, steps: float, done: int) -> Interval:
-        left = max(0.0, steps - done)
-        return whole(self.costs, left, (self.protocol.epochs or 0) * left / self.steps)
+    settings: Settings
+    members: int = 1
+    done: int = 0
 
 
 class Costs:
     """What samples tell of the costs of other runs.
 
-    records: how many there are. machines: the hardware that runs are forecast for; by default that which most samples of
-    a kind of device are of.
+    records: how many there are. machines: the hardware that runs are forecast for, which most samples of a kind of device
+    are of.
     """
 
-    def __init__(self, samples: Iterable[Sample], machine: str | None = None) -> None:
+    def __init__(self, samples: Iterable[Sample]) -> None:
         samples = list(samples)
-        self._points: dict[str, Case] = {}
+        points: dict[str, Case] = {}
         costs: dict[str, dict[str, list[float]]] = {}
         for one in samples:
-            self._points.setdefault(one.case.point, one.case)
+            points.setdefault(one.case.point, one.case)
             for name, cost in one.costs.items():
                 of = costs.setdefault(name, {}).setdefault(one.case.point, [])
                 of.append(cost / _shared(name, one.case))
         # On a shared machine, threads that wait for each other cost far more than such matrices take.
         with threadpool_limits(1):
             self._laws = {
-                name: Law([self._points[point] for point in of], [*of.values()]) for name, of in costs.items()
+                name: Law([points[point] for point in of], [*of.values()]) for name, of in costs.items()
             }
         known, named = dict[object, list[Case]](), dict[object, list[Case]]()
-        for at in self._points.values():
+        for at in points.values():
             known.setdefault(at.known, []).append(at)
             named.setdefault(_names(at), []).append(at)
         self._known, self._named = ({key: _ranges(of) for key, of in one.items()} for one in (known, named))
@@ -144,7 +103,7 @@ class Costs:
         used = Counter(
             (BACKENDS[one.case.names["backend"]].device, one.case.names["machine"]) for one in samples
         )
-        self._machine = {device: machine or most for (device, most), _ in reversed(used.most_common())}
+        self._machine = {device: most for (device, most), _ in reversed(used.most_common())}
         self.records, self.machines = len(samples), tuple(dict.fromkeys(self._machine.values()))
 
     @classmethod
@@ -160,49 +119,46 @@ class Costs:
         """
         return _inside(case, self._known.get(case.known, {}), 1.0)
 
-    def place(self, case: Case) -> Place:
-        """The place of a case among the records."""
-        if case.point in self._points:
-            return "repeat"
-        return "within" if _inside(case, self._named.get(_names(case), {}), 0.0) else "beyond"
+    def beyond(self, case: Case) -> bool:
+        """Whether a number of a case is outside the range that records of such runs have."""
+        return not _inside(case, self._named.get(_names(case), {}), 0.0)
 
     def costs(self, cases: Sequence[Case]) -> list[dict[str, Interval]]:
         """The costs of cases of which `knows` holds, by the names of `Sample.costs`; one that no record has is missing."""
         found: list[dict[str, Interval]] = [{} for _ in cases]
-        beyond = [self.place(one) == "beyond" for one in cases]
         with threadpool_limits(1):
             for name, law in self._laws.items() if cases else ():
-                for at, one, interval in zip(found, cases, law.intervals(cases, beyond), strict=True):
+                for at, one, interval in zip(found, cases, law.intervals(cases), strict=True):
                     at[name] = interval.times(_shared(name, one))
         return found
 
-    def forecast(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
-        """The forecasts of all runs of which anything is known, each as if it trains alone."""
-        asked = {one.run: one for one in runs}
-        known = self.parts((one, 1) for one in asked.values())
-        return {run: made.of(run) for run, made in zip(asked, known, strict=True) if made}
+    def forecast(self, asked: Iterable[Asked]) -> list[Forecast | None]:
+        """The forecasts of runs; None where nothing is known."""
+        asked = list(asked)
+        cases = list(map(self._case, asked))
+        costs = iter(self.costs([one for one in cases if one]))
+        told = zip(asked, cases, strict=True)
+        return [self._forecast(one, at, next(costs)) if at else None for one, at in told]
 
-    def parts(self, asked: Iterable[tuple[Settings, int]]) -> list[Parts | None]:
-        """What the costs of runs are made of, each in a cohort of so many; None where nothing is known."""
-        # Runs that differ in their seeds cost the same.
-        keys, alike = list[object](), dict[object, tuple[Settings, int]]()
-        for one, members in asked:
-            keys.append((one.run.without("seed"), canonical({**one.content, "run": None}), members))
-            alike.setdefault(keys[-1], (one, members))
-        known: dict[object, tuple[Case, int]] = {}
-        for key, (one, members) in alike.items():
-            machine = self._machine.get(BACKENDS[one.run.backend].device)
-            at = machine and case(one.content, one.sizes, machine, members)
-            if at and self.knows(at) and (steps := self._steps(one, at)):
-                known[key] = at, steps
-        made: dict[object, Parts] = {}
-        for (key, (at, steps)), costs in zip(
-            known.items(), self.costs([at for at, _ in known.values()]), strict=True
-        ):
-            one, members = alike[key]
-            shares, at_most = self._shares(one, at)
-            made[key] = Parts(one.protocol, costs, steps, shares, self.place(at), at_most, members)
-        return [made.get(key) for key in keys]
+    def _case(self, asked: Asked) -> Case | None:
+        """The case of a run; None if nothing is known of it."""
+        settings = asked.settings
+        machine = self._machine.get(BACKENDS[settings.run.backend].device)
+        at = machine and case(settings.content, settings.sizes, machine, asked.members)
+        return at if at and self.knows(at) and self._steps(settings, at) else None
+
+    def _forecast(self, asked: Asked, at: Case, costs: Mapping[str, Interval]) -> Forecast:
+        settings, protocol = asked.settings, asked.settings.protocol
+        steps, (shares, at_most) = self._steps(settings, at) or 0, self._shares(settings, at)
+        left = [max(0.0, steps * share - asked.done) for share in shares]
+        least, middle, most = (whole(costs, each, (protocol.epochs or 0) * each / steps) for each in left)
+        seconds = Interval(middle.middle, least.low, most.high)
+        if protocol.limit_s is not None:
+            pace_s = costs["pace_s"]
+            limit_s = max(0.0, protocol.limit_s - asked.done * pace_s.middle)
+            longest = costs["start_s"] + Interval(max(limit_s, pace_s.middle), limit_s, limit_s + pace_s.high)
+            seconds = Interval(*map(min, astuple(seconds), astuple(longest)))
+        return Forecast(settings.run, seconds, costs["memory_bytes"], self.beyond(at), at_most, asked.members)
 
     def _steps(self, settings: Settings, at: Case) -> int | None:
         """The steps of a whole run; None if no record of the same workload and optimiser tells."""

@@ -95,8 +95,8 @@ def hardware(machine: Host) -> str:
 class Sample:
     """What a run cost.
 
-    costs: by name; one that the run did not have is missing. Times are in seconds, in a cohort the run's share. step_s: the
-        median steady step. pace_s: the mean of all steps but the first, which the length of a run depends on.
+    costs: by name; one that the run did not have is missing. Times are in seconds, in a cohort the run's share. pace_s: the
+        mean of all steps but the first, which the length of a run depends on.
         validation_s: a pass over the validation samples. start_s: all the rest: starting, reading data, the first step,
         testing, saving. memory_bytes: host memory of the largest rank.
     steps, epochs, planned: how many it took, and how many epochs there were at most; None in a protocol with steps.
@@ -135,7 +135,7 @@ def sample(made: Record) -> Sample | None:
         # Steps and validation passes of a cohort are no run's own: only its share of all is known.
         pace_s = (seconds - begin_s) / steps
     elif step_s:
-        costs["step_s"] = pace_s = step_s
+        pace_s = step_s
         if epochs and timing.validation_s:
             costs["validation_s"], validated_s = timing.validation_s, epochs * timing.validation_s
         if steps > 1:

@@ -217,7 +217,7 @@ class Progress:
                 forecast = self._forecasts.get(one)
                 if alike := points.get(one.without("seed")):
                     hours += fmean(alike)
-                elif forecast and forecast.place != "beyond":
+                elif forecast and not forecast.beyond:
                     hours += forecast.node_hours.middle
                 else:
                     return until
