@@ -39,12 +39,11 @@ class Result(msgspec.Struct):
 
 
 class Line(NamedTuple):
-    """A study of a call: how many runs it has there, how many of them are over, and failed, and all that in words."""
+    """A study of a call: how many runs it has there, how many of them are over, and that in words."""
 
     study: str
     runs: int
     over: int
-    failed: int
     text: str
 
 
@@ -141,22 +140,22 @@ class Progress:
             last = max(left, key=lambda run: self._called[run], default=None)
             if last in until:
                 words.append(f"about {duration(until[last], 2)} left")
-            lines.append(
-                Line(name, len(runs), len(done) + failed, failed, f"{name:{width}}  {', '.join(words)}")
-            )
+            lines.append(Line(name, len(runs), len(done) + failed, f"{name:{width}}  {', '.join(words)}"))
         return lines
 
-    def end(self) -> tuple[bool, str] | None:
-        """Whether every run of the call has a result, and that in a line; None for a call that trains none."""
+    def end(self) -> str:
+        """How many runs of the call have a result, and what to type if not all have one; '' for a call that trains none."""
         done, runs = len(self._results), len(self._called)
         if not runs:
-            return None
+            return ""
         words = [f"{done} of {counted(runs, 'run')} ended with a result", *_ends(self._results.values())]
         words += [f"{len(self._failed)} failed"] if self._failed else []
         text = f"{', '.join(words)}; {duration(time.monotonic() - self._began_s, 2)}"
-        if done == runs:
-            return True, text
-        return False, f"{text}\n`{self._status}` shows what is left; the same command runs it again."
+        return (
+            text
+            if done == runs
+            else f"{text}\n`{self._status}` shows what is left; the same command runs it again."
+        )
 
     def planned(self) -> list[str]:
         """What a dry run says: the runs by study, and their node-hours."""
