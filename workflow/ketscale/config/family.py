@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.config.block import Block
-from ketscale.config.metrics import Metric, Targets, Task, metrics_by_name
+from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metrics_by_name
 from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
@@ -62,9 +62,9 @@ class Workload(Part, frozen=True, kw_only=True):
     generated: ClassVar[bool] = False
 
     @property
-    def task(self) -> str:
-        """Which of its family's tasks it sets (`Family.tasks`); '' if the family has one alone."""
-        return ""
+    def targets(self) -> Targets | None:
+        """What `Supervised` problems learn; None of a family with a loss of its own."""
+        return None
 
     @property
     def sample_name(self) -> str:
@@ -129,6 +129,16 @@ class WithTargets(Workload, frozen=True, kw_only=True):
             "f1_macro, balanced_accuracy or mean_absolute_error; or another of the workload's. By default the first"
         ),
     ] = None
+
+    @property
+    def task(self) -> str:
+        """`REGRESSION` where numbers are to be predicted; any other word where classes are."""
+        return ""
+
+    @property
+    def targets(self) -> Targets:
+        """See `Workload.targets`."""
+        return "numbers" if self.task == REGRESSION else "classes"
 
     def content(self) -> dict[str, Any]:
         """What decides the data; the metric is part of a run's settings alone (`Settings.content`)."""
@@ -300,14 +310,12 @@ class Family:
     tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
         the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;
         `precision`, if it has only one.
-    targets: what `Supervised` problems learn; None of a family with a loss of its own.
     build: makes the problem of a run for a device.
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
     read: opens and verifies what `prepare` wrote.
     work: the arithmetic of a sample by sizes, relative to others, for families in which a larger batch needs a larger
         model; None where the batch is free.
-    tasks: what is measured where a workload's task is another than the usual one.
     """
 
     name: str
@@ -322,22 +330,18 @@ class Family:
     tiny: Mapping[str, Any]
     build: Build
     own: type[Model] | None = None
-    targets: Targets | None = None
     prepare: Prepare | None = None
     read: Read | None = None
     work: Callable[[Mapping[str, int]], float] | None = None
-    tasks: Mapping[str, Task] = field(default_factory=dict)
 
     def for_task(self, workload: Workload) -> Family:
-        """The family with the metrics of a workload's task, that which it chooses first."""
-        task = self.tasks.get(workload.task)
-        family = replace(self, metrics=task.metrics, targets=task.targets) if task else self
-        if not isinstance(workload, WithTargets) or workload.metric is None:
-            return family
-        known = metrics_by_name(family.metrics, family.targets)
-        rest = [metric for metric in family.metrics if metric.name != workload.metric]
+        """The family with the metrics of a workload's targets, that which it chooses first."""
+        if not isinstance(workload, WithTargets):
+            return self
+        usual, known = METRICS[workload.targets], metrics_by_name(workload.targets)
+        rest = [metric for metric in usual if metric.name != workload.metric]
         chosen = [known[workload.metric]] if workload.metric in known else []
-        return replace(family, metrics=(*chosen, *rest))
+        return replace(self, metrics=(*chosen, *rest))
 
     @property
     def all_models(self) -> Mapping[str, type[Model]]:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Draft
+from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged
 from ketscale.files import opened
 from ketscale.problems import arrays, splits
 from ketscale.problems.arrays import Source
-from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import classes_of, coded, named
 from ketscale.problems.splits import NO_MARKS, Marks, Parts
 from ketscale.problems.vectors.vectors import Vectors

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Draft
+from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.arrays import Source
 from ketscale.problems.columns import Column, of_columns
-from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.leaks import leaks, told
 from ketscale.problems.own_data import Step
 from ketscale.problems.own_samples import vectors

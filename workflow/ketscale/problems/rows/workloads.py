@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import Draft, Positive, Seed, WithTargets
-from ketscale.problems.datasets import REGRESSION
+from ketscale.config import REGRESSION, Draft, Positive, Seed, WithTargets
 from ketscale.problems.own_data import (
     FeatureCount,
     File,
