@@ -533,13 +533,9 @@ def _blocks(given: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]
 
 
 def _simulator(block: Mapping[str, Any], name: str, kinds: Mapping[str, type[Simulator]]) -> Simulator:
-    where, replaced = f"simulators.{name}", dict[str, str]()
+    where = f"simulators.{name}"
     if name == "none":
         raise UserError(f"{where}: none is the simulator of a classical model; give this one another name")
-    for kind in kinds.values():
-        replaced |= kind.replaced
-    if (device := str(block.get("device"))) in replaced:
-        raise UserError(f"{where}.device: {device} has left this version; use {replaced[device]}")
     return parse(kinds[_kind(block, name, "simulators", kinds, "device")], block, where)
 
 

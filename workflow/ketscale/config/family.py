@@ -122,6 +122,9 @@ class Workload(Part, frozen=True, kw_only=True):
 class WithTargets(Workload, frozen=True, kw_only=True):
     """Settings of a workload whose samples have targets, which a `Supervised` problem learns."""
 
+    # What reads or makes the samples, as 'package.module:function', from the workload and the folder of fetched files.
+    loader: ClassVar[str] = ""
+
     metric: Annotated[
         str | None,
         Meta(
@@ -139,6 +142,14 @@ class WithTargets(Workload, frozen=True, kw_only=True):
     def targets(self) -> Targets:
         """See `Workload.targets`."""
         return "numbers" if self.task == REGRESSION else "classes"
+
+    def load(self, fetched: Path | None) -> Any:
+        """The samples with their split, in the family's form; `fetched` is the folder of the fetched files, if there are any.
+
+        Raises:
+            UserError: the data are missing, damaged or do not fit.
+        """
+        return pkgutil.resolve_name(self.loader)(self, fetched)
 
     def content(self) -> dict[str, Any]:
         """What decides the data; the metric is part of a run's settings alone (`Settings.content`)."""
@@ -208,8 +219,7 @@ class Baseline(Model, frozen=True, kw_only=True):
 class Simulator(Part, frozen=True, kw_only=True):
     """Settings of a simulator; an engine or a family has a subclass for the devices that it provides.
 
-    device: how the physics is evaluated. Subclasses restrict it to the names of their devices. replaced: devices of earlier
-        versions, and what to take instead.
+    device: how the physics is evaluated. Subclasses restrict it to the names of their devices.
 
     A subclass with approximate devices has a field `TOLERANCE`: the largest relative difference of its losses from
     those of an exact simulator, as measured, or None for exact devices. A subclass with devices that take steps has a
@@ -217,7 +227,6 @@ class Simulator(Part, frozen=True, kw_only=True):
     """
 
     devices: ClassVar[tuple[str, ...]] = ()
-    replaced: ClassVar[Mapping[str, str]] = {}
 
     device: str
 

@@ -227,6 +227,18 @@ def vectors(
     )
 
 
+def features(workload: OwnArrays, there: Mapping[str, Source], each: str, more: str = "") -> Vectors:
+    """The samples of arrays that `read` gives, which are features. more: what an error of their shape says besides.
+
+    Raises:
+        UserError: they have another shape or type, or as for `divided`.
+    """
+    values, where = there["samples"]
+    if values.ndim != 2 or not values.size:
+        raise UserError(f"{where}: shape {values.shape} is not that of features, ({each}s, features){more}")
+    return vectors(workload, arrays.real(values, where).astype(np.float64), there, each)
+
+
 def _numbers(
     values: NDArray[Any], where: str, count: int, each: str
 ) -> tuple[NDArray[np.float64], tuple[str, ...]]:

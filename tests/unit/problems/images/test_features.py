@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
-from ketscale.problems.images import digits, resnet
 from ketscale.problems.images import features as features_of_images
+from ketscale.problems.images import resnet
 from ketscale.problems.images.features import NETWORK_FILES, PreparedFeatures, compute, prepare
 from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import clusters, origin_of, pretrain, train, views
@@ -37,7 +37,7 @@ def embed(weights: Path, manifest: Path, workload: Digits = DIGITS) -> None:
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights after a few steps only, each of which was reported."""
     path, seen = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors", []
-    pretrain(digits.load(0), 8, path, STEPS, lambda *step: seen.append(step))
+    pretrain(DIGITS.load(None), 8, path, STEPS, lambda *step: seen.append(step))
     assert [step[:2] for step in seen] == [(1, STEPS), (2, STEPS)] and np.isfinite(
         [step[2] for step in seen]
     ).all()
@@ -88,7 +88,7 @@ def test_pretraining_repeats_bit_by_bit_whatever_the_callers_threads_and_generat
     torch.set_num_threads(1)
     torch.manual_seed(99)
     try:
-        pretrain(digits.load(0), 8, tmp_path / "again.safetensors", steps=STEPS)
+        pretrain(DIGITS.load(None), 8, tmp_path / "again.safetensors", steps=STEPS)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
@@ -97,7 +97,7 @@ def test_pretraining_repeats_bit_by_bit_whatever_the_callers_threads_and_generat
 
 
 def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
-    images, blind = digits.load(0), digits.load(0)
+    images, blind = DIGITS.load(None), DIGITS.load(None)
     blind.labels[:] = 0
     for split in ("validation", "test"):
         blind.pixels[blind.splits[split]] = 16
@@ -127,7 +127,7 @@ def test_views_differ_and_clusters_find_separate_groups_and_allow_duplicates() -
 def test_cached_features_are_standardised_on_the_training_split_and_beside_the_workloads_data(
     computed: Path,
 ) -> None:
-    features, images = PreparedFeatures.open(computed), digits.load(0)
+    features, images = PreparedFeatures.open(computed), DIGITS.load(None)
     assert np.array_equal(features.pixels, images.pixels)
     assert np.array_equal(features.targets, images.labels)
     assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())

@@ -20,9 +20,9 @@ import pytest
 
 from ketscale.config import parse
 from ketscale.errors import UserError
-from ketscale.problems.images import digits, mnist
+from ketscale.problems.images import mnist
 from ketscale.problems.images.images import Images
-from ketscale.problems.images.workloads import Mnist
+from ketscale.problems.images.workloads import Digits, Mnist
 from ketscale.problems.splits import SPLITS
 from tests import ROOT
 
@@ -90,12 +90,12 @@ def assert_partition(images: Images, sizes: tuple[int, int, int]) -> None:
 def test_digits_are_the_scans_exactly_with_a_stratified_split() -> None:
     from sklearn.datasets import load_digits
 
-    images = digits.load(split_seed=0)
+    images, other = (Digits(**{**DIGITS, "split_seed": seed}).load(None) for seed in (0, 1))
     assert_partition(images, (1437, 180, 180))
     assert np.array_equal(images.pixels, load_digits().images)
     assert (images.pixels.dtype, images.labels.dtype, images.peak) == (np.uint8, np.int64, 16)
     assert images.classes == tuple("0123456789")
-    assert digits.load(0).digest() == images.digest() != digits.load(1).digest()
+    assert Digits(**DIGITS).load(None).digest() == images.digest() != other.digest()
     for name in SPLITS:
         share = np.bincount(images.labels[images.splits[name]], minlength=10) / len(images.splits[name])
         assert share == pytest.approx(np.bincount(images.labels) / len(images.labels), abs=0.01)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.pulses.schemes import DEVICES, REPLACED
+from ketscale.engines.pulses.schemes import DEVICES
 from ketscale.engines.quantities import Step
 from ketscale.grid import BACKENDS
 
@@ -23,7 +23,6 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     """How columns are evolved under pulses, and differentiated."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
-    replaced: ClassVar[Mapping[str, str]] = REPLACED
 
     # fmt: off
     device: Annotated[Device, Meta(description="published: SuperGrad's, exponential midpoint with circuits, couplings "

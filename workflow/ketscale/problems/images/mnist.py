@@ -1,4 +1,4 @@
-"""The workload mnist: the original idx files, read from a local folder or fetched with their checksums."""
+"""Handwritten digits: MNIST's original idx files, local or fetched with their checksums, and scikit-learn's scans."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import gzip
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import read_bytes
+from ketscale.files import expanded, read_bytes
 from ketscale.optional import needed_for
 from ketscale.problems.images.images import Images
 from ketscale.problems.splits import stratified
 
+if TYPE_CHECKING:
+    from ketscale.problems.images.workloads import Digits, Mnist
+
 PEAK = 255
+DIGITS_PEAK = 16  # the scans have 17 levels of ink, 0..16, which are kept exactly
+DIGITS_HELD_OUT = 180  # scans for validation, and the same number for the test
 VALIDATION = 6_000  # taken from the 60,000 training images
 HELD_OUT = 1_000  # of the 10,000 test images, each for validation and test, if only these are used
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
@@ -33,6 +39,28 @@ CONTENT_SHA256 = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
+
+
+def digits(workload: Digits, fetched: Path | None = None) -> Images:
+    """The scans, split 1,437/180/180 with each digit's share in every part."""
+    with needed_for("workload digits", "images"):
+        from sklearn.datasets import load_digits
+
+    scans = load_digits()
+    labels = scans.target.astype(np.int64)
+    rest, test = stratified(labels, np.arange(len(labels)), DIGITS_HELD_OUT, workload.split_seed)
+    train, validation = stratified(labels, rest, DIGITS_HELD_OUT, workload.split_seed)
+    splits = {"train": train, "validation": validation, "test": test}
+    pixels = scans.images.astype(np.uint8)
+    return Images(pixels=pixels, labels=labels, splits=splits, peak=DIGITS_PEAK, classes=tuple("0123456789"))
+
+
+def of_workload(workload: Mnist, fetched: Path | None) -> Images:
+    """MNIST from the workload's folder, or from the fetched files; raises as `load`."""
+    folder = expanded(workload.folder) if workload.folder is not None else fetched
+    if folder is None:
+        raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
+    return load(workload.files(folder), workload.split_seed)
 
 
 def load(files: Sequence[Path], split_seed: int) -> Images:

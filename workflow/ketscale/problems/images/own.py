@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ketscale.errors import UserError
-from ketscale.problems import arrays, own_samples, splits
+from ketscale.problems import own_samples, splits
 from ketscale.problems.images.images import Images, first_equal
 from ketscale.problems.images.pixels import GREY, mode_of, pixels_of, resized
 from ketscale.problems.labels import named
-from ketscale.problems.own_samples import vectors
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -40,11 +39,7 @@ def from_arrays(workload: Arrays, fetched: Path | None = None) -> Images | Vecto
             splits=found.parts,
             marks=found.marks,
         )
-    if values.ndim != 2 or not values.size:
-        raise UserError(
-            f"{where}: shape {values.shape} is not that of features, (samples, features); of images set weights and image_size"
-        )
-    return vectors(workload, arrays.real(values, where).astype(np.float64), there, "sample")
+    return own_samples.features(workload, there, "sample", "; of images set weights and image_size")
 
 
 def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Images:

@@ -17,12 +17,11 @@ from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
 from ketscale.optional import needed_for
-from ketscale.problems import arrays, own_samples, splits
+from ketscale.problems import own_samples, splits
 from ketscale.problems.arrays import Source
 from ketscale.problems.columns import Column, of_columns
 from ketscale.problems.leaks import leaks, told
 from ketscale.problems.own_data import Step
-from ketscale.problems.own_samples import vectors
 from ketscale.problems.rows.workloads import RowsWorkload
 from ketscale.problems.vectors.vectors import Vectors
 from ketscale.words import counted, suggestion
@@ -50,20 +49,16 @@ _NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 
 
-def from_arrays(workload: Rows) -> Vectors:
+def from_arrays(workload: Rows, fetched: Path | None = None) -> Vectors:
     """The rows of an .npz file.
 
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or there are too few rows.
     """
-    there = own_samples.read(workload, WANTED)
-    values, where = there["samples"]
-    if values.ndim != 2 or not values.size:
-        raise UserError(f"{where}: shape {values.shape} is not that of features, (rows, features)")
-    return vectors(workload, arrays.real(values, where).astype(np.float64), there, "row")
+    return own_samples.features(workload, own_samples.read(workload, WANTED), "row")
 
 
-def from_csv(workload: Table) -> Vectors:
+def from_csv(workload: Table, fetched: Path | None = None) -> Vectors:
     """The rows of a CSV file in UTF-8, with commas, semicolons or tabs between its columns.
 
     Raises:
