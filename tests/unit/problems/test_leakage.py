@@ -79,7 +79,7 @@ def test_groups_that_a_given_split_tears_apart_are_counted(
         read = loaded(block)
         if kind["kind"] == "series":
             series, (parts,) = read
-            count = splits.shared(parts, splits.first_equal(series.signals), series.marks)
+            count = splits.shared(parts, splits.first_equal(series.values), series.marks)
         else:
             parts, count = read.splits, read.shared()
         assert count == related(parts, lambda i, j: PEOPLE[i] == PEOPLE[j])
@@ -213,7 +213,7 @@ def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: 
         Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
     # A subject is in one part, with all of its trials.
     by_subject = Eegmmidb(split="subjects", window=(0.0, 3.5), **settings)
-    assert len(eegmmidb.recorded(by_subject, tmp_path).labels) == 12
+    assert len(eegmmidb.recorded(by_subject, tmp_path).targets) == 12
 
 
 # --- copies ---

@@ -176,7 +176,7 @@ class Config:
 
     def samples(self, workload: str) -> str:
         """What the samples of a workload are called, such as 'images'."""
-        return self.block(workload)[1].sample_name or self.family(workload).samples
+        return self.family(workload).samples
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:

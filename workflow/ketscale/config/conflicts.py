@@ -112,13 +112,11 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
         yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
     if protocol.dropout and not settings.model.has_dropout:
         yield f"{run.model} has no dropout; give it a protocol with dropout: 0"
-    if protocol.mistake is not None:
-        gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
-        if run.ranks == 1 or gpu or not protocol.timed:
-            yield (
-                f"{where} has mistake: {protocol.mistake}, which needs several timed ranks on CPUs, "
-                f"not {run.layout}; use ddp-cpu or mpi with 2 ranks or more, and set timed: true"
-            )
+    if protocol.mistake is not None and (run.ranks == 1 or settings.on_gpu or not protocol.timed):
+        yield (
+            f"{where} has mistake: {protocol.mistake}, which needs several timed ranks on CPUs, "
+            f"not {run.layout}; use ddp-cpu or mpi with 2 ranks or more, and set timed: true"
+        )
     if protocol.parallel == "tasks" and not (settings.simulator and settings.simulator.has_tasks):
         yield (
             f"{where} has parallel: tasks, which are evaluations of parameter-shift, and simulator {run.simulator} "

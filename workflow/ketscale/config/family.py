@@ -21,7 +21,7 @@ from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metric
 from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
-from ketscale.grid import Run, SizeAxis, canonical, config_hash, decode
+from ketscale.grid import BACKENDS, Run, SizeAxis, canonical, config_hash, decode
 
 if TYPE_CHECKING:
     import torch
@@ -65,11 +65,6 @@ class Workload(Part, frozen=True, kw_only=True):
     def targets(self) -> Targets | None:
         """What `Supervised` problems learn; None of a family with a loss of its own."""
         return None
-
-    @property
-    def sample_name(self) -> str:
-        """What its samples are called; '' if as those of its family (`Family.samples`)."""
-        return ""
 
     @property
     def inline(self) -> bool:
@@ -419,6 +414,12 @@ class Settings:
     def fitted(self) -> bool:
         """Whether the model is fitted in one phase, not trained by steps; of a user's own the protocol says that."""
         return self.protocol.fitted if self.model.own_code else self.model.fitted
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run's backend trains on GPUs."""
+        backend = BACKENDS.get(self.run.backend)
+        return backend is not None and backend.device == "gpu"
 
     @property
     def sampler(self) -> Sampling:

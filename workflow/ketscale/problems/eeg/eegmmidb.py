@@ -18,9 +18,10 @@ from ketscale.errors import UserError, damaged, short
 from ketscale.files import expanded, opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
-from ketscale.problems.eeg.trials import Trials, folds
+from ketscale.problems.eeg.trials import folds
 from ketscale.problems.eeg.workloads import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.preprocessing import standardised
+from ketscale.problems.samples import Samples
 from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ CUES = {"T1": 0, "T2": 1}
 TO_MILLIVOLTS = 1e3
 
 
-def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Trials, list[Parts]]:
+def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Samples, list[Parts]]:
     """The trials of a workload and the folds of their split, from its folder or from the fetched files.
 
     Raises:
@@ -43,7 +44,7 @@ def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Trials, list[Parts]]
     return trials, folds(trials, workload.split, workload.split_seed)
 
 
-def recorded(workload: Eegmmidb, folder: Path) -> Trials:
+def recorded(workload: Eegmmidb, folder: Path) -> Samples:
     """The trials of a workload's subjects and runs, in millivolts, from the files in a folder.
 
     Raises:
@@ -60,10 +61,10 @@ def recorded(workload: Eegmmidb, folder: Path) -> Trials:
             of_run.append(np.full(len(cues), run))
     data = np.concatenate(signals) * TO_MILLIVOLTS
     plain = data.astype(np.float32)
-    return Trials(
-        signals=standardised(data) if workload.standardise else plain,
-        labels=np.concatenate(labels).astype(np.int64),
-        classes=TASKS[workload.task].classes,
+    return Samples(
+        values=standardised(data) if workload.standardise else plain,
+        targets=np.concatenate(labels).astype(np.int64),
+        names=TASKS[workload.task].classes,
         groups={
             "subjects": np.concatenate(of_subject).astype(np.int64),
             "runs": np.concatenate(of_run).astype(np.int64),

@@ -51,12 +51,12 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
     """
     trials, folds = workload.load(fetched)
     named = {f"{i}.{name}": fold[name] for i, fold in enumerate(folds) for name in SPLITS}
-    equal = splits.first_equal(trials.signals)
+    equal = splits.first_equal(trials.values)
     identity = store.identity_of(
         workload,
-        trials.digest(),
+        arrays.digest((trials.values, trials.targets, *trials.groups.values())),
         VERSION,
-        classes=trials.classes,
+        classes=trials.names,
         groups=list(trials.groups),
         splits_hash=arrays.digest(named.values()),
         # Trials that are equal once they are standardised may differ in what they had in common before.
@@ -65,8 +65,8 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
 
     def fill(folder: Path) -> dict[str, Any]:
         store.write(
-            folder, dict(zip(FILES, (trials.signals, trials.labels, trials.groups, named), strict=True))
+            folder, dict(zip(FILES, (trials.values, trials.targets, trials.groups, named), strict=True))
         )
-        return {"samples": len(trials.labels), "shape": list(trials.signals.shape[1:])}
+        return {"samples": len(trials.targets), "shape": list(trials.values.shape[1:])}
 
     store.publish(manifest, identity, FILES, fill)

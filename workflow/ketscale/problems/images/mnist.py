@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import expanded, read_bytes
 from ketscale.optional import needed_for
-from ketscale.problems.images.images import Images
+from ketscale.problems.samples import Samples
 from ketscale.problems.splits import stratified
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ CONTENT_SHA256 = {
 }
 
 
-def digits(workload: Digits, fetched: Path | None = None) -> Images:
+def digits(workload: Digits, fetched: Path | None = None) -> Samples:
     """The scans, split 1,437/180/180 with each digit's share in every part."""
     with needed_for("workload digits", "images"):
         from sklearn.datasets import load_digits
@@ -52,10 +52,10 @@ def digits(workload: Digits, fetched: Path | None = None) -> Images:
     train, validation = stratified(labels, rest, DIGITS_HELD_OUT, workload.split_seed)
     splits = {"train": train, "validation": validation, "test": test}
     pixels = scans.images.astype(np.uint8)
-    return Images(pixels=pixels, labels=labels, splits=splits, peak=DIGITS_PEAK, classes=tuple("0123456789"))
+    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), splits=splits, peak=DIGITS_PEAK)
 
 
-def of_workload(workload: Mnist, fetched: Path | None) -> Images:
+def of_workload(workload: Mnist, fetched: Path | None) -> Samples:
     """MNIST from the workload's folder, or from the fetched files; raises as `load`."""
     folder = expanded(workload.folder) if workload.folder is not None else fetched
     if folder is None:
@@ -63,7 +63,7 @@ def of_workload(workload: Mnist, fetched: Path | None) -> Images:
     return load(workload.files(folder), workload.split_seed)
 
 
-def load(files: Sequence[Path], split_seed: int) -> Images:
+def load(files: Sequence[Path], split_seed: int) -> Samples:
     """MNIST from its idx files, gzipped or not: images and labels for training, then for the test, or only these.
 
     All four give 54,000/6,000/10,000 images, those of the test alone 8,000/1,000/1,000.
@@ -80,7 +80,7 @@ def load(files: Sequence[Path], split_seed: int) -> Images:
         train, validation = stratified(labels, np.arange(len(read[0])), VALIDATION, split_seed)
         test = np.arange(len(read[0]), len(labels))
     splits = {"train": train, "validation": validation, "test": test}
-    return Images(pixels=pixels, labels=labels, splits=splits, peak=PEAK, classes=tuple("0123456789"))
+    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), splits=splits, peak=PEAK)
 
 
 def _published(path: Path) -> NDArray[np.uint8]:

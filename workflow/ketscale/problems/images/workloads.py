@@ -83,7 +83,7 @@ class ImageWorkload(WithTargets, frozen=True, kw_only=True):
 
     @property
     def split_by(self) -> str:
-        """How samples are split, for records: `labels` (a share of each label is drawn) or `given` (by the file)."""
+        """See `OwnSamples.split_by`."""
         return "labels"
 
     @property
@@ -211,16 +211,6 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         if (self.weights is None) != (self.image_size is None):
             missing = "weights" if self.weights is None else "image_size"
             yield f"{missing} is missing: images need weights and image_size, features neither"
-
-    @property
-    def sample_name(self) -> str:
-        """Rows of a table where no network makes features of images."""
-        return "rows" if self.weights is None else ""
-
-    @property
-    def split_by(self) -> str:
-        """`labels`, or `given` if the file gives the split."""
-        return "given" if self.split == "given" else "labels"
 
 
 class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):

@@ -68,12 +68,6 @@ class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
         """Rows are drawn one by one, unless a kind says otherwise; see `OwnSamples`."""
         return "rows"
 
-    @property
-    def split_by(self) -> str:
-        """How rows are split, for records: `rows`, `labels` (a share of each is drawn), `groups`, `time` or `given`."""
-        drawn = "rows" if self.task == REGRESSION else "labels"
-        return self.split if self.split in ("groups", "time", "given") else drawn
-
 
 class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
     """A user's own rows of features, in an .npz file."""
