@@ -22,7 +22,6 @@ from ketscale.config.family import (
     Split,
     WithTargets,
     Workload,
-    fold_of,
     lazily,
     model_kinds,
     workload_kinds,

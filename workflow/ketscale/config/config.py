@@ -174,10 +174,6 @@ class Config:
         family = next(family for family in self.families.values() if kind in family.workloads)
         return family.for_task(block)
 
-    def samples(self, workload: str) -> str:
-        """What the samples of a workload are called, such as 'images'."""
-        return self.family(workload).samples
-
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """Every run of every study once, in scheduling order; the trials of searches come first."""

@@ -269,11 +269,6 @@ class Split:
     shared: int | None = None
 
 
-def fold_of(seed: int, folds: int) -> int:
-    """The number of the fold that is the test of the run with this seed, where there are so many folds."""
-    return seed % folds
-
-
 @dataclass(frozen=True)
 class Data:
     """A workload's data as a run reads them, with what the record keeps about them.

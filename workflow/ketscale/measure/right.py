@@ -1,4 +1,7 @@
-"""What a record keeps of each sample of a test: which cases are right, one bit a case, or how much it moves an error."""
+"""What a record keeps of each sample of a test: which cases are right, one bit a case, or how much it moves an error.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from ketscale.measure.form import Right
 
 
 def packed(samples: Iterable[Iterable[int]]) -> Right:
     """The cases of each sample, in the order of the split: 1 if it is right, 0 if wrong, -1 if there is no such case."""
+    import numpy as np
+
     known = [[case for case in cases if case >= 0] for cases in samples]
     counts = [len(cases) for cases in known]
     bits = np.packbits([case for cases in known for case in cases] or np.zeros(0, np.uint8)).tobytes()
@@ -26,6 +29,8 @@ def unpacked(right: Right) -> list[tuple[int, int]]:
     Raises:
         ValueError: the bits are not those of so many cases.
     """
+    import numpy as np
+
     total = right.samples if right.cases is None else sum(right.cases)
     try:
         bits = base64.b64decode(right.bits, validate=True)
@@ -54,6 +59,8 @@ def influence_on_rmse(truth: Any, predicted: Any) -> Any:
 
 def packed_numbers(numbers: Iterable[float]) -> str:
     """Numbers in single precision, little-endian and in Base64."""
+    import numpy as np
+
     return base64.b64encode(np.array(list(numbers), "<f4").tobytes()).decode()
 
 
@@ -63,6 +70,8 @@ def unpacked_numbers(text: str) -> list[float]:
     Raises:
         ValueError: the text is not such, or a number is not finite.
     """
+    import numpy as np
+
     numbers = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
     if not np.isfinite(numbers).all():
         raise ValueError("a number is not finite")

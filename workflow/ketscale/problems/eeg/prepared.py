@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale.config import Data, Settings, Split, fold_of
+from ketscale.config import Data, Settings, Split
 from ketscale.problems import arrays, splits, store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.preprocessing import Series
@@ -19,7 +19,7 @@ FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 
 def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the trials; of a split by runs, the run's seed chooses the fold (`fold_of`).
+    """Open and verify the trials; of a split by runs, the run's seed, modulo the number of folds, chooses the fold.
 
     Raises:
         UserError: as for `store.opened`.
@@ -28,7 +28,7 @@ def read(settings: Settings, manifest: Path) -> Data:
     signals, parts = folder.array("signals.npy"), folder.arrays("splits.npz")
     split, shared = folder.entries["settings"]["split"], folder.entries["shared"]
     folds = len(parts) // len(SPLITS)
-    number = fold_of(settings.run.seed, folds) if split == "runs" else 0
+    number = settings.run.seed % folds if split == "runs" else 0
     own = {name: parts[f"{number}.{name}"] for name in SPLITS}
     about = Split(split, shared=shared[number])
     if split == "runs":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -76,14 +77,9 @@ class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
     split: str
     split_seed: SplitSeed | None = None
 
-    @property
-    def folded(self) -> bool:
-        """Whether each recording is the test of some seeds (`fold_of`)."""
-        return self.split == "runs"
-
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """No search chooses for all folds, since each is the test of some seeds."""
-        if self.folded and settings.protocol.search is not None:
+        if self.split == "runs" and settings.protocol.search is not None:
             yield (
                 f"protocol {settings.run.protocol} has a search, but seeds of {settings.run.workload} test different folds, "
                 "and a choice for all of them would have seen some; give the workload several split_seeds instead of folds"
@@ -156,9 +152,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the EDF files through MNE."""
-        from ketscale.problems.eeg import eegmmidb
-
-        eegmmidb.fetch(folder, self.subjects, self.runs)
+        pkgutil.resolve_name("ketscale.problems.eeg.eegmmidb:fetch")(folder, self.subjects, self.runs)
         return self._files(folder)
 
     def sources(self) -> list[Path]:
