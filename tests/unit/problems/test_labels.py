@@ -38,12 +38,7 @@ def test_labels_keep_their_names(labels: Any, expected: list[int], names: tuple[
     assert numbers == expected and (names is None or found == names)
 
 
-NO_NAMES = [
-    [0, 1, 1.5], [0, np.nan, 1], ["cat", ""], ["cat", " "], ["a", "a "],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("labels", NO_NAMES)
+@pytest.mark.parametrize("labels", [[0, 1, 1.5], [0, np.nan, 1], ["cat", ""], ["cat", " "], ["a", "a "]])
 def test_labels_that_are_no_names_are_refused(labels: Any) -> None:
     with pytest.raises(UserError, match=r"^labels: "):
         classes(labels)

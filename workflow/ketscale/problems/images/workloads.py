@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -150,10 +151,8 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the four files, verifying their checksums, and ImageNet's weights if they are asked for."""
-        from ketscale.problems.images import mnist
-
-        files = mnist.fetch(folder) if self.folder is None else []
-        return [*files, *super().fetch(folder)]
+        fetch = pkgutil.resolve_name("ketscale.problems.images.mnist:fetch")
+        return [*(fetch(folder) if self.folder is None else []), *super().fetch(folder)]
 
     def sources(self) -> list[Path]:
         """The idx files in the folder."""
