@@ -141,13 +141,10 @@ def _build(
             "files": {name: sha256(temporary / name) for name in files},
         }
         write_atomic(temporary / INNER, (json.dumps(description, indent=1, sort_keys=True) + "\n").encode())
-        for file in (temporary / name for name in files):
-            _sync(file)
         if folder.exists() and not _valid(folder, files, description["code_version"]):
             shutil.rmtree(folder)
         if not folder.exists():
             os.rename(temporary, folder)
-            _sync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -183,11 +180,3 @@ def _valid(folder: Path, files: Sequence[str], code_version: int) -> bool:
         return all(sha256(folder / name) == digest for name, digest in digests.items())
     except (UserError, OSError):
         return False
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
