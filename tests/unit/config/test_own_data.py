@@ -257,7 +257,8 @@ GROUPS = np.repeat(["anna", "ben", "cleo", "dan", "eve"], 8)
 
 def test_trials_are_split_with_each_classs_share(tmp_path: Path) -> None:
     block = {"kind": "series", "split": "trials", "file": npz(tmp_path, signals=SIGNALS, labels=ANIMALS)}
-    series, (parts,) = loaded(block)
+    series = loaded(block)
+    parts = series.splits
     assert series.values.dtype == np.float32
     assert np.array_equal(series.values, SIGNALS.astype(np.float32))
     assert series.names == ("cat", "dog", "eel")
@@ -266,12 +267,12 @@ def test_trials_are_split_with_each_classs_share(tmp_path: Path) -> None:
 
 def test_no_group_is_in_two_parts(tmp_path: Path) -> None:
     file = npz(tmp_path, x=SIGNALS, y=ANIMALS, groups=GROUPS)
-    _, (parts,) = loaded({"kind": "series", "split": "groups", "file": file})
+    parts = loaded({"kind": "series", "split": "groups", "file": file}).splits
     sets = [set(GROUPS[parts[name]].tolist()) for name in SPLITS]
     assert [len(s) for s in sets] == [3, 1, 1]
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
     block = {"kind": "series", "split": "groups", "file": file}
-    drawn = [loaded({**block, "split_seed": s})[1][0] for s in range(5)]
+    drawn = [loaded({**block, "split_seed": s}).splits for s in range(5)]
     assert len({tuple(parts["test"].tolist()) for parts in drawn}) > 1
 
 
@@ -280,7 +281,7 @@ def test_a_split_of_trials_may_be_given_and_is_part_of_the_content(tmp_path: Pat
     for first in ("validation", "test"):
         split = np.array([first] + ["train"] * 20 + ["validation"] * 9 + ["test"] * 10)
         block = {"kind": "series", "split": "given", "file": npz(tmp_path, x=SIGNALS, y=ANIMALS, split=split)}
-        _, (parts,) = loaded(block)
+        parts = loaded(block).splits
         assert parts["train"].tolist() == list(range(1, 21))
         workload = config(block).workloads["mine"][1]
         FAMILIES["eeg"].prepare(workload, tmp_path / "features.json", None)
@@ -292,7 +293,7 @@ def test_standardised_trials_have_mean_0_and_deviation_1_and_flat_channels_are_0
     signals = 5 + 1e-6 * SIGNALS
     signals[2, 1] = 0.1
     file = npz(tmp_path, x=signals, y=ANIMALS)
-    series, _ = loaded({"kind": "series", "split": "trials", "file": file, "standardise": True})
+    series = loaded({"kind": "series", "split": "trials", "file": file, "standardise": True})
     assert series.values[2, 1].tolist() == [0] * 12
     rest = np.delete(series.values.reshape(120, 12), 7, axis=0)
     assert np.abs(rest.mean(1)).max() < 1e-5

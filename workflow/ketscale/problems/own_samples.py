@@ -196,7 +196,7 @@ def divided(
     else:
         parts = splits.by_shares(labels, classes, shares, seed, first_equal(values, peak), folds)
     return Samples(
-        values=values, targets=targets, names=names, splits=parts, marks=marks, groups=groups, peak=peak
+        values=values, targets=targets, names=names, folds=[parts], marks=marks, groups=groups, peak=peak
     )
 
 

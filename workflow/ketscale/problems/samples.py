@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,8 @@ class Samples:
         float32; or trials (n, channels, steps), float32.
     targets: int64 (n,), indices into `names`, which are those of the classes; or, of a regression, float64 (n, columns),
         whose names `names` are.
-    splits: the int64 indices of the samples in train, validation and test, which are disjoint; none of trials, which may have
-        several folds.
+    folds: the int64 indices of the samples in train, validation and test, which are disjoint; several where each of some
+        recordings is the test once.
     marks: the things that samples have in common besides equal values, such as groups or steps.
     groups: by name, such as subjects or runs, the group of each sample, int64 (n,).
     columns: those of a table that features were made of.
@@ -33,20 +33,26 @@ class Samples:
     values: NDArray[Any]
     targets: NDArray[Any]
     names: tuple[str, ...]
-    splits: Parts = field(default_factory=dict)
+    folds: Sequence[Parts] = ()
     marks: Marks = field(default_factory=lambda: NO_MARKS)
     groups: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     peak: int | None = None
+
+    @property
+    def splits(self) -> Parts:
+        """The first fold."""
+        return self.folds[0]
 
     def digest(self) -> str:
         """SHA-256 over values, targets, splits and the peak: the data's identity."""
         parts = (self.values, self.targets, *(self.splits[name] for name in SPLITS))
         return arrays.digest(parts, "" if self.peak is None else str(self.peak))
 
-    def shared(self) -> int:
-        """How many samples have something in common with one of another part; see `splits.shared`."""
-        return splits.shared(self.splits, first_equal(self.values, self.peak), self.marks)
+    def shared(self) -> list[int]:
+        """How many samples of each fold have something in common with one of another part; see `splits.shared`."""
+        equal = first_equal(self.values, self.peak)
+        return [splits.shared(fold, equal, self.marks) for fold in self.folds]
 
 
 def first_equal(values: NDArray[Any], peak: int | None = None) -> NDArray[np.int64]:

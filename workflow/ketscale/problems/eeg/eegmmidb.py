@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from ketscale.problems.eeg.trials import folds
 from ketscale.problems.eeg.workloads import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.preprocessing import standardised
 from ketscale.problems.samples import Samples
-from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import Eegmmidb
@@ -31,7 +31,7 @@ CUES = {"T1": 0, "T2": 1}
 TO_MILLIVOLTS = 1e3
 
 
-def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Samples, list[Parts]]:
+def load(workload: Eegmmidb, fetched: Path | None) -> Samples:
     """The trials of a workload and the folds of their split, from its folder or from the fetched files.
 
     Raises:
@@ -41,7 +41,7 @@ def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Samples, list[Parts]
     if folder is None:
         raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
     trials = recorded(workload, folder)
-    return trials, folds(trials, workload.split, workload.split_seed)
+    return replace(trials, folds=folds(trials, workload.split, workload.split_seed))
 
 
 def recorded(workload: Eegmmidb, folder: Path) -> Samples:

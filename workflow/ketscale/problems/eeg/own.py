@@ -13,7 +13,6 @@ from ketscale.problems import arrays, own_samples
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.preprocessing import standardised
 from ketscale.problems.samples import Samples
-from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import OwnSeries
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 WANTED = {"samples": ("signals", "x"), "labels": ("labels", "y")}
 
 
-def load(workload: OwnSeries, fetched: Path | None = None) -> tuple[Samples, list[Parts]]:
+def load(workload: OwnSeries, fetched: Path | None = None) -> Samples:
     """The trials of a workload, and their one split; nothing is fetched.
 
     Its files have signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With
@@ -39,4 +38,4 @@ def load(workload: OwnSeries, fetched: Path | None = None) -> tuple[Samples, lis
     if workload.standardise:
         data = standardised(data)
     found = own_samples.divided(workload, there, data, "trial")
-    return replace(found, marks=np.append(marks, found.marks, axis=0)), [found.splits]
+    return replace(found, marks=np.append(marks, found.marks, axis=0))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Data, Settings, Split
-from ketscale.problems import arrays, splits, store
+from ketscale.problems import arrays, store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.preprocessing import Series
 from ketscale.problems.splits import SPLITS
@@ -49,9 +49,8 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
     Raises:
         UserError: data are missing, damaged or do not fit the settings; nothing is left behind.
     """
-    trials, folds = workload.load(fetched)
-    named = {f"{i}.{name}": fold[name] for i, fold in enumerate(folds) for name in SPLITS}
-    equal = splits.first_equal(trials.values)
+    trials = workload.load(fetched)
+    named = {f"{i}.{name}": fold[name] for i, fold in enumerate(trials.folds) for name in SPLITS}
     identity = store.identity_of(
         workload,
         arrays.digest((trials.values, trials.targets, *trials.groups.values())),
@@ -60,7 +59,7 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
         groups=list(trials.groups),
         splits_hash=arrays.digest(named.values()),
         # Trials that are equal once they are standardised may differ in what they had in common before.
-        shared=[splits.shared(fold, equal, trials.marks) for fold in folds],
+        shared=trials.shared(),
     )
 
     def fill(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ artificial: a model trained on them says nothing about brains.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from ketscale.problems.eeg.trials import folds
 from ketscale.problems.eeg.workloads import TASKS
 from ketscale.problems.samples import Samples
-from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import EegSynthetic
@@ -33,10 +33,10 @@ BANDS_HZ = (10.0, 20.0)
 BETA_STRENGTH = 0.5
 
 
-def load(workload: EegSynthetic, fetched: Path | None = None) -> tuple[Samples, list[Parts]]:
+def load(workload: EegSynthetic, fetched: Path | None = None) -> Samples:
     """The generated trials and the folds of their split; nothing is fetched."""
     trials = generate(workload)
-    return trials, folds(trials, workload.split, workload.split_seed)
+    return replace(trials, folds=folds(trials, workload.split, workload.split_seed))
 
 
 def generate(workload: EegSynthetic) -> Samples:

@@ -159,7 +159,7 @@ def compute(workload: ImageWorkload, images: Samples, weights: Path, manifest: P
         FEATURES_VERSION,
         classes=images.names,
         normalisation={"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR},
-        shared=images.shared(),
+        shared=images.shared()[0],
         weights_hash=sha256(weights),
     )
     files = FILES + NETWORK_FILES

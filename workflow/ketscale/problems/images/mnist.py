@@ -52,7 +52,7 @@ def digits(workload: Digits, fetched: Path | None = None) -> Samples:
     train, validation = stratified(labels, rest, DIGITS_HELD_OUT, workload.split_seed)
     splits = {"train": train, "validation": validation, "test": test}
     pixels = scans.images.astype(np.uint8)
-    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), splits=splits, peak=DIGITS_PEAK)
+    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), folds=[splits], peak=DIGITS_PEAK)
 
 
 def of_workload(workload: Mnist, fetched: Path | None) -> Samples:
@@ -80,7 +80,7 @@ def load(files: Sequence[Path], split_seed: int) -> Samples:
         train, validation = stratified(labels, np.arange(len(read[0])), VALIDATION, split_seed)
         test = np.arange(len(read[0]), len(labels))
     splits = {"train": train, "validation": validation, "test": test}
-    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), splits=splits, peak=PEAK)
+    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), folds=[splits], peak=PEAK)
 
 
 def _published(path: Path) -> NDArray[np.uint8]:

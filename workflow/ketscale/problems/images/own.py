@@ -55,4 +55,4 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
     pixels = np.stack([resized(path, mode, size) for path in paths])
     equal, seed = first_equal(pixels, 255), workload.split_seed or 0
     parts = splits.by_shares(labels, classes, workload.shares, seed, equal)
-    return Samples(values=pixels, targets=labels, names=classes, splits=parts, peak=255)
+    return Samples(values=pixels, targets=labels, names=classes, folds=[parts], peak=255)

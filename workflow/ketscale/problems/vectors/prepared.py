@@ -100,7 +100,7 @@ def prepare(workload: Workload, data: Samples, manifest: Path, version: int) -> 
         **{"targets" if numeric else "classes": data.names},
         normalisation={"floor": 0},
         **({"columns": msgspec.to_builtins(data.columns)} if data.columns else {}),
-        shared=data.shared(),
+        shared=data.shared()[0],
     )
     if numeric:
         _check_targets(data)
