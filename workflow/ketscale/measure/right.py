@@ -41,8 +41,8 @@ def unpacked(right: Right) -> list[tuple[int, int]]:
     if len(bits) != -(-total // 8) or flat[total:].any() or len(right.cases or flat[:total]) != right.samples:
         raise ValueError(f"the bits are not those of {total} cases of {right.samples} samples")
     counts = right.cases or [1] * total
-    right_before = np.cumsum([0, *flat[:total]])
-    return list(zip(np.diff(right_before[np.cumsum([0, *counts])]).tolist(), counts, strict=True))
+    ones = np.cumsum([0, *flat[:total]])
+    return list(zip(np.diff(ones[np.cumsum([0, *counts])]).tolist(), counts, strict=True))
 
 
 def influence_on_rmse(truth: Any, predicted: Any) -> Any:
