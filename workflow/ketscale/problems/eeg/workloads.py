@@ -77,9 +77,14 @@ class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
     split: str
     split_seed: SplitSeed | None = None
 
+    @property
+    def folded(self) -> bool:
+        """Whether each recording is the test of some seeds, the run's modulo the number of recordings."""
+        return self.split == "runs"
+
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """No search chooses for all folds, since each is the test of some seeds."""
-        if self.split == "runs" and settings.protocol.search is not None:
+        if self.folded and settings.protocol.search is not None:
             yield (
                 f"protocol {settings.run.protocol} has a search, but seeds of {settings.run.workload} test different folds, "
                 "and a choice for all of them would have seen some; give the workload several split_seeds instead of folds"
