@@ -33,7 +33,7 @@ from ketscale.measure import record
 from ketscale.measure.form import Record
 from ketscale.measure.quiet import QUIET_SHARE
 from ketscale.problems.images import mnist
-from ketscale.problems.images.images import Images
+from ketscale.problems.samples import Samples
 
 # Seconds and shares by the unit of a number.
 IMAGES = 60_000
@@ -213,20 +213,20 @@ def _mnist(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]]:
         yield f"step-{simulator}", _geometric(steps), "ms", f"a step of 64 under {simulator}, one thread"
 
 
-def stand_in(found: Images, count: int) -> dict[str, NDArray[Any]]:
+def stand_in(found: Samples, count: int) -> dict[str, NDArray[Any]]:
     """So many images of other images, shifted by up to two pixels, for training and, a tenth, validation; these are the test.
 
     Copies of one image are in all three, so that accuracies say nothing.
     """
     rng = np.random.default_rng(0)
-    rows = np.resize(np.arange(len(found.labels)), count)
-    shifted = [np.roll(found.pixels[row], tuple(rng.integers(-2, 3, 2)), (0, 1)) for row in rows]
+    rows = np.resize(np.arange(len(found.targets)), count)
+    shifted = [np.roll(found.values[row], tuple(rng.integers(-2, 3, 2)), (0, 1)) for row in rows]
     parts = np.full(count, "train", "<U10")
     parts[rng.permutation(count)[: count // 10]] = "validation"
     return {
-        "images": np.concatenate([np.stack(shifted), found.pixels]),
-        "labels": np.concatenate([found.labels[rows], found.labels]),
-        "split": np.concatenate([parts, np.full(len(found.labels), "test", "<U10")]),
+        "images": np.concatenate([np.stack(shifted), found.values]),
+        "labels": np.concatenate([found.targets[rows], found.targets]),
+        "split": np.concatenate([parts, np.full(len(found.targets), "test", "<U10")]),
     }
 
 

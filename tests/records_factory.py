@@ -21,7 +21,7 @@ import yaml
 from ketscale import analysis
 from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
-from ketscale.config import Config, Settings, fold_of, sources
+from ketscale.config import Config, Settings, sources
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import choice, prepared
 from ketscale.measure import record as records
@@ -124,7 +124,7 @@ def with_cases(config: Config, run: Run, quality: Mapping[str, Any]) -> dict[str
 def split_of(config: Config, run: Run) -> dict[str, Any]:
     """A split; the seed chooses the fold of a workload that has several."""
     folds = 3 if getattr(config.workloads[run.workload][1], "folded", False) else None
-    fold = None if folds is None else fold_of(run.seed, folds)
+    fold = None if folds is None else run.seed % folds
     return {"by": "runs" if folds else "labels", "fold": fold, "folds": folds, "held_out": fold, "shared": 0}
 
 

@@ -12,7 +12,7 @@ from docs._generate.markdown import code, sentence, table
 from ketscale.config import published_schema, schema
 from ketscale.config.block import MOST
 from ketscale.config.family import Families, Family
-from ketscale.config.metrics import Metric, Targets, metrics_by_name
+from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metrics_by_name
 from ketscale.config.own_model import FileBlock
 from ketscale.jobs.slurm.site import SiteFile
 
@@ -55,20 +55,21 @@ def _metrics(metrics: Iterable[Metric]) -> str:
     )  # fmt: skip
 
 
-def _choices(usual: Iterable[Metric], targets: Targets | None) -> str:
-    names = metrics_by_name((), targets).keys() - {metric.name for metric in usual}
-    return f"`metric` may also be {', '.join(map(code, sorted(names)))}." if names else ""
+def _choices(targets: Targets) -> str:
+    names = metrics_by_name(targets).keys() - {metric.name for metric in METRICS[targets]}
+    return f"`metric` may also be {', '.join(map(code, sorted(names)))}."
 
 
 def _family(family: Family, whole: Schema) -> Iterator[str]:
     sizes = ", ".join(f"{code(axis.name)} (letter {axis.letter})" for axis in family.sizes)
     yield f"A sample is one of the {family.samples}. Sizes: {sizes}."
     yield _metrics(family.metrics)
-    yield _choices(family.metrics, family.targets)
-    for name, task in family.tasks.items():
-        yield f"A workload with task {code(name)} has these metrics:"
-        yield _metrics(task.metrics)
-        yield _choices(task.metrics, task.targets)
+    if family.metrics == METRICS["classes"]:
+        yield _choices("classes")
+    if any(REGRESSION in str(schema(kind)) for kind in family.workloads.values()):
+        yield f"A workload with task {code(REGRESSION)} has these metrics:"
+        yield _metrics(METRICS["numbers"])
+        yield _choices("numbers")
     for section, kinds in (("workloads", family.workloads), ("models", family.models)):
         for kind in kinds:
             made = whole["properties"][section]["properties"][kind]

@@ -13,7 +13,7 @@ from benchmarks import readers
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import RECORD, Run
-from ketscale.problems.images.images import Images
+from ketscale.problems.samples import Samples
 from tests import records_factory as factory
 
 OPTIONS = argparse.Namespace(quick=False, mnist=None, stand_in=False)
@@ -107,7 +107,7 @@ def test_ranks_that_disturb_each_other_on_purpose_have_no_company(tmp_path: Path
 
 def test_the_stand_in_has_as_many_images_as_are_asked_for() -> None:
     pixels = np.random.default_rng(1).integers(0, 255, (10, 6, 6), np.uint8)
-    given = Images(pixels=pixels, labels=np.arange(10), splits={}, peak=255, classes=tuple("0123456789"))
+    given = Samples(values=pixels, targets=np.arange(10), names=tuple("0123456789"), peak=255)
     made = readers.stand_in(given, 60)
     assert made["images"].shape == (70, 6, 6)
     assert [(made["split"] == part).sum() for part in ("train", "validation", "test")] == [54, 6, 10]

@@ -6,7 +6,7 @@ import torch
 
 import ketscale
 from ketscale.errors import UserError
-from ketscale.problems.images import digits
+from ketscale.problems.images.workloads import Digits
 from ketscale.problems.vectors.vqc import VQC
 
 model = VQC(qubits=4, layers=3)
@@ -42,6 +42,6 @@ assert refused(lambda: ketscale.CircuitRegressor).startswith(
 assert refused(lambda: ketscale.construct("svm")).startswith(
     "a support vector machine needs scikit-learn: pip install 'ketscale[estimators]'"
 )
-assert refused(lambda: digits.load(0)).startswith(
+assert refused(lambda: Digits(split_seed=0, weights="imagenet", image_size=8).load(None)).startswith(
     "workload digits needs scikit-learn: pip install 'ketscale[images]'"
 )

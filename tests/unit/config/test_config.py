@@ -304,12 +304,7 @@ class OtherModel(Model, frozen=True, kw_only=True):
         {},
         {"workloads": {}, "models": {"superposition_transformer": OtherModel}},
         {"workloads": {}, "models": {}, "simulators": (Other,)},
-        *(
-            {"sizes": (SizeAxis(letter, name, name),)}
-            for letter, name in (("b", "bits"), ("r", "ranks"), ("k", "qubits"))
-        ),
-        {"sizes": ()},
-        {"prepare": None},
+        {"sizes": (SizeAxis("k", "qubits", "qubits"),)},
     ],
 )
 def test_two_families_cannot_share_a_name_that_configs_use_alone(change: dict[str, Any]) -> None:

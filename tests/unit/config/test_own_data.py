@@ -16,11 +16,11 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.images import features
 from ketscale.problems.images.features import PreparedFeatures
-from ketscale.problems.images.images import Images
+from ketscale.problems.images.pixels import channels_of
 from ketscale.problems.images.pretrain import pretrain
 from ketscale.problems.registry import FAMILIES
+from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
-from ketscale.problems.vectors.vectors import Vectors
 from tests.own_files import (
     ANIMALS,
     COLOUR,
@@ -38,7 +38,7 @@ from tests.own_files import (
 def assert_split(data: Any, parts: dict[str, np.ndarray]) -> None:
     """Disjoint parts of everything, with every class in each."""
     together = np.concatenate([parts[name] for name in SPLITS])
-    labels = data.targets if isinstance(data, Vectors) else data.labels
+    labels = data.targets
     assert sorted(together.tolist()) == list(range(len(labels)))
     for name in SPLITS:
         assert set(labels[parts[name]].tolist()) == set(labels.tolist())
@@ -59,11 +59,11 @@ def test_images_are_kept_as_they_are(
     stored: Any, expected: Any, peak: int, channels: int, tmp_path: Path
 ) -> None:
     data = loaded({"kind": "arrays", "file": npz(tmp_path, images=stored, labels=ANIMALS), **NETWORK})
-    assert isinstance(data, Images)
-    assert (data.pixels.dtype, data.peak, data.channels) == (expected.dtype, peak, channels)
-    assert np.array_equal(data.pixels, expected)
-    assert data.classes == ("cat", "dog", "eel")
-    assert [data.classes[label] for label in data.labels] == ANIMALS.tolist()
+    assert isinstance(data, Samples)
+    assert (data.values.dtype, data.peak, channels_of(data.values)) == (expected.dtype, peak, channels)
+    assert np.array_equal(data.values, expected)
+    assert data.names == ("cat", "dog", "eel")
+    assert [data.names[label] for label in data.targets] == ANIMALS.tolist()
     assert_split(data, data.splits)
 
 
@@ -75,7 +75,7 @@ def test_labels_of_any_kind_are_counted_from_0_and_keep_their_names(
     labels: Any, classes: tuple[str, ...], tmp_path: Path
 ) -> None:
     data = loaded({"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=labels)})
-    assert isinstance(data, Vectors)
+    assert data.peak is None
     assert data.names == classes
     assert data.targets.tolist() == [1, 0] * 20
 
@@ -217,10 +217,10 @@ def test_folders_are_classes(mode: str, shape: tuple[int, ...], tmp_path: Path) 
     block = {"kind": "image-folder", "folder": str(pictures(tmp_path, mode)), **NETWORK}
     data = loaded(block)
     assert sources(config(block), "mine") == sorted(tmp_path.glob("*/*.png"))
-    assert data.classes == ("day", "night")
-    assert data.pixels.shape == shape
-    assert data.labels.tolist() == [0] * 5 + [1] * 5
-    assert data.pixels.reshape(10, -1)[:, 0].tolist() == [200, 201, 202, 203, 204, 20, 21, 22, 23, 24]
+    assert data.names == ("day", "night")
+    assert data.values.shape == shape
+    assert data.targets.tolist() == [0] * 5 + [1] * 5
+    assert data.values.reshape(10, -1)[:, 0].tolist() == [200, 201, 202, 203, 204, 20, 21, 22, 23, 24]
     assert_split(data, data.splits)
 
 
@@ -232,10 +232,10 @@ def test_images_of_several_sizes_are_resized_and_one_in_colour_makes_all_so(tmp_
     Image.fromarray(wide).save(tmp_path / "day" / "wide.png")
     Image.new("L", (3, 3), 77).save(tmp_path / "night" / "small.JPG", quality=100)
     data = loaded({"kind": "image-folder", "folder": str(tmp_path), **NETWORK})
-    assert data.pixels.shape == (12, 8, 8, 3)
-    assert data.pixels[5, 4, 0].tolist() == [0, 0, 0]
-    assert data.pixels[5, 4, 7].tolist() == [255, 0, 0]
-    assert abs(int(data.pixels[-1, 0, 0, 0]) - 77) <= 1
+    assert data.values.shape == (12, 8, 8, 3)
+    assert data.values[5, 4, 0].tolist() == [0, 0, 0]
+    assert data.values[5, 4, 7].tolist() == [255, 0, 0]
+    assert abs(int(data.values[-1, 0, 0, 0]) - 77) <= 1
 
 
 def test_photographs_are_turned_upright(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_photographs_are_turned_upright(tmp_path: Path) -> None:
     pixels[:4] = 255
     Image.fromarray(pixels).save(tmp_path / "day" / "a.jpg", exif=exif, quality=100)
     data = loaded({"kind": "image-folder", "folder": str(tmp_path), **NETWORK})
-    turned = data.pixels[5]
+    turned = data.values[5]
     assert turned[:3].max() < 10 and turned[5:].min() > 245
 
 
@@ -257,21 +257,22 @@ GROUPS = np.repeat(["anna", "ben", "cleo", "dan", "eve"], 8)
 
 def test_trials_are_split_with_each_classs_share(tmp_path: Path) -> None:
     block = {"kind": "series", "split": "trials", "file": npz(tmp_path, signals=SIGNALS, labels=ANIMALS)}
-    series, (parts,) = loaded(block)
-    assert series.signals.dtype == np.float32
-    assert np.array_equal(series.signals, SIGNALS.astype(np.float32))
-    assert series.classes == ("cat", "dog", "eel")
+    series = loaded(block)
+    parts = series.splits
+    assert series.values.dtype == np.float32
+    assert np.array_equal(series.values, SIGNALS.astype(np.float32))
+    assert series.names == ("cat", "dog", "eel")
     assert_split(series, parts)
 
 
 def test_no_group_is_in_two_parts(tmp_path: Path) -> None:
     file = npz(tmp_path, x=SIGNALS, y=ANIMALS, groups=GROUPS)
-    _, (parts,) = loaded({"kind": "series", "split": "groups", "file": file})
+    parts = loaded({"kind": "series", "split": "groups", "file": file}).splits
     sets = [set(GROUPS[parts[name]].tolist()) for name in SPLITS]
     assert [len(s) for s in sets] == [3, 1, 1]
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
     block = {"kind": "series", "split": "groups", "file": file}
-    drawn = [loaded({**block, "split_seed": s})[1][0] for s in range(5)]
+    drawn = [loaded({**block, "split_seed": s}).splits for s in range(5)]
     assert len({tuple(parts["test"].tolist()) for parts in drawn}) > 1
 
 
@@ -280,7 +281,7 @@ def test_a_split_of_trials_may_be_given_and_is_part_of_the_content(tmp_path: Pat
     for first in ("validation", "test"):
         split = np.array([first] + ["train"] * 20 + ["validation"] * 9 + ["test"] * 10)
         block = {"kind": "series", "split": "given", "file": npz(tmp_path, x=SIGNALS, y=ANIMALS, split=split)}
-        _, (parts,) = loaded(block)
+        parts = loaded(block).splits
         assert parts["train"].tolist() == list(range(1, 21))
         workload = config(block).workloads["mine"][1]
         FAMILIES["eeg"].prepare(workload, tmp_path / "features.json", None)
@@ -292,9 +293,9 @@ def test_standardised_trials_have_mean_0_and_deviation_1_and_flat_channels_are_0
     signals = 5 + 1e-6 * SIGNALS
     signals[2, 1] = 0.1
     file = npz(tmp_path, x=signals, y=ANIMALS)
-    series, _ = loaded({"kind": "series", "split": "trials", "file": file, "standardise": True})
-    assert series.signals[2, 1].tolist() == [0] * 12
-    rest = np.delete(series.signals.reshape(120, 12), 7, axis=0)
+    series = loaded({"kind": "series", "split": "trials", "file": file, "standardise": True})
+    assert series.values[2, 1].tolist() == [0] * 12
+    rest = np.delete(series.values.reshape(120, 12), 7, axis=0)
     assert np.abs(rest.mean(1)).max() < 1e-5
     assert np.abs(rest.std(1) - 1).max() < 1e-5
 

@@ -46,9 +46,7 @@ DRAWN: dict[str, Callable[[Path], dict[str, Any]]] = {
 def rows(block: dict[str, Any]) -> tuple[np.ndarray, splits.Parts]:
     """The samples of a workload, and their parts."""
     data = loaded(block)
-    if block["kind"] == "series":
-        return data[0].signals, data[1][0]
-    return getattr(data, "pixels", getattr(data, "values", None)), data.splits
+    return data.values, data.splits
 
 
 @pytest.mark.parametrize("kind", DRAWN)
@@ -128,4 +126,4 @@ def test_equal_sentences_are_in_one_part(tmp_path: Path) -> None:
 def test_zero_has_no_sign_and_digits_have_no_copies() -> None:
     assert splits.first_equal(np.array([[0.0], [1.0], [-0.0], [1.0]])).tolist() == [0, 1, 0, 1]
     digits = loaded({"kind": "digits", **NETWORK, "split_seed": 0})
-    assert digits.shared() == 0 and len(np.unique(splits.first_equal(digits.pixels))) == 1797
+    assert digits.shared() == [0] and len(np.unique(splits.first_equal(digits.values))) == 1797

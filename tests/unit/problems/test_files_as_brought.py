@@ -216,9 +216,9 @@ def test_folders_of_images(
         assert said.startswith(expected) and not read
         return
     ((images,), names) = read, ["day"] * 6 + ["night"] * 5
-    assert [images.classes[label] for label in images.labels] == names
-    assert images.pixels.shape == (11, 32, 32, 3)
+    assert [images.names[label] for label in images.targets] == names
+    assert images.values.shape == (11, 32, 32, 3)
     pixels = np.broadcast_to(expected, (32, 32, 3)).astype(int)
     # Resizing mixes the halves at their border; JPEG rounds.
-    assert np.abs(images.pixels[5].astype(int) - pixels)[[*range(14), *range(18, 32)]].max() <= 3
-    assert (images.pixels[0, 0, 0] == 200).all() and images.pixels[10, 9, 9].tolist() == [20, 20, 24]
+    assert np.abs(images.values[5].astype(int) - pixels)[[*range(14), *range(18, 32)]].max() <= 3
+    assert (images.values[0, 0, 0] == 200).all() and images.values[10, 9, 9].tolist() == [20, 20, 24]

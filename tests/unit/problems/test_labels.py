@@ -38,12 +38,7 @@ def test_labels_keep_their_names(labels: Any, expected: list[int], names: tuple[
     assert numbers == expected and (names is None or found == names)
 
 
-NO_NAMES = [
-    [0, 1, 1.5], [0, np.nan, 1], ["cat", ""], ["cat", " "], ["a", "a "],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("labels", NO_NAMES)
+@pytest.mark.parametrize("labels", [[0, 1, 1.5], [0, np.nan, 1], ["cat", ""], ["cat", " "], ["a", "a "]])
 def test_labels_that_are_no_names_are_refused(labels: Any) -> None:
     with pytest.raises(UserError, match=r"^labels: "):
         classes(labels)
@@ -52,5 +47,5 @@ def test_labels_that_are_no_names_are_refused(labels: Any) -> None:
 def test_groups_that_look_alike_are_one(tmp_path: Path) -> None:
     groups = np.repeat(["anna", "anna ", "ben", "cleo", "dan"], 8)
     block = {"kind": "series", "split": "groups"}
-    (parts,) = loaded({**block, "file": npz(tmp_path, x=SIGNALS, y=np.arange(40) % 2, groups=groups)})[1]
+    parts = loaded({**block, "file": npz(tmp_path, x=SIGNALS, y=np.arange(40) % 2, groups=groups)}).splits
     assert any({*range(16)} <= {*rows.tolist()} for rows in parts.values())

@@ -77,11 +77,7 @@ def test_groups_that_a_given_split_tears_apart_are_counted(
     for split in (GIVEN, RNG.permutation(GIVEN)):
         block = {**kind, "file": npz(tmp_path, y=labels, split=split, groups=PEOPLE, **data)}
         read = loaded(block)
-        if kind["kind"] == "series":
-            series, (parts,) = read
-            count = splits.shared(parts, splits.first_equal(series.signals), series.marks)
-        else:
-            parts, count = read.splits, read.shared()
+        parts, (count,) = read.splits, read.shared()
         assert count == related(parts, lambda i, j: PEOPLE[i] == PEOPLE[j])
         assert (count == 0) == (split is GIVEN)
 
@@ -120,7 +116,7 @@ def test_windows_that_overlap_are_counted(number: int, tmp_path: Path) -> None:
     order = RNG.permutation(len(signals))
     file = npz(tmp_path, x=signals[order], y=np.arange(len(signals)) % 2)
     block = {"kind": "series", "split": "trials", "file": file, "standardise": standardise, "split_seed": 3}
-    _, (parts,) = loaded(block)
+    parts = loaded(block).splits
     reach = -(-steps // hop)  # windows that are so far apart have nothing in common, or the very end
     near = related(parts, lambda i, j: abs(int(order[i]) - int(order[j])) < reach - 1)
     far = related(parts, lambda i, j: abs(int(order[i]) - int(order[j])) < reach)
@@ -213,7 +209,7 @@ def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: 
         Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
     # A subject is in one part, with all of its trials.
     by_subject = Eegmmidb(split="subjects", window=(0.0, 3.5), **settings)
-    assert len(eegmmidb.recorded(by_subject, tmp_path).labels) == 12
+    assert len(eegmmidb.recorded(by_subject, tmp_path).targets) == 12
 
 
 # --- copies ---
@@ -240,10 +236,10 @@ def test_features_are_equal_if_a_model_cannot_tell_them_apart(
     file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2))
     data = loaded({"kind": "arrays", "file": file})
     part = {row: name for name in SPLITS for row in data.splits[name].tolist()}
-    assert all(part[row] == part[row + 20] for row in range(20)) and data.shared() == 0
+    assert all(part[row] == part[row + 20] for row in range(20)) and data.shared() == [0]
     parts = np.repeat(["train", "validation", "test"], [20, 10, 10])
     file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2), split=parts)
-    assert loaded({"kind": "arrays", "split": "given", "file": file}).shared() == 20
+    assert loaded({"kind": "arrays", "split": "given", "file": file}).shared() == [20]
 
 
 @pytest.mark.parametrize(
@@ -284,4 +280,4 @@ def test_images_are_compared_as_they_are_kept(tmp_path: Path) -> None:
     images[20:] = images[:20] + 1e-12
     parts = np.repeat(list(SPLITS), [20, 10, 10])
     file = npz(tmp_path, x=images.clip(0, 1), y=np.tile([0, 1], 20), split=parts)
-    assert loaded({"kind": "arrays", "split": "given", **NETWORK, "file": file}).shared() == 20
+    assert loaded({"kind": "arrays", "split": "given", **NETWORK, "file": file}).shared() == [20]

@@ -22,12 +22,11 @@ from ketscale.config.family import (
     Split,
     WithTargets,
     Workload,
-    fold_of,
     lazily,
     model_kinds,
     workload_kinds,
 )
-from ketscale.config.metrics import Metric, Task
+from ketscale.config.metrics import METRICS, REGRESSION, Metric
 from ketscale.config.own_code import OwnCode
 from ketscale.config.own_model import FileModel
 from ketscale.config.parsing import at, checked, parse, resolved

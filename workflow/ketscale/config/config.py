@@ -174,10 +174,6 @@ class Config:
         family = next(family for family in self.families.values() if kind in family.workloads)
         return family.for_task(block)
 
-    def samples(self, workload: str) -> str:
-        """What the samples of a workload are called, such as 'images'."""
-        return self.block(workload)[1].sample_name or self.family(workload).samples
-
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """Every run of every study once, in scheduling order; the trials of searches come first."""
@@ -533,13 +529,9 @@ def _blocks(given: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]
 
 
 def _simulator(block: Mapping[str, Any], name: str, kinds: Mapping[str, type[Simulator]]) -> Simulator:
-    where, replaced = f"simulators.{name}", dict[str, str]()
+    where = f"simulators.{name}"
     if name == "none":
         raise UserError(f"{where}: none is the simulator of a classical model; give this one another name")
-    for kind in kinds.values():
-        replaced |= kind.replaced
-    if (device := str(block.get("device"))) in replaced:
-        raise UserError(f"{where}.device: {device} has left this version; use {replaced[device]}")
     return parse(kinds[_kind(block, name, "simulators", kinds, "device")], block, where)
 
 

@@ -112,13 +112,11 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
         yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
     if protocol.dropout and not settings.model.has_dropout:
         yield f"{run.model} has no dropout; give it a protocol with dropout: 0"
-    if protocol.mistake is not None:
-        gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
-        if run.ranks == 1 or gpu or not protocol.timed:
-            yield (
-                f"{where} has mistake: {protocol.mistake}, which needs several timed ranks on CPUs, "
-                f"not {run.layout}; use ddp-cpu or mpi with 2 ranks or more, and set timed: true"
-            )
+    if protocol.mistake is not None and (run.ranks == 1 or settings.on_gpu or not protocol.timed):
+        yield (
+            f"{where} has mistake: {protocol.mistake}, which needs several timed ranks on CPUs, "
+            f"not {run.layout}; use ddp-cpu or mpi with 2 ranks or more, and set timed: true"
+        )
     if protocol.parallel == "tasks" and not (settings.simulator and settings.simulator.has_tasks):
         yield (
             f"{where} has parallel: tasks, which are evaluations of parameter-shift, and simulator {run.simulator} "
@@ -149,14 +147,14 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
 
 def _of_targets(settings: Settings) -> Iterator[str]:
     """A loss, weights of classes or a metric that the workload's targets do not have."""
-    run, family, loss = settings.run, settings.family, settings.protocol.loss
-    losses = LOSSES[family.targets]
+    run, loss, targets = settings.run, settings.protocol.loss, settings.workload.targets
+    losses = LOSSES[targets]
     if loss is not None and loss not in losses:
         able = f"the losses {' and '.join(losses)}" if losses else "a loss of its own"
         yield f"protocol {run.protocol} has loss: {loss}, but workload {run.workload} has {able}"
-    if settings.protocol.class_weights is not None and family.targets != "classes":
+    if settings.protocol.class_weights is not None and targets != "classes":
         yield f"protocol {run.protocol} has class_weights, but workload {run.workload} has no classes; leave them out"
     if isinstance(settings.workload, WithTargets) and (metric := settings.workload.metric) is not None:
-        known = metrics_by_name(family.metrics, family.targets)
+        known = metrics_by_name(settings.workload.targets)
         if metric not in known:
             yield f"workload {run.workload} has metric: {metric}, which is none of its metrics{suggestion(metric, known)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.config.block import Block
-from ketscale.config.metrics import Metric, Targets, Task, metrics_by_name
+from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metrics_by_name
 from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
-from ketscale.grid import Run, SizeAxis, canonical, config_hash, decode
+from ketscale.grid import BACKENDS, Run, SizeAxis, canonical, config_hash, decode
 
 if TYPE_CHECKING:
     import torch
@@ -62,14 +62,9 @@ class Workload(Part, frozen=True, kw_only=True):
     generated: ClassVar[bool] = False
 
     @property
-    def task(self) -> str:
-        """Which of its family's tasks it sets (`Family.tasks`); '' if the family has one alone."""
-        return ""
-
-    @property
-    def sample_name(self) -> str:
-        """What its samples are called; '' if as those of its family (`Family.samples`)."""
-        return ""
+    def targets(self) -> Targets | None:
+        """What `Supervised` problems learn; None of a family with a loss of its own."""
+        return None
 
     @property
     def inline(self) -> bool:
@@ -122,6 +117,9 @@ class Workload(Part, frozen=True, kw_only=True):
 class WithTargets(Workload, frozen=True, kw_only=True):
     """Settings of a workload whose samples have targets, which a `Supervised` problem learns."""
 
+    # What reads or makes the samples, as 'package.module:function', from the workload and the folder of fetched files.
+    loader: ClassVar[str] = ""
+
     metric: Annotated[
         str | None,
         Meta(
@@ -129,6 +127,24 @@ class WithTargets(Workload, frozen=True, kw_only=True):
             "f1_macro, balanced_accuracy or mean_absolute_error; or another of the workload's. By default the first"
         ),
     ] = None
+
+    @property
+    def task(self) -> str:
+        """`REGRESSION` where numbers are to be predicted; any other word where classes are."""
+        return ""
+
+    @property
+    def targets(self) -> Targets:
+        """See `Workload.targets`."""
+        return "numbers" if self.task == REGRESSION else "classes"
+
+    def load(self, fetched: Path | None) -> Any:
+        """The samples with their split, in the family's form; `fetched` is the folder of the fetched files, if there are any.
+
+        Raises:
+            UserError: the data are missing, damaged or do not fit.
+        """
+        return pkgutil.resolve_name(self.loader)(self, fetched)
 
     def content(self) -> dict[str, Any]:
         """What decides the data; the metric is part of a run's settings alone (`Settings.content`)."""
@@ -198,8 +214,7 @@ class Baseline(Model, frozen=True, kw_only=True):
 class Simulator(Part, frozen=True, kw_only=True):
     """Settings of a simulator; an engine or a family has a subclass for the devices that it provides.
 
-    device: how the physics is evaluated. Subclasses restrict it to the names of their devices. replaced: devices of earlier
-        versions, and what to take instead.
+    device: how the physics is evaluated. Subclasses restrict it to the names of their devices.
 
     A subclass with approximate devices has a field `TOLERANCE`: the largest relative difference of its losses from
     those of an exact simulator, as measured, or None for exact devices. A subclass with devices that take steps has a
@@ -207,7 +222,6 @@ class Simulator(Part, frozen=True, kw_only=True):
     """
 
     devices: ClassVar[tuple[str, ...]] = ()
-    replaced: ClassVar[Mapping[str, str]] = {}
 
     device: str
 
@@ -255,11 +269,6 @@ class Split:
     shared: int | None = None
 
 
-def fold_of(seed: int, folds: int) -> int:
-    """The number of the fold that is the test of the run with this seed, where there are so many folds."""
-    return seed % folds
-
-
 @dataclass(frozen=True)
 class Data:
     """A workload's data as a run reads them, with what the record keeps about them.
@@ -300,14 +309,12 @@ class Family:
     tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
         the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;
         `precision`, if it has only one.
-    targets: what `Supervised` problems learn; None of a family with a loss of its own.
     build: makes the problem of a run for a device.
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
     read: opens and verifies what `prepare` wrote.
     work: the arithmetic of a sample by sizes, relative to others, for families in which a larger batch needs a larger
         model; None where the batch is free.
-    tasks: what is measured where a workload's task is another than the usual one.
     """
 
     name: str
@@ -322,22 +329,18 @@ class Family:
     tiny: Mapping[str, Any]
     build: Build
     own: type[Model] | None = None
-    targets: Targets | None = None
     prepare: Prepare | None = None
     read: Read | None = None
     work: Callable[[Mapping[str, int]], float] | None = None
-    tasks: Mapping[str, Task] = field(default_factory=dict)
 
     def for_task(self, workload: Workload) -> Family:
-        """The family with the metrics of a workload's task, that which it chooses first."""
-        task = self.tasks.get(workload.task)
-        family = replace(self, metrics=task.metrics, targets=task.targets) if task else self
-        if not isinstance(workload, WithTargets) or workload.metric is None:
-            return family
-        known = metrics_by_name(family.metrics, family.targets)
-        rest = [metric for metric in family.metrics if metric.name != workload.metric]
+        """The family with the metrics of a workload's targets, that which it chooses first."""
+        if not isinstance(workload, WithTargets):
+            return self
+        usual, known = METRICS[workload.targets], metrics_by_name(workload.targets)
+        rest = [metric for metric in usual if metric.name != workload.metric]
         chosen = [known[workload.metric]] if workload.metric in known else []
-        return replace(family, metrics=(*chosen, *rest))
+        return replace(self, metrics=(*chosen, *rest))
 
     @property
     def all_models(self) -> Mapping[str, type[Model]]:
@@ -406,6 +409,12 @@ class Settings:
     def fitted(self) -> bool:
         """Whether the model is fitted in one phase, not trained by steps; of a user's own the protocol says that."""
         return self.protocol.fitted if self.model.own_code else self.model.fitted
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run's backend trains on GPUs."""
+        backend = BACKENDS.get(self.run.backend)
+        return backend is not None and backend.device == "gpu"
 
     @property
     def sampler(self) -> Sampling:

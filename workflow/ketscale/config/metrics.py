@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,17 +37,21 @@ LOSS = "loss"
 Targets = Literal["classes", "numbers"]
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is measured of workloads with one task, such as regression, where a family has several.
-
-    metrics, targets: see `Family`.
-    """
-
-    metrics: tuple[Metric, ...]
-    targets: Targets
-
-
+# The task of workloads whose targets are numbers.
+REGRESSION = "regression"
+# The usual metrics of each kind, which `Classification.metrics` and `Regression.metrics` compute; the headline metric first.
+METRICS: Mapping[Targets, tuple[Metric, ...]] = {
+    "classes": (
+        Metric("accuracy", "accuracy", "share correct", "up", chance="data"),
+        Metric("auc", "AUC", "", "up", chance=0.5),
+        Metric("f1", "weighted F1", "", "up"),
+    ),
+    "numbers": (
+        Metric("rmse", "RMSE", "target units", "down", chance="data"),
+        Metric("mae", "MAE", "target units", "down"),
+        Metric("r2", "R²", "", "up"),
+    ),
+}
 # The losses of each kind of targets, the usual one first.
 LOSSES: Mapping[Targets | None, tuple[str, ...]] = {
     None: (),
@@ -55,7 +59,7 @@ LOSSES: Mapping[Targets | None, tuple[str, ...]] = {
     "numbers": ("mean-squared-error", "huber"),
 }
 # scikit-learn's metrics of each kind, by which direction is better; it has those of `down` with `neg_` before the name.
-_NAMES: Mapping[tuple[Targets | None, Literal["up", "down"]], str] = {
+_NAMES: Mapping[tuple[Targets, Literal["up", "down"]], str] = {
     ("classes", "up"): "average_precision balanced_accuracy d2_log_loss_score f1_macro f1_micro f1_weighted jaccard_macro "
     "jaccard_micro jaccard_weighted matthews_corrcoef precision_macro precision_micro precision_weighted recall_macro "
     "recall_micro recall_weighted roc_auc_ovo roc_auc_ovo_weighted roc_auc_ovr roc_auc_ovr_weighted top_k_accuracy",
@@ -71,12 +75,12 @@ OF_PROBABILITIES = frozenset({"brier_score", "d2_log_loss_score", "log_loss"})
 OF_ONE_TARGET = frozenset({"max_error", "mean_gamma_deviance", "mean_poisson_deviance"})
 
 
-def metrics_by_name(usual: Iterable[Metric], targets: Targets | None) -> dict[str, Metric]:
-    """The metrics that a workload may choose: the usual ones, and scikit-learn's; none without targets."""
+def metrics_by_name(targets: Targets) -> dict[str, Metric]:
+    """The metrics that a workload may choose: the usual ones, and scikit-learn's."""
     made = {
         name: Metric(name, name.replace("_", " "), "", better, "data")
         for (kind, better), names in _NAMES.items()
         if kind == targets
         for name in names.split()
     }
-    return made | {metric.name: metric for metric in usual if targets}
+    return made | {metric.name: metric for metric in METRICS[targets]}

@@ -6,10 +6,7 @@ Imports nothing heavy.
 from __future__ import annotations
 
 import base64
-import math
-import struct
-from collections.abc import Iterable, Iterator
-from itertools import accumulate, pairwise
+from collections.abc import Iterable
 from typing import Any
 
 from ketscale.measure.form import Right
@@ -17,10 +14,11 @@ from ketscale.measure.form import Right
 
 def packed(samples: Iterable[Iterable[int]]) -> Right:
     """The cases of each sample, in the order of the split: 1 if it is right, 0 if wrong, -1 if there is no such case."""
+    import numpy as np
+
     known = [[case for case in cases if case >= 0] for cases in samples]
     counts = [len(cases) for cases in known]
-    text = "".join(str(case) for cases in known for case in cases)
-    bits = int(text.ljust(_bytes(len(text)) * 8, "0") or "0", 2).to_bytes(_bytes(len(text)), "big")
+    bits = np.packbits([case for cases in known for case in cases] or np.zeros(0, np.uint8)).tobytes()
     single = all(count == 1 for count in counts)
     return Right(bits=base64.b64encode(bits).decode(), samples=len(counts), cases=None if single else counts)
 
@@ -31,17 +29,20 @@ def unpacked(right: Right) -> list[tuple[int, int]]:
     Raises:
         ValueError: the bits are not those of so many cases.
     """
+    import numpy as np
+
     total = right.samples if right.cases is None else sum(right.cases)
     try:
         bits = base64.b64decode(right.bits, validate=True)
     except ValueError as error:
         raise ValueError(f"the bits are not base64: {error}") from None
-    text = "".join(f"{byte:08b}" for byte in bits)
+    flat = np.unpackbits(np.frombuffer(bits, np.uint8))
     # Before the list: a wrong number of samples may be one that no memory holds.
-    if len(bits) != _bytes(total) or "1" in text[total:] or right.samples != len(right.cases or text[:total]):
+    if len(bits) != -(-total // 8) or flat[total:].any() or len(right.cases or flat[:total]) != right.samples:
         raise ValueError(f"the bits are not those of {total} cases of {right.samples} samples")
     counts = right.cases or [1] * total
-    return list(zip(_ones(text, counts), counts, strict=True))
+    ones = np.cumsum([0, *flat[:total]])
+    return list(zip(np.diff(ones[np.cumsum([0, *counts])]).tolist(), counts, strict=True))
 
 
 def influence_on_rmse(truth: Any, predicted: Any) -> Any:
@@ -58,7 +59,9 @@ def influence_on_rmse(truth: Any, predicted: Any) -> Any:
 
 def packed_numbers(numbers: Iterable[float]) -> str:
     """Numbers in single precision, little-endian and in Base64."""
-    return base64.b64encode(b"".join(struct.pack("<f", number) for number in numbers)).decode()
+    import numpy as np
+
+    return base64.b64encode(np.array(list(numbers), "<f4").tobytes()).decode()
 
 
 def unpacked_numbers(text: str) -> list[float]:
@@ -67,19 +70,10 @@ def unpacked_numbers(text: str) -> list[float]:
     Raises:
         ValueError: the text is not such, or a number is not finite.
     """
-    try:
-        numbers = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(text, validate=True))]
-    except (ValueError, struct.error) as error:
-        raise ValueError(f"the numbers are not base64: {error}") from None
-    if not all(map(math.isfinite, numbers)):
+    import numpy as np
+
+    numbers = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
+    if not np.isfinite(numbers).all():
         raise ValueError("a number is not finite")
-    return numbers
-
-
-def _ones(text: str, counts: list[int]) -> Iterator[int]:
-    ends = accumulate(counts, initial=0)
-    return (text.count("1", start, end) for start, end in pairwise(ends))
-
-
-def _bytes(bits: int) -> int:
-    return -(-bits // 8)
+    found: list[float] = numbers.tolist()
+    return found

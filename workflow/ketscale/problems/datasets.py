@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ketscale.config import Data, Metric, Settings, Task
+from ketscale.config import Data, Settings
 from ketscale.config.metrics import OF_ONE_TARGET, OF_PROBABILITIES
 from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.errors import UserError
@@ -21,23 +21,6 @@ if TYPE_CHECKING:
 
     from ketscale.problems.preprocessing import Preprocessing
     from ketscale.problems.supervised import Supervised
-
-# `Classification.metrics` computes them.
-CLASSIFICATION = (
-    Metric("accuracy", "accuracy", "share correct", "up", chance="data"),
-    Metric("auc", "AUC", "", "up", chance=0.5),
-    Metric("f1", "weighted F1", "", "up"),
-)
-REGRESSION = "regression"
-# `Regression.metrics` computes them.
-REGRESSION_TASK = Task(
-    (
-        Metric("rmse", "RMSE", "target units", "down", chance="data"),
-        Metric("mae", "MAE", "target units", "down"),
-        Metric("r2", "R²", "", "up"),
-    ),
-    targets="numbers",
-)
 
 
 class Dataset(NamedTuple):

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ketscale.problems.vectors.vectors import Vectors
+    from ketscale.problems.samples import Samples
 
 # The least score of a possible leak, and the fewest and the most training samples that are looked at.
 ALMOST, FEW, MOST = 0.99, 20, 2000
 
 
-def leaks(data: Vectors) -> list[str]:
+def leaks(data: Samples) -> list[str]:
     """The names of the features (or the numbers of an array's, from 0) of which each alone predicts a target almost perfectly.
 
     A shallow decision tree of one feature, or of one column's categories, predicts training samples from others of them, in

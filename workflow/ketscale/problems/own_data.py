@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Draft, OwnCode, Positive, Seed
+from ketscale.config import REGRESSION, Draft, OwnCode, Positive, Seed
 from ketscale.errors import UserError
 from ketscale.files import expanded
 
@@ -75,6 +75,12 @@ class OwnSamples(OwnShares):
 
         @property
         def task(self) -> str: ...
+
+    @property
+    def split_by(self) -> str:
+        """How samples are split, for records: `rows`, `labels` (a share of each is drawn), `groups`, `time` or `given`."""
+        drawn = "rows" if self.task == REGRESSION else "labels"
+        return self.split if self.split in ("groups", "time", "given") else drawn
 
     def faults(self) -> Iterator[str]:
         """Shares must leave samples to train on, and are not given with a split of the file's own."""

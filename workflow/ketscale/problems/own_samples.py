@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Draft
+from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged
 from ketscale.files import opened
 from ketscale.problems import arrays, splits
 from ketscale.problems.arrays import Source
-from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import classes_of, coded, named
-from ketscale.problems.splits import NO_MARKS, Marks, Parts
-from ketscale.problems.vectors.vectors import Vectors
+from ketscale.problems.samples import Samples, first_equal
+from ketscale.problems.splits import NO_MARKS
 
 if TYPE_CHECKING:
     from ketscale.problems.own_data import OwnArrays, OwnSamples
@@ -39,21 +38,6 @@ _GROUPS = re.compile(
 
 # Whole numbers of so many values are names of classes for a first config.
 MOST_CLASSES = 20
-
-
-class Divided(NamedTuple):
-    """What is to be predicted of samples, their groups and their split.
-
-    targets: int64 (n,), indices into `names`, which are those of the classes; or, of a regression, float64 (n, columns),
-    whose names `names` are. groups: int64 (n,), if there are any. marks: what samples of one group have in common where
-    the split is given.
-    """
-
-    targets: NDArray[Any]
-    names: tuple[str, ...]
-    groups: NDArray[np.int64] | None
-    parts: Parts
-    marks: Marks
 
 
 def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, Source]:
@@ -171,13 +155,13 @@ def has_validation(parts: Any) -> bool:
 def divided(
     workload: OwnSamples,
     there: Mapping[str, Source],
-    count: int,
+    values: NDArray[Any],
     each: str,
-    equal: Callable[[], NDArray[np.int64]],
-) -> Divided:
-    """The targets, groups and split of `count` samples, from the arrays that `read` gives.
+    peak: int | None = None,
+) -> Samples:
+    """The samples with these values (n, ...), with targets, groups and split from the arrays that `read` gives.
 
-    each: what errors call a sample, e.g. 'trial'. equal: gives the `first_equal` of the samples.
+    each: what errors call a sample, e.g. 'trial'. peak: of pixels, see `Samples`.
 
     Raises:
         UserError: an array has another shape or type, there are too few samples or groups, or a part has none.
@@ -185,6 +169,7 @@ def divided(
     targets: NDArray[Any]
     names: tuple[str, ...]
     classes: tuple[str, ...]
+    count = len(values)
     if workload.task == REGRESSION:
         targets, names = _numbers(*there["labels"], count, each)
         # All are of one class, so to say.
@@ -192,40 +177,39 @@ def divided(
     else:
         labels, classes = classes_of(*there["labels"], count, each)
         targets, names = labels, classes
-    groups, marks = None, NO_MARKS
-    shares, seed = workload.shares, workload.split_seed or 0
+    groups: dict[str, NDArray[np.int64]] = {}
+    marks, shares, seed = NO_MARKS, workload.shares, workload.split_seed or 0
     folds = getattr(workload, "folds", None)
     if "groups" in there:
-        groups, _ = coded(named(*there["groups"], count, each))
+        groups["groups"], _ = coded(named(*there["groups"], count, each))
     if workload.split == "given":
         parts = splits.as_given(*there["split"], labels, classes)
-        if groups is not None:
+        if groups:
             # No mark of another kind is below 0.
-            marks = splits.marked(-1 - groups)
+            marks = splits.marked(-1 - groups["groups"])
     elif workload.split == "groups":
-        assert groups is not None
-        parts = splits.by_group(groups, seed=seed, what="groups", folds=folds, **shares)
+        parts = splits.by_group(groups["groups"], seed=seed, what="groups", folds=folds, **shares)
         splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
     elif workload.split == "time":
         parts = splits.by_time(there["time"].values, **shares)
         splits.check_trained(parts, labels, classes, "choose another split, or add samples")
     else:
-        parts = splits.by_shares(labels, classes, shares, seed, equal(), folds)
-    return Divided(targets, names, groups, parts, marks)
+        parts = splits.by_shares(labels, classes, shares, seed, first_equal(values, peak), folds)
+    return Samples(
+        values=values, targets=targets, names=names, folds=[parts], marks=marks, groups=groups, peak=peak
+    )
 
 
-def vectors(
-    workload: OwnSamples, values: NDArray[np.float64], there: Mapping[str, Source], each: str
-) -> Vectors:
-    """Samples with these features, (n, features), and their targets and split, from arrays that `read` gives.
+def features(workload: OwnArrays, there: Mapping[str, Source], each: str, more: str = "") -> Samples:
+    """The samples of arrays that `read` gives, which are features. more: what an error of their shape says besides.
 
     Raises:
-        UserError: as for `divided`.
+        UserError: they have another shape or type, or as for `divided`.
     """
-    found = divided(workload, there, len(values), each, lambda: splits.first_equal_features(values))
-    return Vectors(
-        values=values, targets=found.targets, names=found.names, splits=found.parts, marks=found.marks
-    )
+    values, where = there["samples"]
+    if values.ndim != 2 or not values.size:
+        raise UserError(f"{where}: shape {values.shape} is not that of features, ({each}s, features){more}")
+    return divided(workload, there, arrays.real(values, where).astype(np.float64), each)
 
 
 def _numbers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from ketscale.config import Config, Families, Family, Workload, at, load, resolved, workload_kinds
 from ketscale.errors import UserError
-from ketscale.grid import AXES, CONSTRAINTS, SizeAxis
+from ketscale.grid import SizeAxis
 from ketscale.words import suggestion
 
 # A family is the folder of this name beside this file; its specification.py defines FAMILY.
@@ -28,23 +27,14 @@ def distinct(families: Iterable[Family]) -> Families:
     """The families by name.
 
     Raises:
-        ValueError: a family has no size axis, or one that cannot be part of a path or a config, or prepares data that
-            it does not read. Or two families define the same kind of workload, or the same kind of model or device with other
-            settings, which configs name without their family; or a size axis of one name with another meaning.
+        ValueError: two families define the same kind of workload, or the same kind of model or device with other settings,
+            which configs name without their family; or a size axis of one name with another meaning.
     """
     found: dict[str, Family] = {}
     owners: dict[tuple[str, str], object] = {}
     axes: dict[str, SizeAxis] = {}
     for family in families:
-        if (family.prepare is None) != (family.read is None):
-            raise ValueError(f"{family.name}: prepare and read go together; define both or neither")
-        if not family.sizes:
-            raise ValueError(f"{family.name}: it has no size axis, which every path needs")
         for axis in family.sizes:
-            if axis.name in AXES or not re.fullmatch(CONSTRAINTS["size"], f"{axis.letter}0"):
-                raise ValueError(
-                    f"{family.name}: a size axis cannot be called {axis.name} with letter {axis.letter}"
-                )
             if axes.setdefault(axis.name, axis) != axis:
                 raise ValueError(
                     f"{family.name}: another family's {axis.name} has another letter or title; choose another name"

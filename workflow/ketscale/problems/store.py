@@ -113,21 +113,11 @@ def opened(
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
     remedy = f"delete {folder} and {manifest} and run the rule prepare again"
-    inner = folder / INNER
-    if not inner.is_file():
-        raise UserError(f"{inner}: is missing; {remedy}")
-    if read_bytes(inner) != read_bytes(manifest):
-        raise UserError(
-            f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
-        )
-    for name, digest in described["files"].items():
+    for name, digest in {INNER: sha256(manifest), **described["files"]}.items():
         path = folder / name
-        if name in unread:
-            continue
-        if not path.is_file():
-            raise UserError(f"{path}: is missing; {remedy}")
-        if sha256(path) != digest:
-            raise UserError(f"{path}: is damaged (its SHA-256 is not the manifest's); {remedy}")
+        if name not in unread and not (path.is_file() and sha256(path) == digest):
+            fault = "is damaged (its SHA-256 is not the manifest's)" if path.exists() else "is missing"
+            raise UserError(f"{path}: {fault}; {remedy}")
     return PreparedFolder(folder, described)
 
 
@@ -151,13 +141,10 @@ def _build(
             "files": {name: sha256(temporary / name) for name in files},
         }
         write_atomic(temporary / INNER, (json.dumps(description, indent=1, sort_keys=True) + "\n").encode())
-        for file in (temporary / name for name in files):
-            _sync(file)
         if folder.exists() and not _valid(folder, files, description["code_version"]):
             shutil.rmtree(folder)
         if not folder.exists():
             os.rename(temporary, folder)
-            _sync(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -193,11 +180,3 @@ def _valid(folder: Path, files: Sequence[str], code_version: int) -> bool:
         return all(sha256(folder / name) == digest for name, digest in digests.items())
     except (UserError, OSError):
         return False
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,9 +13,11 @@ import pytest
 
 from ketscale.config import Data, Split
 from ketscale.errors import UserError
+from ketscale.problems import arrays
 from ketscale.problems.eeg import eegmmidb, prepared, synthetic
-from ketscale.problems.eeg.trials import Trials, by_subject, leaving_one_run_out
+from ketscale.problems.eeg.trials import by_subject, leaving_one_run_out
 from ketscale.problems.eeg.workloads import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
+from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
 from tests import ROOT
 from tests.unit.problems.eeg.edf_factory import RATE, write_edf
@@ -34,12 +36,12 @@ def recording(seconds: int = 20, channels: int = 64) -> np.ndarray:
     return np.arange(1, channels + 1)[:, None] * np.sin(2 * np.pi * time / 5)
 
 
-def read(folder: Path, subjects: list[int], runs: list[int], **settings: Any) -> Trials:
+def read(folder: Path, subjects: list[int], runs: list[int], **settings: Any) -> Samples:
     usual = {"split": "subjects", "split_seed": 0, "subjects": subjects, "runs": runs}
     return eegmmidb.recorded(Eegmmidb(**{**usual, **settings}), folder)
 
 
-def generated(**settings: Any) -> Trials:
+def generated(**settings: Any) -> Samples:
     return synthetic.generate(EegSynthetic(**{**SYNTHETIC, **settings}))
 
 
@@ -56,18 +58,18 @@ def folder(tmp_path: Path) -> Path:
 
 def test_trials_are_cut_after_their_cues(folder: Path) -> None:
     made = read(folder, [1], [4, 8], rate=80)
-    assert made.signals.shape == (8, 64, 249)
-    assert made.signals.dtype == np.float32
-    assert made.labels.tolist() == [0, 1] * 4
-    assert made.classes == ("left fist", "right fist")
+    assert made.values.shape == (8, 64, 249)
+    assert made.values.dtype == np.float32
+    assert made.targets.tolist() == [0, 1] * 4
+    assert made.names == ("left fist", "right fist")
     write_edf(folder / eeg_file(1, 6), recording(), CUES)
-    assert read(folder, [1], [6], rate=80, task="fists-feet").classes == ("both fists", "both feet")
+    assert read(folder, [1], [6], rate=80, task="fists-feet").names == ("both fists", "both feet")
     assert made.groups["runs"].tolist() == [4] * 4 + [8] * 4
     assert set(made.groups["subjects"].tolist()) == {1}
     # 3 s is the cue of the first trial: it starts at 4 s. Millivolts.
     time = 4.0 + np.arange(249) / 80
     expected = 1e-3 * 64 * np.sin(2 * np.pi * time / 5)
-    np.testing.assert_allclose(made.signals[0, 63], expected, atol=2e-3)
+    np.testing.assert_allclose(made.values[0, 63], expected, atol=2e-3)
 
 
 def test_a_band_pass_takes_slow_waves_away_and_standardised_trials_have_mean_0_and_deviation_1(
@@ -75,8 +77,8 @@ def test_a_band_pass_takes_slow_waves_away_and_standardised_trials_have_mean_0_a
 ) -> None:
     plain = read(folder, [1], [4], rate=80)
     passed = read(folder, [1], [4], rate=80, band=(8, 30))
-    assert passed.signals.std() < 0.1 * plain.signals.std()
-    standard = read(folder, [1], [4], rate=80, standardise=True).signals
+    assert passed.values.std() < 0.1 * plain.values.std()
+    standard = read(folder, [1], [4], rate=80, standardise=True).values
     np.testing.assert_allclose(standard.mean(2), 0, atol=1e-4)
     np.testing.assert_allclose(standard.std(2), 1, atol=1e-4)
 
@@ -108,16 +110,16 @@ def test_a_flat_channel_cannot_be_standardised(folder: Path, level: float, band:
     write_edf(folder / eeg_file(1, 8), signals, CUES)
     with pytest.raises(UserError, match=r"S001R08\.edf: channel Fc1 is flat in trial 2"):
         read(folder, [1], [4, 8], rate=80, band=band, standardise=True)
-    assert np.isfinite(read(folder, [1], [4, 8], rate=80, band=band).signals).all()
+    assert np.isfinite(read(folder, [1], [4, 8], rate=80, band=band).values).all()
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not here")
 def test_the_real_recordings_have_their_known_trials() -> None:
     made = read(SHARED, [1], [4, 8, 12], rate=80)
-    assert made.signals.shape == (45, 64, 249)
-    assert np.bincount(made.labels).tolist() == [23, 22]
+    assert made.values.shape == (45, 64, 249)
+    assert np.bincount(made.targets).tolist() == [23, 22]
     # Raw EEG: tens of microvolts.
-    assert 0.01 < made.signals.std() < 0.2
+    assert 0.01 < made.values.std() < 0.2
 
 
 # --- generated ---
@@ -125,22 +127,22 @@ def test_the_real_recordings_have_their_known_trials() -> None:
 
 def test_generated_trials_are_a_function_of_the_seed() -> None:
     first, again, other = (generated(seed=s) for s in (1, 1, 2))
-    assert first.digest() == again.digest() != other.digest()
+    assert np.array_equal(first.values, again.values) and not np.array_equal(first.values, other.values)
     louder = generated(seed=1, gain=20.0)
-    np.testing.assert_allclose(louder.signals, 20 * first.signals, rtol=1e-6)
-    np.testing.assert_array_equal(louder.labels, first.labels)
-    assert first.signals.shape == (80, 64, 249)
-    assert np.bincount(first.labels).tolist() == [40, 40]
+    np.testing.assert_allclose(louder.values, 20 * first.values, rtol=1e-6)
+    np.testing.assert_array_equal(louder.targets, first.targets)
+    assert first.values.shape == (80, 64, 249)
+    assert np.bincount(first.targets).tolist() == [40, 40]
 
 
 def test_rhythms_are_weaker_opposite_to_the_imagined_fist() -> None:
     made = generated(subjects=3, trials=60, rate=80, window_s=3.1, seed=0)
-    spectrum = np.abs(np.fft.rfft(made.signals)) ** 2
+    spectrum = np.abs(np.fft.rfft(made.values)) ** 2
     frequencies = np.fft.rfftfreq(249, 1 / 80)
     mu = spectrum[..., (frequencies > 8) & (frequencies < 12)].sum(2)
 
     def power(side: tuple[int, ...], label: int) -> float:
-        return float(mu[made.labels == label][:, list(side)].mean())
+        return float(mu[made.targets == label][:, list(side)].mean())
 
     assert power(synthetic.RIGHT, 0) < 0.7 * power(synthetic.RIGHT, 1)
     assert power(synthetic.LEFT, 1) < 0.7 * power(synthetic.LEFT, 0)
@@ -190,8 +192,8 @@ def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     first = manifest.read_bytes()
     data, trials = opened(manifest, seed=7), generated()
-    assert data.data_hash == trials.digest()
-    assert (data.content.inputs == trials.signals).all() and (data.content.targets == trials.labels).all()
+    assert data.data_hash == arrays.digest((trials.values, trials.targets, *trials.groups.values()))
+    assert (data.content.inputs == trials.values).all() and (data.content.targets == trials.targets).all()
     assert data.split == Split("subjects", shared=0)
     assert [len(data.content.splits[name]) for name in SPLITS] == [40, 20, 20]
     prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)

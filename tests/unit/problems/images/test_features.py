@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
-from ketscale.problems.images import digits, resnet
 from ketscale.problems.images import features as features_of_images
+from ketscale.problems.images import resnet
 from ketscale.problems.images.features import NETWORK_FILES, PreparedFeatures, compute, prepare
-from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import clusters, origin_of, pretrain, train, views
 from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
+from ketscale.problems.samples import Samples
 from ketscale.problems.vectors.prepared import FILES
 
 SETTINGS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 8}
@@ -37,7 +37,7 @@ def embed(weights: Path, manifest: Path, workload: Digits = DIGITS) -> None:
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights after a few steps only, each of which was reported."""
     path, seen = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors", []
-    pretrain(digits.load(0), 8, path, STEPS, lambda *step: seen.append(step))
+    pretrain(DIGITS.load(None), 8, path, STEPS, lambda *step: seen.append(step))
     assert [step[:2] for step in seen] == [(1, STEPS), (2, STEPS)] and np.isfinite(
         [step[2] for step in seen]
     ).all()
@@ -88,7 +88,7 @@ def test_pretraining_repeats_bit_by_bit_whatever_the_callers_threads_and_generat
     torch.set_num_threads(1)
     torch.manual_seed(99)
     try:
-        pretrain(digits.load(0), 8, tmp_path / "again.safetensors", steps=STEPS)
+        pretrain(DIGITS.load(None), 8, tmp_path / "again.safetensors", steps=STEPS)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
@@ -97,12 +97,12 @@ def test_pretraining_repeats_bit_by_bit_whatever_the_callers_threads_and_generat
 
 
 def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
-    images, blind = digits.load(0), digits.load(0)
-    blind.labels[:] = 0
+    images, blind = DIGITS.load(None), DIGITS.load(None)
+    blind.targets[:] = 0
     for split in ("validation", "test"):
-        blind.pixels[blind.splits[split]] = 16
+        blind.values[blind.splits[split]] = 16
 
-    def trained(data: Images) -> dict[str, torch.Tensor]:
+    def trained(data: Samples) -> dict[str, torch.Tensor]:
         with resnet.fixed_threads():
             torch.manual_seed(0)
             return train(data, 8, 1, lambda step, steps, loss: None)
@@ -127,9 +127,9 @@ def test_views_differ_and_clusters_find_separate_groups_and_allow_duplicates() -
 def test_cached_features_are_standardised_on_the_training_split_and_beside_the_workloads_data(
     computed: Path,
 ) -> None:
-    features, images = PreparedFeatures.open(computed), digits.load(0)
-    assert np.array_equal(features.pixels, images.pixels)
-    assert np.array_equal(features.targets, images.labels)
+    features, images = PreparedFeatures.open(computed), DIGITS.load(None)
+    assert np.array_equal(features.pixels, images.values)
+    assert np.array_equal(features.targets, images.targets)
     assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())
     train_rows = features.features[features.splits["train"]]
     assert features.features.shape == (1797, 512)
@@ -202,7 +202,7 @@ def changed(**entries: Any) -> Callable[[Path], Any]:
     ("damage", "message"),
     [
         (changed(data_hash="0" * 64), "entries are not those of its hash"),
-        (changed(origin="another"), "has changed since the data were prepared"),
+        (changed(origin="another"), "is damaged"),
         (
             lambda path: path.write_text(path.read_text().replace('"code_version": ', '"code_version": 9')),
             "version",
@@ -222,7 +222,7 @@ def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
 ) -> None:
     trained, state = [], resnet.resnet18(1).state_dict()
 
-    def counted(images: Images, size: int, out: Path, steps: int, **_: Any) -> None:
+    def counted(images: Samples, size: int, out: Path, steps: int, **_: Any) -> None:
         trained.append((size, steps))
         resnet.write_weights(out, state, origin_of(images, size, steps))
 

@@ -20,9 +20,9 @@ import pytest
 
 from ketscale.config import parse
 from ketscale.errors import UserError
-from ketscale.problems.images import digits, mnist
-from ketscale.problems.images.images import Images
-from ketscale.problems.images.workloads import Mnist
+from ketscale.problems.images import mnist
+from ketscale.problems.images.workloads import Digits, Mnist
+from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
 from tests import ROOT
 
@@ -66,7 +66,7 @@ def published(whole: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return whole
 
 
-def read_mnist(folder: Path, split: str, split_seed: int = 0) -> Images:
+def read_mnist(folder: Path, split: str, split_seed: int = 0) -> Samples:
     given = DIGITS | {"split": split, "split_seed": split_seed, "folder": str(folder)}
     made = parse(Mnist, given, "mine")
     made.sources()
@@ -81,32 +81,32 @@ def folder(published: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def assert_partition(images: Images, sizes: tuple[int, int, int]) -> None:
+def assert_partition(images: Samples, sizes: tuple[int, int, int]) -> None:
     assert tuple(len(images.splits[name]) for name in SPLITS) == sizes
     joined = np.concatenate([images.splits[name] for name in SPLITS])
-    assert len(np.unique(joined)) == len(joined) == len(images.labels) == len(images.pixels)
+    assert len(np.unique(joined)) == len(joined) == len(images.targets) == len(images.values)
 
 
 def test_digits_are_the_scans_exactly_with_a_stratified_split() -> None:
     from sklearn.datasets import load_digits
 
-    images = digits.load(split_seed=0)
+    images, other = (Digits(**{**DIGITS, "split_seed": seed}).load(None) for seed in (0, 1))
     assert_partition(images, (1437, 180, 180))
-    assert np.array_equal(images.pixels, load_digits().images)
-    assert (images.pixels.dtype, images.labels.dtype, images.peak) == (np.uint8, np.int64, 16)
-    assert images.classes == tuple("0123456789")
-    assert digits.load(0).digest() == images.digest() != digits.load(1).digest()
+    assert np.array_equal(images.values, load_digits().images)
+    assert (images.values.dtype, images.targets.dtype, images.peak) == (np.uint8, np.int64, 16)
+    assert images.names == tuple("0123456789")
+    assert Digits(**DIGITS).load(None).digest() == images.digest() != other.digest()
     for name in SPLITS:
-        share = np.bincount(images.labels[images.splits[name]], minlength=10) / len(images.splits[name])
-        assert share == pytest.approx(np.bincount(images.labels) / len(images.labels), abs=0.01)
+        share = np.bincount(images.targets[images.splits[name]], minlength=10) / len(images.splits[name])
+        assert share == pytest.approx(np.bincount(images.targets) / len(images.targets), abs=0.01)
 
 
 def test_original_split_keeps_the_test_images_apart(published: Path) -> None:
     images = read_mnist(published, "original", split_seed=3)
     assert_partition(images, (54_000, 6_000, 10_000))
     assert images.splits["test"].min() == 60_000
-    assert np.array_equal(images.pixels[:60_000, 0, 0], np.arange(60_000) % 256)
-    assert np.array_equal(images.labels[60_000:], np.arange(10_000) % 10)
+    assert np.array_equal(images.values[:60_000, 0, 0], np.arange(60_000) % 256)
+    assert np.array_equal(images.targets[60_000:], np.arange(10_000) % 10)
 
 
 def test_test_images_alone_are_enough_for_their_split(folder: Path) -> None:
@@ -120,10 +120,10 @@ def test_real_mnist_test_images() -> None:
     if not source.is_dir():
         pytest.skip(f"{source} is absent; KETSCALE_SHARED names the folder that holds data/mnist")
     images = read_mnist(source, "test-images")
-    assert images.shared() == 0
+    assert images.shared() == [0]
     assert_partition(images, (8_000, 1_000, 1_000))
-    assert images.labels[:5].tolist() == [7, 2, 1, 0, 4]
-    assert images.pixels.max() == 255
+    assert images.targets[:5].tolist() == [7, 2, 1, 0, 4]
+    assert images.values.max() == 255
     for name in TEST_FILES:
         assert hashlib.sha256((source / f"{name}.gz").read_bytes()).hexdigest() == mnist.SHA256[f"{name}.gz"]
 

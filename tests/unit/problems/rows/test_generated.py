@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from ketscale.config import Config
-from ketscale.problems.vectors.vectors import Vectors
+from ketscale.problems.samples import Samples
 from tests.own_files import config, loaded
 
 
-def made(kind: str, **settings: Any) -> Vectors:
-    found: Vectors = loaded({"kind": kind, "split_seed": 0, **settings})
+def made(kind: str, **settings: Any) -> Samples:
+    found: Samples = loaded({"kind": kind, "split_seed": 0, **settings})
     return found
 
 
-def sides(data: Vectors) -> tuple[np.ndarray, np.ndarray]:
+def sides(data: Samples) -> tuple[np.ndarray, np.ndarray]:
     return data.values[data.targets == 0], data.values[data.targets == 1]
 
 

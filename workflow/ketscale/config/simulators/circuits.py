@@ -9,7 +9,6 @@ from msgspec import Meta
 
 from ketscale.config import Settings, Simulator, SizeAxis
 from ketscale.engines.circuits.registry import METHODS, SIMULATORS, CircuitMethod
-from ketscale.grid import BACKENDS
 from ketscale.words import counted
 
 # The size axes of models with circuits.
@@ -111,8 +110,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """A device that computes on the CPU only cannot follow a model to a GPU."""
         run = settings.run
-        gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
-        if gpu and self.placement == "model" and self.processor == "cpu":
+        if settings.on_gpu and self.placement == "model" and self.processor == "cpu":
             yield (
                 f"simulator {run.simulator} ({self.device}) computes on the CPU only, but backend {run.layout} trains on "
                 "a GPU; set its placement: cpu, or use cpu, ddp-cpu or mpi"

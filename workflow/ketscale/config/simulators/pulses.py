@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.pulses.schemes import DEVICES, REPLACED
+from ketscale.engines.pulses.schemes import DEVICES
 from ketscale.engines.quantities import Step
-from ketscale.grid import BACKENDS
 
 if TYPE_CHECKING:
     Device = str
@@ -23,7 +22,6 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     """How columns are evolved under pulses, and differentiated."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
-    replaced: ClassVar[Mapping[str, str]] = REPLACED
 
     # fmt: off
     device: Annotated[Device, Meta(description="published: SuperGrad's, exponential midpoint with circuits, couplings "
@@ -41,7 +39,7 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Compiled code computes on the CPU only."""
         run = settings.run
-        if self.route == "compiled" and run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu":
+        if self.route == "compiled" and settings.on_gpu:
             yield (
                 f"simulator {run.simulator} has route: compiled, for the CPU only, but backend {run.layout} trains on a GPU; "
                 "use route: auto or torch"

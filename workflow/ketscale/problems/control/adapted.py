@@ -34,8 +34,7 @@ def adapted(
     simulator: evaluates the dynamics; None: `exact`.
 
     Raises:
-        UserError: the tasks have another shape or are not finite, their environments are impossible, steps are negative, or
-            the model does not adapt or was trained on other inputs or controls.
+        UserError: the tasks have another shape or are not finite, their environments are impossible, or the model does not adapt.
 
     Example:
         >>> workload = QubitSpectrum()
@@ -56,14 +55,6 @@ def adapted(
         raise UserError(f"tasks: must be (n, {len(names)}), of {', '.join(names)}, not {tuple(values.shape)}")
     if not bool(values.isfinite().all()):
         raise UserError("tasks: some are not finite; give numbers")
-    if steps < 0:
-        raise UserError(f"steps: must be a whole number from 0, not {steps}")
-    inputs = model.layers()[0][0].shape[1]  # 0 of one pulse for all tasks
-    if inputs not in (0, len(names)):
-        raise UserError(
-            f"workload: {len(names)} of its values vary ({', '.join(names)}), and the model was trained on {inputs}; give it "
-            "the settings of the model's workload"
-        )
     environment = Rates(
         *(part.to(parameter.dtype) for part in workload.environment(_completed(workload, values)))
     )

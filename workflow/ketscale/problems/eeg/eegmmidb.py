@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,10 @@ from ketscale.errors import UserError, damaged, short
 from ketscale.files import expanded, opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
-from ketscale.problems.eeg.trials import Trials, folds
+from ketscale.problems.eeg.trials import folds
 from ketscale.problems.eeg.workloads import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.preprocessing import standardised
-from ketscale.problems.splits import Parts
+from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import Eegmmidb
@@ -30,7 +31,7 @@ CUES = {"T1": 0, "T2": 1}
 TO_MILLIVOLTS = 1e3
 
 
-def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Trials, list[Parts]]:
+def load(workload: Eegmmidb, fetched: Path | None) -> Samples:
     """The trials of a workload and the folds of their split, from its folder or from the fetched files.
 
     Raises:
@@ -40,10 +41,10 @@ def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Trials, list[Parts]]
     if folder is None:
         raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
     trials = recorded(workload, folder)
-    return trials, folds(trials, workload.split, workload.split_seed)
+    return replace(trials, folds=folds(trials, workload.split, workload.split_seed))
 
 
-def recorded(workload: Eegmmidb, folder: Path) -> Trials:
+def recorded(workload: Eegmmidb, folder: Path) -> Samples:
     """The trials of a workload's subjects and runs, in millivolts, from the files in a folder.
 
     Raises:
@@ -60,10 +61,10 @@ def recorded(workload: Eegmmidb, folder: Path) -> Trials:
             of_run.append(np.full(len(cues), run))
     data = np.concatenate(signals) * TO_MILLIVOLTS
     plain = data.astype(np.float32)
-    return Trials(
-        signals=standardised(data) if workload.standardise else plain,
-        labels=np.concatenate(labels).astype(np.int64),
-        classes=TASKS[workload.task].classes,
+    return Samples(
+        values=standardised(data) if workload.standardise else plain,
+        targets=np.concatenate(labels).astype(np.int64),
+        names=TASKS[workload.task].classes,
         groups={
             "subjects": np.concatenate(of_subject).astype(np.int64),
             "runs": np.concatenate(of_run).astype(np.int64),
@@ -179,3 +180,32 @@ def _check_varies(path: Path, raw: Any, onsets: Sequence[float], window: Sequenc
                 f"{path}: channel {CHANNELS[flat[0]]} is flat in trial {number}, so it cannot be standardised; leave the "
                 "run or the subject out, or set standardise: false"
             )
+
+
+def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> None:
+    """Download runs into `folder` with MNE, which verifies their checksums, as S001/S001R04.edf and so on.
+
+    Files that are there and intact are kept.
+
+    Raises:
+        UserError: the network or the disk fails, or MNE is not installed.
+    """
+    with needed_for("workload eegmmidb"):
+        import mne
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for subject in subjects:
+        try:
+            files = mne.datasets.eegbci.load_data(
+                subjects=subject, runs=list(runs), path=folder, update_path=False, verbose="ERROR"
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"PhysioNet's subject {subject} cannot be fetched ({error}); "
+                "fetch it elsewhere and set the workload's folder"
+            ) from error
+        for file in map(Path, files):
+            target = folder / f"S{subject:03d}" / file.name
+            target.parent.mkdir(exist_ok=True)
+            if not target.exists():
+                target.hardlink_to(file)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ketscale.errors import UserError
-from ketscale.problems import arrays, own_samples, splits
+from ketscale.problems import arrays, own_samples
 from ketscale.problems.eeg import overlaps
-from ketscale.problems.eeg.trials import Trials
 from ketscale.problems.preprocessing import standardised
-from ketscale.problems.splits import Parts
+from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import OwnSeries
 
-WANTED = {"signals": ("signals", "x"), "labels": ("labels", "y")}
+WANTED = {"samples": ("signals", "x"), "labels": ("labels", "y")}
 
 
-def load(workload: OwnSeries, fetched: Path | None = None) -> tuple[Trials, list[Parts]]:
+def load(workload: OwnSeries, fetched: Path | None = None) -> Samples:
     """The trials of a workload, and their one split; nothing is fetched.
 
     Its files have signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With
@@ -30,19 +30,12 @@ def load(workload: OwnSeries, fetched: Path | None = None) -> tuple[Trials, list
         UserError: an array has another shape or type, or there are too few trials or groups.
     """
     there = own_samples.read(workload, WANTED)
-    signals, where = there["signals"]
+    signals, where = there["samples"]
     if signals.ndim != 3 or not signals.size:
         raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
     data = arrays.single(signals, where)
     marks = overlaps.marks(data)
     if workload.standardise:
         data = standardised(data)
-    found = own_samples.divided(workload, there, len(data), "trial", lambda: splits.first_equal(data))
-    trials = Trials(
-        signals=data,
-        labels=found.targets,
-        classes=found.names,
-        groups={} if found.groups is None else {"groups": found.groups},
-        marks=np.append(marks, found.marks, axis=0),
-    )
-    return trials, [found.parts]
+    found = own_samples.divided(workload, there, data, "trial")
+    return replace(found, marks=np.append(marks, found.marks, axis=0))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale.config import Data, Settings, Split, fold_of
-from ketscale.problems import arrays, splits, store
+from ketscale.config import Data, Settings, Split
+from ketscale.problems import arrays, store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.preprocessing import Series
 from ketscale.problems.splits import SPLITS
@@ -19,7 +19,7 @@ FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 
 def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the trials; of a split by runs, the run's seed chooses the fold (`fold_of`).
+    """Open and verify the trials; of a split by runs, the run's seed, modulo the number of folds, chooses the fold.
 
     Raises:
         UserError: as for `store.opened`.
@@ -28,7 +28,7 @@ def read(settings: Settings, manifest: Path) -> Data:
     signals, parts = folder.array("signals.npy"), folder.arrays("splits.npz")
     split, shared = folder.entries["settings"]["split"], folder.entries["shared"]
     folds = len(parts) // len(SPLITS)
-    number = fold_of(settings.run.seed, folds) if split == "runs" else 0
+    number = settings.run.seed % folds if split == "runs" else 0
     own = {name: parts[f"{number}.{name}"] for name in SPLITS}
     about = Split(split, shared=shared[number])
     if split == "runs":
@@ -49,24 +49,23 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
     Raises:
         UserError: data are missing, damaged or do not fit the settings; nothing is left behind.
     """
-    trials, folds = workload.load(fetched)
-    named = {f"{i}.{name}": fold[name] for i, fold in enumerate(folds) for name in SPLITS}
-    equal = splits.first_equal(trials.signals)
+    trials = workload.load(fetched)
+    named = {f"{i}.{name}": fold[name] for i, fold in enumerate(trials.folds) for name in SPLITS}
     identity = store.identity_of(
         workload,
-        trials.digest(),
+        arrays.digest((trials.values, trials.targets, *trials.groups.values())),
         VERSION,
-        classes=trials.classes,
+        classes=trials.names,
         groups=list(trials.groups),
         splits_hash=arrays.digest(named.values()),
         # Trials that are equal once they are standardised may differ in what they had in common before.
-        shared=[splits.shared(fold, equal, trials.marks) for fold in folds],
+        shared=trials.shared(),
     )
 
     def fill(folder: Path) -> dict[str, Any]:
         store.write(
-            folder, dict(zip(FILES, (trials.signals, trials.labels, trials.groups, named), strict=True))
+            folder, dict(zip(FILES, (trials.values, trials.targets, trials.groups, named), strict=True))
         )
-        return {"samples": len(trials.labels), "shape": list(trials.signals.shape[1:])}
+        return {"samples": len(trials.targets), "shape": list(trials.values.shape[1:])}
 
     store.publish(manifest, identity, FILES, fill)

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Baseline, Family, FileModel, Model, lazily
+from ketscale.config import METRICS, Baseline, Family, FileModel, Model, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.datasets import CLASSIFICATION, build
+from ketscale.problems.datasets import build
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries
 from ketscale.problems.vectors.settings import MajoritySettings
 
@@ -110,7 +110,7 @@ FAMILY = Family(
         "majority": MajoritySettings,
     },
     simulators=(CircuitSimulator,),
-    metrics=CLASSIFICATION,
+    metrics=METRICS["classes"],
     tiny={
         "workloads": {
             "eeg-synthetic": {
@@ -124,7 +124,6 @@ FAMILY = Family(
     },
     build=build,
     own=FileModel,
-    targets="classes",
     prepare=lazily("ketscale.problems.eeg.prepared:prepare"),
     read=lazily("ketscale.problems.eeg.prepared:read"),
 )  # fmt: skip

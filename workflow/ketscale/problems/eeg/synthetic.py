@@ -9,15 +9,16 @@ artificial: a model trained on them says nothing about brains.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems.eeg.trials import Trials, folds
+from ketscale.problems.eeg.trials import folds
 from ketscale.problems.eeg.workloads import TASKS
-from ketscale.problems.splits import Parts
+from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import EegSynthetic
@@ -32,13 +33,13 @@ BANDS_HZ = (10.0, 20.0)
 BETA_STRENGTH = 0.5
 
 
-def load(workload: EegSynthetic, fetched: Path | None = None) -> tuple[Trials, list[Parts]]:
+def load(workload: EegSynthetic, fetched: Path | None = None) -> Samples:
     """The generated trials and the folds of their split; nothing is fetched."""
     trials = generate(workload)
-    return trials, folds(trials, workload.split, workload.split_seed)
+    return replace(trials, folds=folds(trials, workload.split, workload.split_seed))
 
 
-def generate(workload: EegSynthetic) -> Trials:
+def generate(workload: EegSynthetic) -> Samples:
     """The workload's trials of each subject, half of each class, in runs of 15: signals (n, 64, floor(rate * window_s) + 1).
 
     With gain 1 signals have the amplitudes of real ones in millivolts, from which models learn slowly.
@@ -46,10 +47,10 @@ def generate(workload: EegSynthetic) -> Trials:
     subjects, trials = workload.subjects, workload.trials
     steps = int(np.floor(workload.rate * workload.window_s)) + 1
     parts = [_subject(s, trials, steps, workload.rate, workload.seed) for s in range(1, subjects + 1)]
-    return Trials(
-        signals=np.concatenate([np.float32(workload.gain) * signals for signals, _ in parts]),
-        labels=np.concatenate([labels for _, labels in parts]),
-        classes=TASKS["fists"].classes,
+    return Samples(
+        values=np.concatenate([np.float32(workload.gain) * signals for signals, _ in parts]),
+        targets=np.concatenate([labels for _, labels in parts]),
+        names=TASKS["fists"].classes,
         groups={
             "subjects": np.repeat(np.arange(1, subjects + 1), trials),
             "runs": np.tile(np.arange(trials) // 15, subjects),

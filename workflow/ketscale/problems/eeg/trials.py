@@ -1,44 +1,19 @@
-"""Labelled trials of several channels over time, the form of every EEG data set, and their splits."""
+"""The splits of labelled trials by their subjects or runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 import numpy as np
-from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.problems import arrays
-from ketscale.problems.splits import NO_MARKS, Marks, Parts, by_group, check_trained, stratified
+from ketscale.problems.samples import Samples
+from ketscale.problems.splits import Parts, by_group, check_trained, stratified
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
 # The share of the other runs' trials that early stopping looks at when one run is held out.
 WITHIN_RUNS_VALIDATION = 0.2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """Trials as a model sees them.
-
-    signals: float32 (n, channels, steps), in the unit of the data set (millivolts for eegmmidb) unless standardised.
-    labels: int64 (n,), indices into `classes`, which are their names.
-    groups: by name, such as subjects or runs, the group of each trial, int64 (n,).
-    marks: the things that trials have in common besides equal signals, such as steps; empty once the trials are prepared.
-    """
-
-    signals: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    classes: tuple[str, ...]
-    groups: Mapping[str, NDArray[np.int64]]
-    marks: Marks = field(default_factory=lambda: NO_MARKS)
-
-    def digest(self) -> str:
-        """SHA-256 over all arrays: the data's identity."""
-        return arrays.digest((self.signals, self.labels, *self.groups.values()))
-
-
-def folds(trials: Trials, split: str, seed: int) -> list[Parts]:
+def folds(trials: Samples, split: str, seed: int) -> list[Parts]:
     """One split by subjects, or one split for each run that is left out.
 
     split: 'subjects' or 'runs'.
@@ -49,7 +24,7 @@ def folds(trials: Trials, split: str, seed: int) -> list[Parts]:
     return [by_subject(trials, seed)] if split == "subjects" else leaving_one_run_out(trials, seed)
 
 
-def by_subject(trials: Trials, seed: int) -> Parts:
+def by_subject(trials: Samples, seed: int) -> Parts:
     """70/15/15 % of the subjects, drawn with `seed`, for train, validation and test: no subject is in two parts.
 
     Raises:
@@ -57,11 +32,11 @@ def by_subject(trials: Trials, seed: int) -> Parts:
     """
     held_out = 1 - TRAIN_SHARE - VALIDATION_SHARE
     parts = by_group(trials.groups["subjects"], held_out, held_out, seed, "subjects")
-    check_trained(parts, trials.labels, trials.classes, "choose another split_seed, or add subjects")
+    check_trained(parts, trials.targets, trials.names, "choose another split_seed, or add subjects")
     return parts
 
 
-def leaving_one_run_out(trials: Trials, seed: int) -> list[Parts]:
+def leaving_one_run_out(trials: Samples, seed: int) -> list[Parts]:
     """A split for each run, in which that run is the test; validation is drawn from the other runs' trials.
 
     Raises:
@@ -76,9 +51,9 @@ def leaving_one_run_out(trials: Trials, seed: int) -> list[Parts]:
     left_out = []
     for run in runs:
         others = np.flatnonzero(of_run != run)
-        if np.bincount(trials.labels[others], minlength=len(trials.classes)).min() < 2:
+        if np.bincount(trials.targets[others], minlength=len(trials.names)).min() < 2:
             raise UserError(f"without run {run} there are fewer than 2 trials of a class: add runs")
         count = max(2, round(WITHIN_RUNS_VALIDATION * len(others)))
-        train, validation = stratified(trials.labels, others, count, seed, "eeg")
+        train, validation = stratified(trials.targets, others, count, seed, "eeg")
         left_out.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
     return left_out

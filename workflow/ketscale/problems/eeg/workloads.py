@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -13,11 +13,15 @@ from msgspec import Meta
 from ketscale.config import MOST, Draft, Positive, Seed, Settings, WithTargets
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
-
-if TYPE_CHECKING:
-    from ketscale.problems.eeg.trials import Trials
-    from ketscale.problems.splits import Parts
+from ketscale.problems.own_data import (
+    File,
+    Function,
+    FunctionArguments,
+    OwnArrays,
+    Share,
+    SplitSeed,
+    ValidationShare,
+)
 
 # The database eegmmidb: https://physionet.org/content/eegmmidb/1.0.0/ (Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004)).
 SUBJECTS = 109
@@ -58,7 +62,6 @@ FEWEST_STEPS = 8
 # Generated trials are made, and read by every rank, as one array.
 LARGEST_BYTES = 64 * 2**30
 
-SplitSeed = Annotated[Seed, Meta(description="Seed of the split")]
 SplitOfRecordings = Annotated[
     Literal["subjects", "runs"],
     Meta(
@@ -71,15 +74,12 @@ SplitOfRecordings = Annotated[
 class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
     """Labelled trials (channels x steps) and their split."""
 
-    # What reads or makes the trials, as 'package.module:function', from the workload and the folder of fetched files.
-    loader: ClassVar[str]
-
     split: str
     split_seed: SplitSeed | None = None
 
     @property
     def folded(self) -> bool:
-        """Whether each recording is the test of some seeds (`fold_of`)."""
+        """Whether each recording is the test of some seeds, the run's modulo the number of recordings."""
         return self.split == "runs"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
@@ -89,15 +89,6 @@ class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
                 f"protocol {settings.run.protocol} has a search, but seeds of {settings.run.workload} test different folds, "
                 "and a choice for all of them would have seen some; give the workload several split_seeds instead of folds"
             )
-
-    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
-        """The trials and the folds of their split; `fetched` is the folder of the fetched files, if there are any.
-
-        Raises:
-            UserError: the data are missing, damaged or do not fit.
-        """
-        found: tuple[Trials, list[Parts]] = pkgutil.resolve_name(self.loader)(self, fetched)
-        return found
 
 
 class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
@@ -166,9 +157,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the EDF files through MNE."""
-        from ketscale.problems.eeg import physionet
-
-        physionet.fetch(folder, self.subjects, self.runs)
+        pkgutil.resolve_name("ketscale.problems.eeg.eegmmidb:fetch")(folder, self.subjects, self.runs)
         return self._files(folder)
 
     def sources(self) -> list[Path]:

@@ -23,13 +23,12 @@ from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
 from ketscale.problems import store
 from ketscale.problems.images import resnet
-from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import origin_of, pretrain
 from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, ImageFolder, ImageWorkload
 from ketscale.problems.preprocessing import Pictures, Preprocessing
+from ketscale.problems.samples import Samples
 from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import FILES, PreparedVectors
-from ketscale.problems.vectors.vectors import Vectors
 
 FEATURES_VERSION = 3  # increase it whenever the arithmetic or the files below change
 NETWORK_FILES = (
@@ -43,7 +42,7 @@ FLOOR = 0.01  # of the mean deviation, so that features of the network that hard
 class PreparedFeatures(PreparedVectors):
     """Cached embeddings, or given features, and their data, as arrays mapped from disk.
 
-    pixels: as in `Images`; None if no network made the features, or it is not wanted. files: see `Pictures`.
+    pixels: as in `Samples`; None if no network made the features, or it is not wanted. files: see `Pictures`.
     """
 
     pixels: NDArray[Any] | None
@@ -122,7 +121,7 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
         UserError: data or weights are missing, damaged or do not fit; nothing is left behind.
     """
     data = workload.load(fetched)
-    if isinstance(data, Vectors):
+    if data.peak is None:
         prepared.prepare(workload, data, manifest, FEATURES_VERSION)
         return
     images = data
@@ -145,7 +144,7 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
     compute(workload, images, weights, manifest)
 
 
-def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Path) -> None:
+def compute(workload: ImageWorkload, images: Samples, weights: Path, manifest: Path) -> None:
     """Embed images by the network with these weights and write the arrays and the manifest, as `prepare` does.
 
     Raises:
@@ -158,35 +157,35 @@ def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Pa
         workload,
         images.digest(),
         FEATURES_VERSION,
-        classes=images.classes,
+        classes=images.names,
         normalisation={"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR},
-        shared=images.shared(),
+        shared=images.shared()[0],
         weights_hash=sha256(weights),
     )
     files = FILES + NETWORK_FILES
     store.publish(manifest, identity, files, lambda folder: _fill(folder, images, scaling, weights))
 
 
-def _fill(folder: Path, images: Images, scaling: resnet.PixelScaling, weights: Path) -> dict[str, Any]:
+def _fill(folder: Path, images: Samples, scaling: resnet.PixelScaling, weights: Path) -> dict[str, Any]:
     """Write the files of the embeddings; return the number of samples and of features."""
     shutil.copyfile(weights, folder / "weights.safetensors")
     network = resnet.network_from(folder / "weights.safetensors", len(scaling.mean))
     start = time.perf_counter()
     with resnet.fixed_threads():
-        embeddings = resnet.embed(network, images.pixels, scaling)
+        embeddings = resnet.embed(network, images.values, scaling)
     seconds = time.perf_counter() - start
     means, deviations = prepared.statistics(embeddings[images.splits["train"]])
     floor = FLOOR * deviations.mean()
     mean = means.astype(np.float32)
     std = np.maximum(deviations, floor if floor > 0 else 1.0).astype(np.float32)
-    np.save(folder / "pixels.npy", images.pixels)
+    np.save(folder / "pixels.npy", images.values)
     scales = {"peak": images.peak, "pixel_mean": scaling.mean, "pixel_std": scaling.std}
     norm = {**scales, "feature_mean": mean, "feature_std": std}
     write_atomic(folder / "timing.json", json.dumps({"embed_seconds": round(seconds, 3)}).encode())
-    return prepared.write(folder, (embeddings - mean) / std, images.labels, images.splits, norm)
+    return prepared.write(folder, (embeddings - mean) / std, images.targets, images.splits, norm)
 
 
-def _trained_for(weights: Path, images: Images, size: int, steps: int) -> bool:
+def _trained_for(weights: Path, images: Samples, size: int, steps: int) -> bool:
     """Whether these weights were trained on these images with this split: others have seen test images."""
     if not weights.exists():
         return False

@@ -1,4 +1,4 @@
-"""The workload mnist: the original idx files, read from a local folder or fetched with their checksums."""
+"""Handwritten digits: MNIST's original idx files, local or fetched with their checksums, and scikit-learn's scans."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import gzip
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import read_bytes
+from ketscale.files import expanded, read_bytes
 from ketscale.optional import needed_for
-from ketscale.problems.images.images import Images
+from ketscale.problems.samples import Samples
 from ketscale.problems.splits import stratified
 
+if TYPE_CHECKING:
+    from ketscale.problems.images.workloads import Digits, Mnist
+
 PEAK = 255
+DIGITS_PEAK = 16  # the scans have 17 levels of ink, 0..16, which are kept exactly
+DIGITS_HELD_OUT = 180  # scans for validation, and the same number for the test
 VALIDATION = 6_000  # taken from the 60,000 training images
 HELD_OUT = 1_000  # of the 10,000 test images, each for validation and test, if only these are used
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
@@ -35,7 +41,29 @@ CONTENT_SHA256 = {
 }
 
 
-def load(files: Sequence[Path], split_seed: int) -> Images:
+def digits(workload: Digits, fetched: Path | None = None) -> Samples:
+    """The scans, split 1,437/180/180 with each digit's share in every part."""
+    with needed_for("workload digits", "images"):
+        from sklearn.datasets import load_digits
+
+    scans = load_digits()
+    labels = scans.target.astype(np.int64)
+    rest, test = stratified(labels, np.arange(len(labels)), DIGITS_HELD_OUT, workload.split_seed)
+    train, validation = stratified(labels, rest, DIGITS_HELD_OUT, workload.split_seed)
+    splits = {"train": train, "validation": validation, "test": test}
+    pixels = scans.images.astype(np.uint8)
+    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), folds=[splits], peak=DIGITS_PEAK)
+
+
+def of_workload(workload: Mnist, fetched: Path | None) -> Samples:
+    """MNIST from the workload's folder, or from the fetched files; raises as `load`."""
+    folder = expanded(workload.folder) if workload.folder is not None else fetched
+    if folder is None:
+        raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
+    return load(workload.files(folder), workload.split_seed)
+
+
+def load(files: Sequence[Path], split_seed: int) -> Samples:
     """MNIST from its idx files, gzipped or not: images and labels for training, then for the test, or only these.
 
     All four give 54,000/6,000/10,000 images, those of the test alone 8,000/1,000/1,000.
@@ -52,7 +80,7 @@ def load(files: Sequence[Path], split_seed: int) -> Images:
         train, validation = stratified(labels, np.arange(len(read[0])), VALIDATION, split_seed)
         test = np.arange(len(read[0]), len(labels))
     splits = {"train": train, "validation": validation, "test": test}
-    return Images(pixels=pixels, labels=labels, splits=splits, peak=PEAK, classes=tuple("0123456789"))
+    return Samples(values=pixels, targets=labels, names=tuple("0123456789"), folds=[splits], peak=PEAK)
 
 
 def _published(path: Path) -> NDArray[np.uint8]:

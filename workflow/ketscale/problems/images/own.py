@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ketscale.errors import UserError
-from ketscale.problems import arrays, own_samples, splits
-from ketscale.problems.images.images import Images, first_equal
+from ketscale.problems import own_samples, splits
 from ketscale.problems.images.pixels import GREY, mode_of, pixels_of, resized
 from ketscale.problems.labels import named
-from ketscale.problems.own_samples import vectors
-from ketscale.problems.vectors.vectors import Vectors
+from ketscale.problems.samples import Samples, first_equal
 
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import Arrays, ImageFolder
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 WANTED = {"samples": ("images", "features", "x"), "labels": ("labels", "y")}
 
 
-def from_arrays(workload: Arrays, fetched: Path | None = None) -> Images | Vectors:
+def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
     """The samples of an .npz file: images for a network, or else features.
 
     Raises:
@@ -31,23 +29,11 @@ def from_arrays(workload: Arrays, fetched: Path | None = None) -> Images | Vecto
     values, where = there["samples"]
     if workload.weights is not None:
         values, peak = pixels_of(values, where)
-        found = own_samples.divided(workload, there, len(values), "sample", lambda: first_equal(values))
-        return Images(
-            pixels=values,
-            peak=peak,
-            labels=found.targets,
-            classes=found.names,
-            splits=found.parts,
-            marks=found.marks,
-        )
-    if values.ndim != 2 or not values.size:
-        raise UserError(
-            f"{where}: shape {values.shape} is not that of features, (samples, features); of images set weights and image_size"
-        )
-    return vectors(workload, arrays.real(values, where).astype(np.float64), there, "sample")
+        return own_samples.divided(workload, there, values, "sample", peak)
+    return own_samples.features(workload, there, "sample", "; of images set weights and image_size")
 
 
-def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Images:
+def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
     """The images of each class's files, resized to squares of `image_size` pixels (bilinear, whatever their proportions).
 
     The images are grey if all files are, else all are in colour.
@@ -67,5 +53,6 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Images:
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {mode_of(path) for path in paths} <= GREY else "RGB"
     pixels = np.stack([resized(path, mode, size) for path in paths])
-    parts = splits.by_shares(labels, classes, workload.shares, workload.split_seed or 0, first_equal(pixels))
-    return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
+    equal, seed = first_equal(pixels, 255), workload.split_seed or 0
+    parts = splits.by_shares(labels, classes, workload.shares, seed, equal)
+    return Samples(values=pixels, targets=labels, names=classes, folds=[parts], peak=255)

@@ -19,6 +19,8 @@ from ketscale.problems import arrays
 if TYPE_CHECKING:
     from PIL import Image
 
+    from ketscale.problems.samples import Samples
+
 # Pillow's names of the formats with these suffixes. Pillow must not guess others, such as PostScript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Pillow's modes with 8 bits or fewer a channel, grey and in colour.
@@ -26,8 +28,27 @@ GREY = {"1", "L"}
 _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
 
 
+def channels_of(pixels: NDArray[Any]) -> int:
+    """The number of channels, 1 or 3."""
+    return 1 if pixels.ndim == 3 else pixels.shape[3]
+
+
+def brightness(images: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel's pixels in the training split, with full ink as 1.
+
+    The deviation of a constant channel is given as 1, since pixels are divided by it.
+    """
+    pixels, peak = images.values[images.splits["train"]], images.peak
+    mean, std = [], []
+    for channel in [pixels] if channels_of(pixels) == 1 else np.moveaxis(pixels, 3, 0):
+        values = channel / np.float64(peak)
+        mean.append(float(values.mean()))
+        std.append(float(values.std()) or 1.0)
+    return tuple(mean), tuple(std)
+
+
 def pixels_of(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
-    """Pixels in the form of `Images`, and their peak: bytes unchanged, floats from 0 to 1 as float32."""
+    """Pixels in the form of `Samples`, and their peak: bytes unchanged, floats from 0 to 1 as float32."""
     shape = values.shape
     if len(shape) not in (3, 4) or not values.size or (len(shape) == 4 and shape[3] not in (1, 3)):
         raise UserError(
@@ -47,7 +68,7 @@ def pixels_of(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
 
 
 def as_stored(values: NDArray[Any], peak: int) -> NDArray[Any]:
-    """Pixels in the form of `Images` with this peak.
+    """Pixels in the form of `Samples` with this peak.
 
     Raises:
         UserError: the array is not of such pixels.

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from ketscale.problems.images import resnet
-from ketscale.problems.images.images import Images
+from ketscale.problems.images.pixels import channels_of
+from ketscale.problems.samples import Samples
 
 PRETRAIN_VERSION = 1  # increase it whenever the arithmetic below changes
 SEED = 0
@@ -35,7 +36,7 @@ INK = 0.3
 
 
 def pretrain(
-    images: Images,
+    images: Samples,
     size: int,
     out: Path,
     steps: int,
@@ -52,7 +53,7 @@ def pretrain(
     resnet.write_weights(out, state, origin_of(images, size, steps))
 
 
-def origin_of(images: Images, size: int, steps: int) -> dict[str, Any]:
+def origin_of(images: Samples, size: int, steps: int) -> dict[str, Any]:
     """All that determines the weights; their file keeps it as their origin."""
     return {
         "kind": "selfsupervised",
@@ -65,7 +66,7 @@ def origin_of(images: Images, size: int, steps: int) -> dict[str, Any]:
 
 
 def train(
-    images: Images, size: int, steps: int, progress: Callable[[int, int, float], None]
+    images: Samples, size: int, steps: int, progress: Callable[[int, int, float], None]
 ) -> dict[str, torch.Tensor]:
     """The network's state after `steps` steps; it reads only the pixels of the training split."""
     generator = torch.Generator().manual_seed(SEED)
@@ -73,10 +74,10 @@ def train(
     rows = images.splits["train"]
     # A large data set has more images than the steps can show; the others are left out.
     rows = rows[torch.randperm(len(rows), generator=generator)[: steps * BATCH].numpy()]
-    pixels = torch.from_numpy(images.pixels[rows])
-    targets = clusters(_points(pixels, images.peak), min(CLUSTERS, len(pixels)), generator)
+    pixels = torch.from_numpy(images.values[rows])
+    targets = clusters(_points(pixels, scaling.peak), min(CLUSTERS, len(pixels)), generator)
 
-    network = resnet.resnet18(images.channels).train()
+    network = resnet.resnet18(channels_of(images.values)).train()
     head = torch.nn.Linear(resnet.FEATURES, CLUSTERS)
     optimiser = torch.optim.AdamW(
         [*network.parameters(), *head.parameters()], LEARNING_RATE, weight_decay=WEIGHT_DECAY

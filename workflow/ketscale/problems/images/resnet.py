@@ -22,7 +22,8 @@ from ketscale import strict_json
 from ketscale.errors import UserError, short
 from ketscale.files import require_regular, write_atomic
 from ketscale.optional import needed_for
-from ketscale.problems.images.images import Images
+from ketscale.problems.images.pixels import brightness
+from ketscale.problems.samples import Samples
 
 FEATURES = 512
 IMAGENET = "microsoft/resnet-18"
@@ -95,9 +96,10 @@ def planes(pixels: torch.Tensor) -> torch.Tensor:
     return pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2).contiguous()
 
 
-def scaling_for(weights: str, size: int, images: Images) -> PixelScaling:
+def scaling_for(weights: str, size: int, images: Samples) -> PixelScaling:
     """The scaling that goes with the weights: ImageNet's constants, or the training split's brightness."""
-    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if weights == "imagenet" else images.brightness()
+    assert images.peak is not None
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if weights == "imagenet" else brightness(images)
     return PixelScaling(size, images.peak, mean, std)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ketscale.config import Family, FileModel, lazily
+from ketscale.config import METRICS, Family, FileModel, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.datasets import CLASSIFICATION, build
+from ketscale.problems.datasets import build
 from ketscale.problems.images.workloads import Arrays, Digits, ImageFolder, Mnist
 from ketscale.problems.vectors.settings import MODELS
 
@@ -22,7 +22,7 @@ FAMILY = Family(
     },
     models=MODELS,
     simulators=(CircuitSimulator,),
-    metrics=CLASSIFICATION,
+    metrics=METRICS["classes"],
     tiny={
         "workloads": {
             "digits": {"split_seed": 0, "weights": "selfsupervised", "image_size": 8, "pretrain_steps": 2}
@@ -33,7 +33,6 @@ FAMILY = Family(
     },
     build=build,
     own=FileModel,
-    targets="classes",
     prepare=lazily("ketscale.problems.images.features:prepare"),
     read=lazily("ketscale.problems.images.features:read"),
 )

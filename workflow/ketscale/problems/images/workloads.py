@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -24,10 +24,6 @@ from ketscale.problems.own_data import (
     SplitSeed,
     ValidationShare,
 )
-
-if TYPE_CHECKING:
-    from ketscale.problems.images.images import Images
-    from ketscale.problems.vectors.vectors import Vectors
 
 # The name of the converted ImageNet weights among the fetched files.
 IMAGENET_FILE = "resnet18-imagenet.safetensors"
@@ -51,9 +47,6 @@ Side = Annotated[
 class ImageWorkload(WithTargets, frozen=True, kw_only=True):
     """Labelled images, embedded once by a frozen ResNet-18; or features, which need no network."""
 
-    # What reads the samples, as 'package.module:function', from the workload and the folder of fetched files; a kind that
-    # has none defines `load`.
-    loader: ClassVar[str] = ""
     machine: ClassVar[frozenset[str]] = frozenset({"weights_folder"})
 
     split_seed: SplitSeed | None = None
@@ -91,7 +84,7 @@ class ImageWorkload(WithTargets, frozen=True, kw_only=True):
 
     @property
     def split_by(self) -> str:
-        """How samples are split, for records: `labels` (a share of each label is drawn) or `given` (by the file)."""
+        """See `OwnSamples.split_by`."""
         return "labels"
 
     @property
@@ -110,33 +103,21 @@ class ImageWorkload(WithTargets, frozen=True, kw_only=True):
         )
         return [folder / IMAGENET_FILE]
 
-    def load(self, fetched: Path | None) -> Images | Vectors:
-        """The samples with their split; `fetched` is the folder of the fetched files, if there are any.
-
-        Raises:
-            UserError: the data are missing, damaged or do not fit.
-        """
-        found: Images | Vectors = pkgutil.resolve_name(self.loader)(self, fetched)
-        return found
-
 
 class Digits(ImageWorkload, frozen=True, kw_only=True):
     """scikit-learn's 1,797 real 8x8 scans of handwritten digits."""
+
+    loader: ClassVar[str] = "ketscale.problems.images.mnist:digits"
 
     split_seed: SplitSeed
     weights: Weights
     image_size: Side
 
-    def load(self, fetched: Path | None) -> Images:
-        """Load the scans, which come with scikit-learn."""
-        from ketscale.problems.images import digits
-
-        return digits.load(self.split_seed)
-
 
 class Mnist(ImageWorkload, frozen=True, kw_only=True):
     """The original MNIST idx files."""
 
+    loader: ClassVar[str] = "ketscale.problems.images.mnist:of_workload"
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
     split_seed: SplitSeed
@@ -170,16 +151,14 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the four files, verifying their checksums, and ImageNet's weights if they are asked for."""
-        from ketscale.problems.images import mnist
-
-        files = mnist.fetch(folder) if self.folder is None else []
-        return [*files, *super().fetch(folder)]
+        fetch = pkgutil.resolve_name("ketscale.problems.images.mnist:fetch")
+        return [*(fetch(folder) if self.folder is None else []), *super().fetch(folder)]
 
     def sources(self) -> list[Path]:
         """The idx files in the folder."""
-        return [] if self.folder is None else self._files(expanded(self.folder))
+        return [] if self.folder is None else self.files(expanded(self.folder))
 
-    def _files(self, folder: Path) -> list[Path]:
+    def files(self, folder: Path) -> list[Path]:
         """The files in a folder, each as it is or, if it is not there, gzipped."""
         files = []
         for name in _TEST if self.split == "test-images" else _TRAIN + _TEST:
@@ -191,15 +170,6 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
                 )
             files.append(path)
         return files
-
-    def load(self, fetched: Path | None) -> Images:
-        """Read the images from the folder, or from the fetched files."""
-        from ketscale.problems.images import mnist
-
-        folder = expanded(self.folder) if self.folder is not None else fetched
-        if folder is None:
-            raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
-        return mnist.load(self._files(folder), self.split_seed)
 
 
 class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
@@ -240,16 +210,6 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         if (self.weights is None) != (self.image_size is None):
             missing = "weights" if self.weights is None else "image_size"
             yield f"{missing} is missing: images need weights and image_size, features neither"
-
-    @property
-    def sample_name(self) -> str:
-        """Rows of a table where no network makes features of images."""
-        return "rows" if self.weights is None else ""
-
-    @property
-    def split_by(self) -> str:
-        """`labels`, or `given` if the file gives the split."""
-        return "given" if self.split == "given" else "labels"
 
 
 class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):

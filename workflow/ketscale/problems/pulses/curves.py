@@ -26,7 +26,7 @@ def reference_step(pulses: Pulses) -> float:
 def deviations(
     lattice: Lattice, pulses: Pulses, initial: torch.Tensor, method: Mapping[str, Any]
 ) -> dict[str, float]:
-    """The metrics `DEVIATIONS` of an integrator, which `method` names to `evolve`, for initial states (columns, dimension).
+    """The errors of an integrator, which `method` names to `evolve`, for initial states (columns, dimension).
 
     simulator_error: the largest norm of a column's difference from an exact one. norm_error: | |psi| - 1 |.
     """

@@ -29,7 +29,6 @@ from ketscale.engines.randomness import Step
 from ketscale.errors import UserError
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import deviations, trained_curves
-from ketscale.problems.pulses.metrics import DEVIATIONS
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workloads import PulseWorkload
 from ketscale.problems.samplers import All
@@ -38,7 +37,7 @@ from ketscale.spans import span, with_backward_span
 # Buffers with the lattice and the frame that training begins with.
 BEGIN = ("energies", "couplings", "drives", "states", "rates")
 # The integrator's errors, found in so many columns from the first to the last.
-_ERRORS = ("error_estimate", *(metric.name for metric in DEVIATIONS))
+_ERRORS = ("error_estimate", "simulator_error", "norm_error")
 _COLUMNS = 4
 
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Data, Family, Model, Settings, SizeAxis
+from ketscale.config import Data, Family, Metric, Model, Settings, SizeAxis
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.config.simulators.pulses import PulseSimulator
-from ketscale.problems.pulses.metrics import METRICS
 from ketscale.problems.pulses.workloads import FluxoniumChain, FluxoniumLattice, PulseWorkload, TransmonChain
 
 if TYPE_CHECKING:
@@ -127,7 +126,16 @@ FAMILY = Family(
     workloads=dict(WORKLOADS),
     models={"cosine_pulse": CosineSettings, "piecewise_pulse": PiecewiseSettings},
     simulators=(PulseSimulator,),
-    metrics=METRICS,
+    metrics=(
+        Metric("infidelity", "infidelity", "", "down", chance="data"),
+        Metric("leakage", "population outside the qubits' states", "", "down"),
+        Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
+        Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down"),
+        Metric("error_estimate", "estimated error of a trained column", "", "down"),
+        # Errors of the run's integrator; see `curves.deviations`.
+        Metric("simulator_error", "largest error of a column", "", "down", about="error"),
+        Metric("norm_error", "largest deviation of a column's norm from 1", "", "down"),
+    ),
     tiny={
         "precision": "fp64",
         "workloads": {"fluxonium-chain": {"length": 10.0}},

@@ -1,4 +1,4 @@
-"""Generated rows of two classes: the data of a benchmark of quantum classifiers.
+"""Small real tables that come with scikit-learn, and generated rows of two classes: a benchmark of quantum classifiers.
 
 Bowles, Ahmed & Schuld, "Better than classical? The subtle art of benchmarking quantum machine learning models",
 arXiv:2403.07059 (2024), section IV. The hidden manifold is that of Goldt et al., Phys. Rev. X 10, 041044 (2020); the two curves
@@ -7,14 +7,16 @@ are those of Buchanan et al., arXiv:2008.11245.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ketscale.optional import needed_for
 from ketscale.problems.arrays import Source
-from ketscale.problems.own_samples import vectors
-from ketscale.problems.vectors.vectors import Vectors
+from ketscale.problems.own_samples import divided
+from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
     from ketscale.problems.rows.workloads import (
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
         GeneratedRows,
         HiddenManifold,
         LinearlySeparable,
+        SampleTable,
         TwoCurves,
     )
 
 Real = NDArray[np.float64]
 
 
-def linearly_separable(workload: LinearlySeparable) -> Vectors:
+def linearly_separable(workload: LinearlySeparable, fetched: Path | None = None) -> Samples:
     """Points drawn uniformly from [-1, 1]^features, without those whose sum is within the margin; its sign is the class."""
     rng, wanted = _random(workload), workload.samples
     points = np.empty((0, workload.features))
@@ -38,7 +41,7 @@ def linearly_separable(workload: LinearlySeparable) -> Vectors:
     return _split(workload, points[:wanted], points[:wanted].sum(1) > 0)
 
 
-def hidden_manifold(workload: HiddenManifold) -> Vectors:
+def hidden_manifold(workload: HiddenManifold, fetched: Path | None = None) -> Samples:
     """tanh(c F / sqrt(m) - b) of normal places c (m,) on the manifold, and sign(v . tanh(W c) - its median) as classes.
 
     F, W and v are normal, b uniform in [-1, 1].
@@ -52,7 +55,7 @@ def hidden_manifold(workload: HiddenManifold) -> Vectors:
     return _split(workload, np.tanh(places @ embedding - shift), heights > np.median(heights))
 
 
-def two_curves(workload: TwoCurves) -> Vectors:
+def two_curves(workload: TwoCurves, fetched: Path | None = None) -> Samples:
     """Points f(t) of a Fourier series at uniform t in [0, 1], and f(t) + offset, half of each, with noise.
 
     Coordinate i of the curve is the sum over k from 0 to the degree of a_ik cos(k pi t) + b_ik sin(k pi t), but b_i0 stands
@@ -69,7 +72,7 @@ def two_curves(workload: TwoCurves) -> Vectors:
     return _split(workload, points, second)
 
 
-def bars_and_stripes(workload: BarsAndStripes) -> Vectors:
+def bars_and_stripes(workload: BarsAndStripes, fetched: Path | None = None) -> Samples:
     """Pictures of -1 in which each row (a stripe, class 1), or each column (a bar), is 1 with probability one half.
 
     With probability 2 / 2^width all lines of a picture are alike, so that only its label tells its class.
@@ -82,11 +85,23 @@ def bars_and_stripes(workload: BarsAndStripes) -> Vectors:
     return _split(workload, pictures.reshape(len(pictures), -1), stripes)
 
 
+def sample_table(workload: SampleTable, fetched: Path | None = None) -> Samples:
+    """The table's rows, with a split that is drawn."""
+    with needed_for("workload sample-table", "estimators"):
+        from sklearn import datasets
+
+    found = getattr(datasets, f"load_{workload.table.replace('-', '_')}")()
+    values = np.asarray(found.data, np.float64)
+    names = getattr(found, "target_names", None)
+    targets = found.target if names is None else np.asarray(names)[found.target]
+    return divided(workload, {"labels": Source(targets, workload.table)}, values, "row")
+
+
 def _random(workload: GeneratedRows) -> np.random.Generator:
     """Random numbers of the workload's own, so that data of other dimensions are not parts of each other."""
     return np.random.default_rng((workload.seed, workload.count_features()))
 
 
-def _split(workload: GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Vectors:
+def _split(workload: GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Samples:
     there = {"labels": Source(second.astype(np.int64), "the generated classes")}
-    return vectors(workload, values, there, "row")
+    return divided(workload, there, values, "row")

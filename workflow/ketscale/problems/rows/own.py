@@ -7,25 +7,24 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Draft
+from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
 from ketscale.optional import needed_for
-from ketscale.problems import arrays, own_samples, splits
+from ketscale.problems import own_samples
 from ketscale.problems.arrays import Source
 from ketscale.problems.columns import Column, of_columns
-from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.leaks import leaks, told
 from ketscale.problems.own_data import Step
-from ketscale.problems.own_samples import vectors
 from ketscale.problems.rows.workloads import RowsWorkload
-from ketscale.problems.vectors.vectors import Vectors
+from ketscale.problems.samples import Samples
 from ketscale.words import counted, suggestion
 
 if TYPE_CHECKING:
@@ -51,20 +50,16 @@ _NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 
 
-def from_arrays(workload: Rows) -> Vectors:
+def from_arrays(workload: Rows, fetched: Path | None = None) -> Samples:
     """The rows of an .npz file.
 
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or there are too few rows.
     """
-    there = own_samples.read(workload, WANTED)
-    values, where = there["samples"]
-    if values.ndim != 2 or not values.size:
-        raise UserError(f"{where}: shape {values.shape} is not that of features, (rows, features)")
-    return vectors(workload, arrays.real(values, where).astype(np.float64), there, "row")
+    return own_samples.features(workload, own_samples.read(workload, WANTED), "row")
 
 
-def from_csv(workload: Table) -> Vectors:
+def from_csv(workload: Table, fetched: Path | None = None) -> Samples:
     """The rows of a CSV file in UTF-8, with commas, semicolons or tabs between its columns.
 
     Raises:
@@ -84,21 +79,12 @@ def from_csv(workload: Table) -> Vectors:
             time = Column(name, date=table[name].dtype.kind not in "iuf")
             there["time"] = Source(time(table[name])[:, 0], f"{path}: {name}")
         comparable = np.hstack([column.comparable(table[column.name]) for column in columns])
-    found = own_samples.divided(
-        workload, there, len(table), "row", lambda: splits.first_equal_features(comparable)
-    )
-    training = table.iloc[found.parts["train"]]
+    found = own_samples.divided(workload, there, comparable, "row")
+    training = table.iloc[found.splits["train"]]
     with _of_file(path):
         fitted = tuple(column.fit(training[column.name], steps[column.name]) for column in columns)
         values = of_columns(fitted, table)
-    return Vectors(
-        values=values,
-        targets=found.targets,
-        names=targets if numeric else found.names,
-        splits=found.parts,
-        marks=found.marks,
-        columns=fitted,
-    )
+    return replace(found, values=values, names=targets if numeric else found.names, columns=fitted)
 
 
 def read(path: Path, rows: int | None = None) -> pd.DataFrame:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ketscale.config import Family, FileModel, lazily
+from ketscale.config import METRICS, Family, FileModel, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.datasets import CLASSIFICATION, REGRESSION, REGRESSION_TASK, build
+from ketscale.problems.datasets import build
 from ketscale.problems.rows.workloads import (
     BarsAndStripes,
     HiddenManifold,
@@ -33,8 +33,7 @@ FAMILY = Family(
     },
     models=MODELS,
     simulators=(CircuitSimulator,),
-    metrics=CLASSIFICATION,
-    tasks={REGRESSION: REGRESSION_TASK},
+    metrics=METRICS["classes"],
     tiny={
         "workloads": {"sample-table": {"table": "iris", "split_seed": 0}},
         "axes": {"workload": "sample-table", "model": "vqc", "qubits": 2, "layers": 1, "batch": 16},
@@ -43,7 +42,6 @@ FAMILY = Family(
     },
     build=build,
     own=FileModel,
-    targets="classes",
     prepare=lazily("ketscale.problems.rows.prepared:prepare"),
     read=lazily("ketscale.problems.rows.prepared:read"),
 )

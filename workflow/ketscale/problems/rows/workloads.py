@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import Draft, Positive, Seed, WithTargets
-from ketscale.problems.datasets import REGRESSION
+from ketscale.config import REGRESSION, Draft, Positive, Seed, WithTargets
 from ketscale.problems.own_data import (
     FeatureCount,
     File,
@@ -28,8 +27,6 @@ from ketscale.problems.own_data import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ketscale.problems.vectors.vectors import Vectors
-
 Task = Annotated[
     Literal["classification", "regression"],
     Meta(description="classification: a class is predicted; regression: one number or several"),
@@ -42,8 +39,6 @@ _APART = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"
 class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
     """Rows of features, and what is to be predicted of each."""
 
-    # What reads the rows, as 'package.module:function', from the workload.
-    loader: ClassVar[str] = ""
     later: ClassVar[frozenset[str]] = frozenset({"folds"})
 
     split_seed: SplitSeed | None = None
@@ -72,21 +67,6 @@ class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
     def split(self) -> str:
         """Rows are drawn one by one, unless a kind says otherwise; see `OwnSamples`."""
         return "rows"
-
-    @property
-    def split_by(self) -> str:
-        """How rows are split, for records: `rows`, `labels` (a share of each is drawn), `groups`, `time` or `given`."""
-        drawn = "rows" if self.task == REGRESSION else "labels"
-        return self.split if self.split in ("groups", "time", "given") else drawn
-
-    def load(self, fetched: Path | None) -> Vectors:
-        """The rows with their split; nothing is fetched.
-
-        Raises:
-            UserError: the data are missing, damaged or do not fit.
-        """
-        found: Vectors = pkgutil.resolve_name(self.loader)(self)
-        return found
 
 
 class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
@@ -192,7 +172,7 @@ class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
 class SampleTable(RowsWorkload, frozen=True, kw_only=True):
     """A small real table that comes with scikit-learn."""
 
-    loader: ClassVar[str] = "ketscale.problems.rows.samples:load"
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:sample_table"
 
     # fmt: off
     table: Annotated[Literal["breast-cancer", "diabetes", "iris", "wine"], Meta(description="The table; diabetes "

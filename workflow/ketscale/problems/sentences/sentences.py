@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.config import Data, Split
-from ketscale.errors import UserError, short
+from ketscale.errors import UserError, damaged, short
 from ketscale.files import read_text
 from ketscale.problems import store
 from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
@@ -82,14 +82,9 @@ def read(path: Path) -> list[str]:
         UserError: the file cannot be read, is not UTF-8, or has no sentence, one of a single word, or one of more than
             `LONGEST` words.
     """
-    try:
+    with damaged(f"{path}: cannot be read", "save it as UTF-8"):
         # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.
         lines = read_text(path, "utf-8-sig").split("\n")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        broken = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {broken}: is not UTF-8; save the file as UTF-8") from None
     for number, line in enumerate(lines, 1):
         words = len(line.split())
         if words > LONGEST:

@@ -11,7 +11,6 @@ from msgspec import Meta
 from ketscale.config import Count, Seed, Settings, Simulator, Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.grid import BACKENDS
 
 
 class SentencesWorkload(Workload, frozen=True, kw_only=True):
@@ -88,8 +87,7 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Qiskit computes on the CPU."""
         run = settings.run
-        gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
-        if self.device != "closed-form" and gpu:
+        if self.device != "closed-form" and settings.on_gpu:
             yield (
                 f"simulator {run.simulator} computes on the CPU, but backend {run.layout} trains on a GPU; "
                 "use cpu, ddp-cpu or mpi"

@@ -22,8 +22,8 @@ from ketscale.problems.columns import Column
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.leaks import leaks
 from ketscale.problems.preprocessing import Features, Preprocessing, scaled
+from ketscale.problems.samples import Samples
 from ketscale.problems.splits import Parts
-from ketscale.problems.vectors.vectors import Vectors
 
 FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
 
@@ -33,8 +33,8 @@ class PreparedVectors:
     """Feature vectors and what is to be predicted, as arrays mapped from disk.
 
     features: float32 (n, features), standardised.
-    targets, splits, names: as in `Vectors`.
-    folder: of its entries, `shared` and `data_hash` are those of `SplitSamples`.
+    targets, splits, names: as in `Samples`.
+    folder: of its entries, `shared` and `data_hash` are those of `Samples`.
     """
 
     features: NDArray[np.float32]
@@ -84,7 +84,7 @@ class PreparedVectors:
         )
 
 
-def prepare(workload: Workload, data: Vectors, manifest: Path, version: int) -> None:
+def prepare(workload: Workload, data: Samples, manifest: Path, version: int) -> None:
     """Write a workload's standardised features and their targets, then the manifest; an intact folder is reused.
 
     version: of the family's files.
@@ -100,7 +100,7 @@ def prepare(workload: Workload, data: Vectors, manifest: Path, version: int) -> 
         **{"targets" if numeric else "classes": data.names},
         normalisation={"floor": 0},
         **({"columns": msgspec.to_builtins(data.columns)} if data.columns else {}),
-        shared=data.shared(),
+        shared=data.shared()[0],
     )
     if numeric:
         _check_targets(data)
@@ -120,7 +120,7 @@ def statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.
     return features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
 
 
-def _fill(folder: Path, data: Vectors) -> dict[str, Any]:
+def _fill(folder: Path, data: Samples) -> dict[str, Any]:
     """Write the files of given features, standardised.
 
     Their units differ, so each is divided by its own deviation, or by 1 if it is constant.
@@ -133,7 +133,7 @@ def _fill(folder: Path, data: Vectors) -> dict[str, Any]:
     return {**entries, "leaks": found} if found else entries
 
 
-def _check_targets(data: Vectors) -> None:
+def _check_targets(data: Samples) -> None:
     """Refuse targets that no regression can standardise."""
     _finite_statistics(data.targets, "targets: are")  # those of the test have squares in its metrics
     mean, std = _finite_statistics(data.targets[data.splits["train"]], "targets: are")
