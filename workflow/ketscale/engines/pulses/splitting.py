@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 
@@ -32,11 +31,8 @@ Structure = tuple[
 ]  # levels, sites and pairs of a lattice; whether some are driven
 
 
-class Making(NamedTuple):
-    """How the gates that change from step to step are made: by torch, or by machine code."""
-
-    evolutions: Callable[[Scheme, Lattice, torch.Tensor, torch.Tensor], torch.Tensor]  # see `evolutions`
-    merged: Callable[[torch.Tensor, tuple[Place, ...], torch.Tensor, Meets], torch.Tensor]  # see `merged`
+# What exponentiates many small Hermitian matrices; see `plain.unitary`.
+Exponential = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,22 +107,25 @@ class Gates:
         return tuple((sweep != "back", sweep != "forth") for _, sweep in self.scheme.strokes)
 
     def buffer(
-        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, make: Making
+        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, unitary: Exponential
     ) -> torch.Tensor:
         """The matrices of steps with these amplitudes (steps, stages, drives), flat.
+
+        unitary: what exponentiates the sites' Hamiltonians.
 
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
         `rest`; or, if couplings are driven, for each B of each step.
         """
         sites, driven = len(lattice.drive_sites), self.structure[3]
-        own = make.evolutions(self.scheme, lattice, amplitudes[..., :sites], step)
+        own = evolutions(self.scheme, lattice, amplitudes[..., :sites], step, unitary)
         pairs = tuple(self.structure[2][number] for number in self.merged)
         if driven:
             kicks = self._driven_kicks(lattice, amplitudes[..., sites:], step)
-            gates = merged(own, pairs, kicks[:, :, : len(pairs)], self.meets)
+            joined = kicks[:, :, : len(pairs)]
         else:
             kicks = self._kicks(lattice.couplings, self.distinct, step)
-            gates = make.merged(own, pairs, kicks[self.which, : len(pairs)], self.meets)
+            joined = kicks[self.which, : len(pairs)]
+        gates = merged(own, pairs, joined, self.meets)
         if self.free:
             gates = torch.cat([gates.flatten(1), own[:, self.free].flatten(1)], 1)
         return torch.cat([gates.flatten(), kicks[..., len(pairs) :, :, :].flatten()])
@@ -169,9 +168,9 @@ def evolutions(
     lattice: Lattice,
     amplitudes: torch.Tensor,
     step: torch.Tensor,
-    unitary: Callable[[torch.Tensor], torch.Tensor] = plain.unitary,
+    unitary: Exponential,
 ) -> torch.Tensor:
-    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: see `plain.unitary`."""
+    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: what exponentiates."""
     d = lattice.levels
     weights = step * amplitudes.new_tensor(scheme.parts)
     durations = (step * amplitudes.new_tensor(scheme.durations)).expand(len(amplitudes), 1, -1)
@@ -203,18 +202,22 @@ def merged(
     ends with, (s, pairs, d*d, d*d), or of each step (steps, s, ...). meets: see `Gates`. Returns (steps * s + 1, pairs, d*d, d*d).
     """
     sites = [torch.tensor([pair[k] for pair in pairs], dtype=torch.int64, device=own.device) for k in (0, 1)]
-    products = torch.einsum("kpab,kpcd->kpacbd", own[:, sites[0]], own[:, sites[1]])
-    gates = products.reshape(len(own), *couplings.shape[-3:])
-    by_step = ((len(own) - 1) // len(meets), *couplings.shape[-4:])
+    products = torch.einsum("kpab,kpcd->kpacbd", *(own.index_select(1, each) for each in sites))
+    # Split instead of sliced: the gradient of a slice is as large as the whole.
+    count = len(own) - 1
+    before, last = products.reshape(len(own), *couplings.shape[-3:]).split([count, 1])
+    by_step = (count // len(meets), *couplings.shape[-4:])
     identity = torch.eye(couplings.shape[-1], dtype=couplings.dtype, device=couplings.device)
     starts, ends = (
         torch.where(torch.tensor(which, device=couplings.device)[:, None, None, None], couplings, identity)
         for which in zip(*meets, strict=True)
     )
-    started = starts @ gates[:-1].reshape(by_step)
-    gates = torch.cat([started.reshape(gates[:-1].shape), gates[-1:]])
-    ended = gates[1:].reshape(by_step) @ ends
-    return torch.cat([gates[:1], ended.reshape(gates[1:].shape)])
+    # One product for all steps that share a coupling, as a large matrix.
+    left, right = ("kpab", "kpbc") if couplings.ndim == 4 else ("tkpab", "tkpbc")
+    started = torch.einsum(f"{left},tkpbc->tkpac", starts, before.reshape(by_step))
+    first, after = torch.cat([started.reshape(before.shape), last]).split([1, count])
+    ended = torch.einsum(f"tkpab,{right}->tkpac", after.reshape(by_step), ends)
+    return torch.cat([first, ended.reshape(after.shape)])
 
 
 def _kind(stroke: tuple[float, Sweep]) -> tuple[float, bool]:
@@ -259,8 +262,6 @@ def _product(matrices: Iterable[torch.Tensor]) -> torch.Tensor:
         first = each @ first
     return first
 
-
-TORCH = Making(evolutions, merged)
 
 # Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
 CHUNK, CHUNK_OF_TILES = 2**18, 2**21
@@ -310,7 +311,7 @@ class SplitSteps(SteppingMethod):
         They are the first A, and then each step without it.
         """
         gates = self._gates(lattice)
-        made = gates.buffer(lattice, amplitudes, step, TORCH)
+        made = gates.buffer(lattice, amplitudes, step, plain.unitary)
         count, driven = len(amplitudes), gates.structure[3]
         first, steps, rest = made.tensor_split([gates.size, gates.own(count)])
         start, one = sequence(gates, 1).divided(len(gates.merged) + len(gates.free))
@@ -336,17 +337,15 @@ class SplitSteps(SteppingMethod):
             self.scheme, (lattice.levels, lattice.sites, lattice.pairs, bool(lattice.driven_pairs))
         )
 
-    def _route(self, lattice: Lattice) -> tuple[ModuleType, Making]:
-        """What applies gates to columns, and what makes them."""
+    def _route(self, lattice: Lattice) -> tuple[ModuleType, Exponential]:
+        """What applies gates to columns, and what exponentiates the sites' Hamiltonians."""
         device = lattice.energies.device
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain, TORCH
+            return plain, plain.unitary
         if device.type != "cpu":
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
             )
-        from ketscale.engines.pulses import cpu, exponential_cpu, merging_cpu, two_level_cpu
+        from ketscale.engines.pulses import cpu, exponential_cpu
 
-        two = lattice.levels == 2
-        own = two_level_cpu.evolutions if two else partial(evolutions, unitary=exponential_cpu.unitary)
-        return cpu, Making(own, merging_cpu.merged)
+        return cpu, exponential_cpu.unitary
