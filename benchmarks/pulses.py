@@ -128,10 +128,8 @@ class DrivenChain:
 
     def matrices(self) -> tuple[Any, list[Any], list[int]]:
         """The undriven Hamiltonian and the drives of the product basis, and where computational states are in it."""
-        lattice = self.parameters.device().lattice(self.levels)
-        sites = zip(lattice.drives, lattice.drive_sites, strict=True)
-        drives = [lattice.embedded(drive, (site,)).numpy() for drive, site in sites]
-        return lattice.hamiltonian().numpy(), drives, lattice.computational.tolist()
+        system = self.parameters.device().system(self.levels)
+        return system.hamiltonian(), list(system.controls.values()), system.computational.tolist()
 
 
 @lru_cache(maxsize=8)
@@ -161,10 +159,10 @@ class Own:
 
         def call() -> Outcome:
             leaves = Parameters(*(each.detach().clone().requires_grad_() for each in chain.parameters))
-            lattice, pulses = leaves.device().lattice(chain.levels), leaves.pulses()
-            frame, length = bare_frame(lattice), pulses.duration
+            system, pulses = leaves.device().system(chain.levels), leaves.pulses()
+            frame, length = bare_frame(system), pulses.duration
             drives = pulses.sample(self._integrator.times(length))
-            final = self._integrator.evolve(lattice, drives, length, frame.states.T)
+            final = self._integrator.evolve(system, drives, length, frame.states.T)
             rows = row_overlaps(frame.amplitudes(final.T, length).T, target)
             infidelity = 1 - fidelity(rows, 2**chain.qubits, virtual_z=False)
             gradients = torch.autograd.grad(infidelity, leaves)

@@ -23,11 +23,11 @@ from ketscale.engines.pulses import (
     row_overlaps,
     segmented,
 )
+from ketscale.engines.pulses.chain import with_operators
 from ketscale.engines.pulses.frame import Frame
-from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import SIMULATORS
 
-START, LATTICE, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).lattice(3), gate("x", 2).T
+START, SYSTEM, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).system(3), gate("x", 2).T
 FRAMES = {"dressed": dressed_frame, "laboratory": bare_frame}
 
 
@@ -46,17 +46,13 @@ def pulses(envelope: str, device: str) -> tuple[Pulses, list[torch.Tensor]]:
 def found(
     device: str, name: str, frame: str, envelope: str, route: Route = "auto", count: int = 60
 ) -> list[torch.Tensor]:
-    """Infidelity, leakage and the infidelity's gradients by pulses and lattice, in `count` steps."""
+    """Infidelity, leakage and the infidelity's gradients by pulses and operators, in `count` steps."""
     made, leaves = pulses(envelope, device)
-    tensors = [
-        each.detach().to(device).requires_grad_()
-        for each in (LATTICE.energies, LATTICE.couplings, LATTICE.drives)
-    ]
-    energies, couplings, drives = tensors
-    lattice = Lattice(3, 2, energies, LATTICE.pairs, couplings, LATTICE.drive_sites, drives)
-    states: Frame = FRAMES[frame](lattice)
+    tensors = [each.detach().to(device).requires_grad_() for each in SYSTEM.operators]
+    system = with_operators(SYSTEM, tensors)
+    states: Frame = FRAMES[frame](system)
     steps = integrator(name, count, route)
-    final = steps.evolve(lattice, made.sample(steps.times(made.duration)), made.duration, states.states.T)
+    final = steps.evolve(system, made.sample(steps.times(made.duration)), made.duration, states.states.T)
     amplitudes = states.amplitudes(final.T, made.duration).T
     rows = row_overlaps(amplitudes, TARGET.to(device))
     infidelity = 1 - fidelity(rows, 4, virtual_z=True)
@@ -90,7 +86,7 @@ class Elsewhere(TorchFunctionMode):
 
 @pytest.mark.parametrize("name", SIMULATORS)
 @BOTH
-def test_tensors_are_made_on_the_lattices_device(name: str, frame: str, envelope: str) -> None:
+def test_tensors_are_made_on_the_operators_device(name: str, frame: str, envelope: str) -> None:
     route: Route = "auto" if name.startswith("magnus") else "torch"
     # Each step makes its tensors alike, and the values are compared with themselves: a few steps are as good as many.
     arguments = ("cpu", name, frame, envelope, route, 6)
@@ -105,11 +101,3 @@ def test_tensors_are_made_on_the_lattices_device(name: str, frame: str, envelope
 def test_a_gpu_has_the_cpus_infidelity_and_gradients(name: str, frame: str, envelope: str) -> None:
     arguments = (name, frame, envelope)
     torch.testing.assert_close(found("cuda", *arguments), found("cpu", *arguments), rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.gpu
-def test_a_lattice_that_is_moved_has_the_same_levels() -> None:
-    there = LATTICE.to("cuda")
-    torch.testing.assert_close(
-        torch.linalg.eigvalsh(there.hamiltonian()).cpu(), torch.linalg.eigvalsh(LATTICE.hamiltonian())
-    )

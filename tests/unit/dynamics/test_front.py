@@ -536,9 +536,9 @@ def refused(**changes: Any) -> Callable[[], object]:
 @pytest.mark.parametrize(
     "call, said",
     [
-        (refused(method="suzuki4", dt=0.1), "method: suzuki4 takes sites of the same number of levels, not (2, 3); use exact"),
+        (refused(method="suzuki4", dt=0.1), "method: a splitting takes sites of the same number of levels, not (2, 3); use exact"),
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
-        (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: suzuki4 takes terms of one or two sites, and zzz acts on 3; use exact"),
+        (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes terms of one or two sites, and zzz acts on 3; use exact"),
         (lambda: kd.fidelity(np.eye(2) / 2, np.eye(2) / 2), "target: is not a pure state of norm 1 (mixed targets are not offered)"),
         (lambda: kd.average_gate_fidelity(np.eye(2), 2 * np.eye(2)), "target: is not unitary, but off by 3.0e+00"),
         (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),

@@ -14,8 +14,6 @@ FUNCTIONS = {
     "engines.circuits.shifts": "Shifted",
     "engines.pulses.plain": "_Unitary",
     "engines.pulses.exponential_cpu": "_TaylorExponential",
-    "engines.pulses.merging_cpu": "_Merged",
-    "engines.pulses.two_level_cpu": "_Evolutions",
     "layers.losses": "_Summed",
     "layers.dense": "_Dense",
     "problems.eeg.state_space": "_Scan",

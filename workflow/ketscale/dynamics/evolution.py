@@ -33,7 +33,6 @@ from ketscale.engines.dynamics.tasks import (
     usual_parameters,
 )
 from ketscale.engines.pulses.integrators import integrator
-from ketscale.engines.pulses.lattice import Chain
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import forward_mode, transforms_active, unwrapped
@@ -555,7 +554,7 @@ class Split:
         """See `Batched.columns`.
 
         Raises:
-            UserError: see `Chain`; or the numbers are not in fp64, or so large that states are not finite.
+            UserError: see `Chain.of`; or the numbers are not in fp64, or so large that states are not finite.
         """
         check_tasks(system, tasks, strict=True, columns=True)
         check_values(tasks)
@@ -564,22 +563,18 @@ class Split:
         together = 1 if trajectory else tasks.controls.shape[1]
         per = substeps(tasks.segment, self.dt or 0.0)
         steps = integrator(self.method, per * together, self.route)
-        stages, chain = steps.times(1.0).shape[1], Chain(system, f"method: {self.method}")
+        stages = steps.times(1.0).shape[1]
         controls, (count, segments, _) = tasks.controls, tasks.controls.shape
-        parameters = usual_parameters(system, controls) if tasks.parameters is None else tasks.parameters
         initial = as_complex(np.eye(system.dimension), controls) if tasks.initial is None else tasks.initial
         length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
-        # Tasks that share their parameters have one lattice.
-        shared = [chain.lattice(parameters)] * count if parameters.ndim == 1 else None
-        parameters, length = parameters.expand(count, -1), length.expand(count) * (together / segments)
-        lattices = shared or [chain.lattice(each) for each in parameters]
+        length = length.expand(count) * (together / segments)
         states = [initial.mT.expand(count, -1, -1)]
         if not count:
             empty = torch.stack(states * (1 + segments), 1).mT
             return empty if trajectory else empty[:, -1]
-        for part in chain.amplitudes(controls, parameters).split(together, 1):
+        for part in controls.split(together, 1):
             sampled = part.repeat_interleave(per, 1)[:, :, None].expand(-1, -1, stages, -1)
-            states.append(steps.evolve(lattices, sampled, length, states[-1]))
+            states.append(steps.evolve(system, sampled, length, states[-1], tasks.parameters))
         if not transforms_active() and not math.isfinite(torch.view_as_real(states[-1].detach()).sum()):
             raise UserError(
                 f"controls or parameters: too large for {self.method} in a segment of {tasks.segment:.4g}; use smaller ones, or a "

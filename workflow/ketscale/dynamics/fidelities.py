@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.methods import Form
-from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
+from ketscale.engines.dynamics.tasks import as_complex, as_states, check_batches
 from ketscale.engines.gates import UNITARY
 from ketscale.engines.pulses.frame import COUPLER
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
@@ -153,8 +153,8 @@ class _OfColumns(ByOperators):
         return (made + of_kept * _kept(block) if of_kept else made,)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        adjoint = None if self._basis is None else as_array(self._basis).conj().T
-        block, ideal = as_array(tensors[0]), as_array(self._ideal).copy()
+        adjoint = None if self._basis is None else self._basis.numpy(force=True).conj().T
+        block, ideal = tensors[0].numpy(force=True), self._ideal.numpy(force=True).copy()
         block = block if adjoint is None else adjoint @ block
         if self._virtual_z:
             ideal = best_phases((ideal.conj() * block).sum(-1)).conj()[..., None] * ideal
@@ -301,7 +301,7 @@ def _check_norms(target: torch.Tensor, axes: int) -> None:
     if transforms_active() or not target.is_cpu or target.layout != torch.strided or not target.numel():
         return
     wanted = 1 if axes == 1 else target.shape[-1]
-    rows = as_array(target).reshape(-1, target.shape[-1] ** axes)
+    rows = target.numpy(force=True).reshape(-1, target.shape[-1] ** axes)
     norms = (rows.real**2 + rows.imag**2).sum(-1)
     off = float(np.abs(norms / wanted - 1).max())
     if not off <= 2 * UNITARY:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,10 +13,12 @@ import scipy.integrate
 import torch
 from torch.autograd import forward_ad
 
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.operators import Term
 from ketscale.engines.pulses import Pulses, Segments, error_estimate, evolve
+from ketscale.engines.pulses.chain import with_operators
 from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
 from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
-from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import unitary
 from ketscale.engines.pulses.schemes import SIMULATORS
 from ketscale.errors import UserError
@@ -44,12 +45,29 @@ def hermitian(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def lattice(
     sites: int, levels: int, pairs: Pairs, drive_sites: tuple[int, ...], scale: float = 1.0
-) -> Lattice:
+) -> System:
     """A random one, with couplings of the given scale."""
     energies = normal(sites, levels, seed=1).real
     couplings = scale * hermitian(len(pairs), levels**2, levels**2, seed=2)
     drives = hermitian(len(drive_sites), levels, levels, seed=3)
-    return Lattice(levels, sites, energies, pairs, couplings, drive_sites, drives)
+    drift = {f"energies_{site}": Term((site,), each) for site, each in enumerate(energies)}
+    drift |= {f"coupling_{pair}": Term(pair, each) for pair, each in zip(pairs, couplings, strict=True)}
+    driven = enumerate(zip(drive_sites, drives, strict=True))
+    controls = {f"drive_{number}": Term((site,), each) for number, (site, each) in driven}
+    return System(drift, dict.fromkeys(drift, 1.0), controls, levels=(levels,) * sites)
+
+
+def operators(given: System) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Energies, couplings and drives."""
+    sites, drift = len(given.levels), len(given.drift)
+    size = given.levels[0] ** 2
+    energies, couplings, drives = (
+        given.operators[:sites],
+        given.operators[sites:drift],
+        given.operators[drift:],
+    )
+    none = torch.zeros(0, size, size, dtype=torch.complex128)
+    return torch.stack(energies), torch.stack(couplings) if couplings else none, torch.stack(drives)
 
 
 def sampled(times: torch.Tensor, drives: int) -> torch.Tensor:
@@ -57,10 +75,10 @@ def sampled(times: torch.Tensor, drives: int) -> torch.Tensor:
     return (1 + times[..., None] / 3) * torch.cos(2 * times[..., None] + torch.arange(drives))
 
 
-def evolved(name: str, steps: int, given: Lattice, route: str = "auto") -> torch.Tensor:
+def evolved(name: str, steps: int, given: System, route: str = "auto") -> torch.Tensor:
     """The evolution of all basis states, a row each."""
     made = integrator(name, steps, route)
-    amplitudes = sampled(made.times(DURATION), given.controls)
+    amplitudes = sampled(made.times(DURATION), len(given.controls))
     columns = torch.eye(given.dimension, dtype=torch.complex128)
     return made.evolve(given, amplitudes, DURATION, columns)
 
@@ -80,11 +98,9 @@ ORDERS = {
 ONE_LAYER = ("chain of 2", "chain of 2 with three levels", "two pairs")
 
 
-def by_scipy(given: Lattice) -> np.ndarray[Any, Any]:
+def by_scipy(given: System) -> np.ndarray[Any, Any]:
     """What `evolved` converges to."""
-    undriven = given.hamiltonian().numpy()
-    places = [(site,) for site in given.drive_sites]
-    drives = [given.embedded(*each).numpy() for each in zip(given.drives, places, strict=True)]
+    undriven, drives = given.hamiltonian(), list(given.controls.values())
 
     def derivative(time: float, state: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         amplitudes = sampled(torch.tensor(time, dtype=torch.float64), len(drives)).tolist()
@@ -136,25 +152,29 @@ def test_steps_are_unitary(name: str) -> None:
 Inputs = tuple[torch.Tensor, ...]
 
 
-def inputs(made: Integrator, given: Lattice, columns: int) -> Inputs:
+def inputs(made: Integrator, given: System, columns: int) -> Inputs:
     """Amplitudes, duration, columns, energies, couplings and drives."""
-    amplitudes = sampled(made.times(DURATION), len(given.drives))
-    tensors = (given.energies, given.couplings, given.drives)
-    return (amplitudes, torch.tensor(DURATION).double(), normal(columns, given.dimension, seed=4), *tensors)
+    amplitudes = sampled(made.times(DURATION), len(given.controls))
+    return (
+        amplitudes,
+        torch.tensor(DURATION).double(),
+        normal(columns, given.dimension, seed=4),
+        *operators(given),
+    )
 
 
 WEIGHTS = normal(2**14, seed=5)
 
 
-def value(made: Integrator, given: Lattice, tensors: Inputs) -> torch.Tensor:
+def value(made: Integrator, given: System, tensors: Inputs) -> torch.Tensor:
     """A real function of the final columns that depends on each of their phases."""
     amplitudes, duration, columns, energies, couplings, drives = tensors
-    given = replace(given, energies=energies, couplings=couplings, drives=drives)
+    given = with_operators(given, [*energies, *couplings, *drives])
     final = made.evolve(given, amplitudes, duration, columns)
     return (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
 
 
-def gradients(made: Integrator, given: Lattice, tensors: Inputs) -> Inputs:
+def gradients(made: Integrator, given: System, tensors: Inputs) -> Inputs:
     leaves = tuple(tensor.detach().clone().requires_grad_() for tensor in tensors)
     return torch.autograd.grad(value(made, given, leaves), leaves, materialize_grads=True)
 
@@ -260,17 +280,21 @@ def test_a_batch_has_what_its_members_have_by_themselves() -> None:
 @pytest.mark.parametrize("where", ["ring", "far", "three levels"])
 def test_driven_couplings_converge_with_their_derivatives(where: str) -> None:
     given = LATTICES[where]
-    size = given.levels**2
-    given = replace(given, driven_pairs=(0,), pair_drives=hermitian(1, size, size, seed=11))
+    size, name = given.levels[0] ** 2, next(name for name in given.drift if "coupling" in name)
+    both = Term(given.terms("drift")[name].sites, hermitian(size, size, seed=11))
+    # The first of the controls, and the last amplitude that gates take.
+    controls = {"both": both, **given.terms("controls")}
+    given = System(given.terms("drift"), given.parameters, controls, levels=given.levels)
+    place = len(given.drift)
     exact, pulled = evolved("whole-space", 100, given), None
     for name, steps, error in (("suzuki4", 60, 1e-5), ("trotter2", 400, 1e-3), ("published2", 400, 1e-3)):
         for route in ("compiled", "torch"):
             assert (evolved(name, steps, given, route) - exact).abs().max() < error
     made = integrator("suzuki4", 60)
     for by in (made, integrator("whole-space", 60)):
-        amplitudes = sampled(made.times(DURATION)[:, 2:3], given.controls).requires_grad_()
-        leaf = given.pair_drives.clone().requires_grad_()
-        own = replace(given, pair_drives=leaf)
+        amplitudes = sampled(made.times(DURATION)[:, 2:3], len(given.controls)).requires_grad_()
+        leaf = given.operators[place].clone().requires_grad_()
+        own = with_operators(given, [*given.operators[:place], leaf, *given.operators[place + 1 :]])
         every = amplitudes.expand(60, len(by.stepper.nodes), -1)  # constant within a step
         final = by.evolve(own, every, DURATION, normal(2, given.dimension, seed=4))
         found = torch.autograd.grad(
@@ -322,7 +346,8 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     tensors = inputs(made, given, 5)
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     stepper = made.stepper
-    own = replace(given, energies=leaves[3], couplings=leaves[4], drives=leaves[5])
+    system = with_operators(given, [*leaves[3], *leaves[4], *leaves[5]])
+    own = stepper.read(system, torch.device("cpu"), None)
     gates, machine = stepper.gates(own, 7)[0], stepper.machine(own)
     state = machine.enter(leaves[2], gates)
     state = machine.forward(gates, stepper.made(own, leaves[0], leaves[1] / 7).flatten(), state)
@@ -362,7 +387,7 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
         torch.set_num_threads(threads)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(divided, whole, strict=True))
     monkeypatch.setattr(splitting, "CHUNK", 2000)
-    assert 1 < made.stepper.chunk(given, 100) < 23
+    assert 1 < made.stepper.chunk(made.stepper.read(given, torch.device("cpu"), None), 100) < 23
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
         np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
@@ -387,7 +412,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
         kept.append(state.numel())
         chunks.append(chunk.steps)
     assert kept[0] == kept[1]
-    assert max(chunks) <= made.stepper.chunk(given, 4) < 30
+    assert max(chunks) <= made.stepper.chunk(made.stepper.read(given, torch.device("cpu"), None), 4) < 30
 
 
 @pytest.mark.parametrize(("levels", "scale"), [(2, 0.01), (3, 1.0), (4, 30.0), (5, 0.0)])

@@ -147,9 +147,9 @@ def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
 def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     problem = moved(built(**case, simulator={"dt": 0.02}))
     with torch.no_grad():
-        found, (lattice, frame), pulses = loss(problem), problem.physics(), problem.model()
+        found, (system, frame), pulses = loss(problem), problem.physics(), problem.model()
         columns, target = problem.get_buffer("columns"), problem.get_buffer("target")
-        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.02, method="whole-space")
+        final = evolve(system, pulses, frame.states.T[columns], dt=0.02, method="whole-space")
         turns = torch.exp(1j * frame.energies * pulses.duration)
         rows = (target.conj() * (final @ frame.states.conj()) * turns).sum(0)
         if problem.workload.virtual_z:

@@ -23,7 +23,6 @@ from ketscale.engines.dynamics import kernels
 from ketscale.engines.dynamics.generators import Evolution, Generators
 from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.engines.dynamics.spectral import FinalKets
-from ketscale.engines.dynamics.tasks import as_array
 from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.spans import span
 
@@ -228,7 +227,7 @@ class Kets(FinalKets):
         """See `Differentiable.__call__`."""
         controls, initial, fixed = tensors
         batch = max(controls.shape[:-2], initial.shape[:-2], fixed.shape[:-1])
-        rows, (d, k) = _rows(as_array(initial)), initial.shape[-2:]
+        rows, (d, k) = _rows(initial.numpy(force=True)), initial.shape[-2:]
         if initial.shape[:-2] != batch:
             rows = rows.expand(*batch, k, d).contiguous()
         # What all tasks share is read in one place, and what belongs to a task by each of its kets.
@@ -251,7 +250,7 @@ class Kets(FinalKets):
     ) -> Sequence[torch.Tensor | None]:
         """See `FinalKets.gradients`."""
         call, saved = kept
-        cotangent = _rows(as_array(cotangent))
+        cotangent = _rows(cotangent.numpy(force=True))
         by_kets, (*batch, k, d) = torch.empty_like(cotangent), cotangent.shape
         found = call.backward(cotangent, 2 * d, saved, by_kets)
         by_fixed, by_controls = (each.view(*batch, k, *each.shape[1:]) for each in found)

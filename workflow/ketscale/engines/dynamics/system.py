@@ -161,8 +161,12 @@ class System:
     @property
     def differentiated(self) -> bool:
         """Whether derivatives with respect to operators may be asked for."""
-        terms = (*self.terms("drift").values(), *self.terms("controls").values())
-        return any(is_differentiated(term.operator) for term in terms)
+        return any(map(is_differentiated, self.operators))
+
+    @property
+    def operators(self) -> tuple[Any, ...]:
+        """The operators of drift and controls on their own sites."""
+        return tuple(term.operator for kind in KINDS[:2] for term in self.terms(kind).values())
 
     def terms(self, kind: str) -> Mapping[str, Term]:
         """The operators of a kind (drift, controls or jumps) on the sites that they were given for."""
@@ -230,9 +234,7 @@ class System:
         parts = [value * term for value, term in zip(self.parameters.values(), terms, strict=True)]
         made: Any = np.zeros((self.dimension, self.dimension), dtype=complex)
         if self.differentiated:
-            device = next(
-                (each.device for each in parts if isinstance(each, torch.Tensor)), torch.device("cpu")
-            )
+            device = next(each.device for each in self.operators if isinstance(each, torch.Tensor))
             parts = [torch.as_tensor(each, device=device) for each in parts]
             made = torch.from_numpy(made).to(device)
         return sum(parts, start=made)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out
 from ketscale.engines.dynamics.system import System
@@ -263,12 +262,6 @@ def check_batches(one: Sequence[int], other: Sequence[int]) -> None:
     if any(len({*pair} - {1}) > 1 for pair in zip(one[::-1], other[::-1], strict=False)):
         evolved, targets = (" x ".join(map(str, shape)) for shape in (one, other))
         raise UserError(f"batch: there are {evolved} of what was evolved, and {targets} targets")
-
-
-def as_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """A tensor's numbers, in the same memory if it says nothing else of them."""
-    made: NDArray[Any] = tensor.numpy(force=True)
-    return made
 
 
 @lru_cache(maxsize=64)

@@ -1,10 +1,10 @@
 """Superconducting processors under microwave pulses: what is evolved, and what is read from the result.
 
     device = fluxonium_chain(2)
-    lattice = device.lattice(levels=3)
+    system = device.system(levels=3)
     pulses = rotations(device)
-    frame = dressed_frame(lattice)
-    final = evolve(lattice, pulses, frame.states.T, dt=0.1)
+    frame = dressed_frame(system)
+    final = evolve(system, pulses, frame.states.T, dt=0.1)
     amplitudes = frame.amplitudes(final.T, pulses.duration).T
     rows = row_overlaps(amplitudes, gate("x", 2).T)
     infidelity = 1 - fidelity(rows, columns=4, virtual_z=True)
@@ -13,7 +13,7 @@ A column of the unitary is one evolved state, and a row of tensors that are evol
 their amplitudes (columns, 2**n). Any of them may be left to others: `frame.states.T[indices]` and `gate("x", 2).T[indices]`.
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
-circuits (`eigenstates` has the derivatives), `devices` couples them to a `System`, which integrators read as a `lattice`.
+circuits (`eigenstates` has the derivatives), `devices` couples them to a `System`.
 `drives` makes pulses, `starts` the published ones. `integrators` evolve, in steps that
 meet the segments of pulses. `frame` and `virtual_z` compare.
 """
@@ -37,12 +37,11 @@ if TYPE_CHECKING:
         row_overlaps,
     )
     from ketscale.engines.pulses.integrators import Integrator, error_estimate, evolve, integrator
-    from ketscale.engines.pulses.lattice import Lattice
     from ketscale.engines.pulses.starts import cross_resonance, rotations, together
     from ketscale.engines.pulses.virtual_z import best_angles
 
 __all__ = [
-    "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
+    "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
     "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice",
     "gate", "integrator", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
     "transmon_chain",
@@ -57,7 +56,6 @@ __getattr__ = on_first_use(
         "ketscale.engines.pulses.drives": "Bounds Cosine Pulses Segments segmented",
         "ketscale.engines.pulses.frame": "bare_frame dressed_frame fidelity leakage row_overlaps",
         "ketscale.engines.pulses.integrators": "Integrator error_estimate evolve integrator",
-        "ketscale.engines.pulses.lattice": "Lattice",
         "ketscale.engines.pulses.starts": "cross_resonance rotations together",
         "ketscale.engines.pulses.virtual_z": "best_angles",
     },

@@ -1,7 +1,7 @@
 """Sequences of gates on columns by machine code, with columns in the lanes of vectors; the functions of `plain`.
 
 A tile is a few vectors of columns, and its state is (d**n, vectors, 2, lanes), real and imaginary parts side by side.
-Code is written for d alone. Where a gate acts is in a table of strides, so that one code serves all lattices of d levels.
+Code is written for d alone. Where a gate acts is in a table of strides, so that one code serves all chains of d levels.
 """
 
 from __future__ import annotations

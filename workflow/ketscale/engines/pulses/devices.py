@@ -17,7 +17,6 @@ import torch
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.operators import Term, check_pairs
 from ketscale.engines.pulses.circuits import TWO_PI, Circuits, Fluxoniums, Levels, Transmons, spread
-from ketscale.engines.pulses.lattice import Chain, Lattice
 from ketscale.engines.pulses.published import (
     CHAIN,
     CHAIN_COUPLINGS,
@@ -123,18 +122,6 @@ class Device:
                 (site,), operators[site]
             )
         return System(drift, dict.fromkeys(drift, 1.0), controls, levels=(levels,) * self.sites)
-
-    def lattice(self, levels: int, drive_sites: Sequence[int] | None = None) -> Lattice:
-        """The `system` as integrators read it, without a Hamiltonian of all states.
-
-        Raises:
-            UserError: as for `system`.
-
-        Example:
-            >>> transmon_chain(2).lattice(levels=3).dimension
-            9
-        """
-        return Chain(self.system(levels, drive_sites)).lattice()
 
 
 def fluxonium_chain(

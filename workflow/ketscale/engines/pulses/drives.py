@@ -1,4 +1,4 @@
-"""Pulses with carriers, f_k(t) of each drive of a lattice: their envelopes, and what hardware could make of them.
+"""Pulses with carriers, f_k(t) of each control of a system: their envelopes, and what hardware could make of them.
 
 An envelope is a function of the fraction of the pulse's length that has passed. Its real part multiplies
 cos(frequency t + phase), its imaginary part, if it has one, -sin of the same.

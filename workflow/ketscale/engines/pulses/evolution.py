@@ -3,7 +3,7 @@
 The steps are unitary, so the backward pass recomputes the states from the final one by inverse steps, and carries the
 cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`SplitSteps.made`, the
 gates) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
-the backward pass finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
+the backward pass finds for it become those of amplitudes, duration and chain by autograd: the gradient of the
 discrete steps, not of the continuous equation.
 
 Second derivatives and forward mode go through the matrices of the same steps by torch's operators
@@ -23,9 +23,10 @@ from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import ByOperators, paired
 from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched
+from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.engines.evolved import CodeKind, Kernel
-from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.chain import Chain
 from ketscale.engines.pulses.schemes import MagnusScheme
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
@@ -34,7 +35,7 @@ from ketscale.spans import span
 # A `splitting.SplitSteps`, whose module imports this one.
 SplitSteps = Any
 
-# Product states of a lattice whose steps are matrices for second derivatives: 200 steps of that size take some GiB.
+# Product states of a chain whose steps are matrices for second derivatives: 200 steps of that size take some GiB.
 MOST_PLAIN = 256
 
 
@@ -49,35 +50,39 @@ class SteppingMethod(ABC):
         """When a step samples the amplitudes, as fractions of the step."""
 
     @abstractmethod
-    def evolve(
-        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
-    ) -> torch.Tensor:
-        """Final columns; see `integrators.Integrator.evolve`."""
+    def read(self, system: System, device: torch.device, parameters: torch.Tensor | None) -> Any:
+        """What `evolve` takes of a system, with these parameters (terms,) or, with None, its own."""
 
     @abstractmethod
-    def code(self, lattice: Lattice) -> CodeKind:
+    def evolve(
+        self, given: Any, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+    ) -> torch.Tensor:
+        """Final columns; see `integrators.Integrator.evolve`. given: see `read`."""
+
+    @abstractmethod
+    def code(self, device: torch.device) -> CodeKind:
         """See `evolved.Evolved`."""
 
 
 def evolve_columns(
     stepper: SplitSteps,
-    lattice: Lattice,
+    chain: Chain,
     amplitudes: torch.Tensor,
     duration: torch.Tensor,
     columns: torch.Tensor,
 ) -> torch.Tensor:
     """Final columns; see `integrators.Integrator.evolve`."""
-    tensors = (columns, amplitudes, duration, *lattice.tensors)
+    tensors = (columns, amplitudes, duration, *chain.tensors)
     recorded = torch.is_grad_enabled() or transforms_active()
     needed = tuple(recorded and tensor.requires_grad for tensor in tensors)
-    (final,) = applied(_Final(stepper, lattice, needed), *tensors)
+    (final,) = applied(_Final(stepper, chain, needed), *tensors)
     return final
 
 
 class _Chunk(NamedTuple):
     """What a chunk of steps needs, and the tensors that it was made from."""
 
-    leaves: list[torch.Tensor]  # the chunk's amplitudes, the duration and the tensors of the lattice
+    leaves: list[torch.Tensor]  # the chunk's amplitudes, the duration and the tensors of the chain
     made: torch.Tensor
 
     @property
@@ -110,10 +115,10 @@ _Kept = tuple[torch.Tensor, _Chunk]
 
 
 class _Final(ByOperators):
-    """The final columns, by columns, amplitudes, duration and the lattice's tensors. needed: by which there are gradients."""
+    """The final columns, by columns, amplitudes, duration and the chain's tensors. needed: by which there are gradients."""
 
-    def __init__(self, stepper: SplitSteps, lattice: Lattice, needed: tuple[bool, ...]) -> None:
-        self.stepper, self.lattice, self.needed = stepper, lattice, needed
+    def __init__(self, stepper: SplitSteps, chain: Chain, needed: tuple[bool, ...]) -> None:
+        self.stepper, self.chain, self.needed = stepper, chain, needed
         self.kept: _Kept | None = None
 
     def _chunk(self, inputs: Sequence[torch.Tensor], first: int, size: int, needed: Sequence[bool]) -> _Chunk:
@@ -123,30 +128,30 @@ class _Final(ByOperators):
         leaves = [
             tensor.detach().requires_grad_(wanted) for tensor, wanted in zip(given, needed, strict=True)
         ]
-        lattice = self.lattice.with_tensors(*leaves[2:])
+        chain = self.chain.with_tensors(*leaves[2:])
         with torch.set_grad_enabled(any(needed)), span("pulses.gates"):
-            return _Chunk(leaves, self.stepper.made(lattice, leaves[0], leaves[1] / steps))
+            return _Chunk(leaves, self.stepper.made(chain, leaves[0], leaves[1] / steps))
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> _Kept:
         """The final state."""
         columns, *inputs = tensors
-        lattice = self.lattice.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
-        size = self.stepper.chunk(lattice, len(columns))
-        machine = self.stepper.machine(lattice)
-        state = machine.enter(columns.detach(), self.stepper.gates(lattice, 1)[0])
+        chain = self.chain.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
+        size = self.stepper.chunk(chain, len(columns))
+        machine = self.stepper.machine(chain)
+        state = machine.enter(columns.detach(), self.stepper.gates(chain, 1)[0])
         steps = len(inputs[0])
         for first in range(0, steps, size):
             # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
             last = first + size >= steps
             chunk = self._chunk(inputs, first, size, [last and each for each in self.needed[1:]])
             with span("pulses.forward"):
-                gates, _ = self.stepper.gates(lattice, chunk.steps)
+                gates, _ = self.stepper.gates(chain, chunk.steps)
                 state = machine.forward(gates, chunk.made.detach().flatten(), state)
         return state, chunk
 
     def left(self, tensors: Sequence[torch.Tensor], state: torch.Tensor) -> torch.Tensor:
         """The columns of a state."""
-        machine = self.stepper.machine(self.lattice.with_tensors(*tensors[3:]))
+        machine = self.stepper.machine(self.chain.with_tensors(*tensors[3:]))
         columns: torch.Tensor = machine.leave(state, len(tensors[0]))
         return columns
 
@@ -155,11 +160,11 @@ class _Final(ByOperators):
     ) -> Iterator[torch.Tensor]:
         """The gradients that are needed."""
         inputs = tensors[1:]
-        lattice = self.lattice.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
-        size = self.stepper.chunk(lattice, len(tensors[0]))
+        chain = self.chain.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
+        size = self.stepper.chunk(chain, len(tensors[0]))
         # What is kept serves further backward passes too.
-        machine = self.stepper.machine(lattice)
-        state, cotangent = kept[0].clone(), machine.enter(cotangent, self.stepper.gates(lattice, 1)[0])
+        machine = self.stepper.machine(chain)
+        state, cotangent = kept[0].clone(), machine.enter(cotangent, self.stepper.gates(chain, 1)[0])
         totals = [
             torch.zeros_like(tensor) if wanted else None
             for tensor, wanted in zip(inputs, self.needed[1:], strict=True)
@@ -168,7 +173,7 @@ class _Final(ByOperators):
             last = first + size >= len(inputs[0])
             chunk = kept[1] if last else self._chunk(inputs, first, size, self.needed[1:])
             with span("pulses.backward"):
-                gates, changing = self.stepper.gates(lattice, chunk.steps)
+                gates, changing = self.stepper.gates(chain, chunk.steps)
                 made = chunk.made.detach().flatten()
                 # What does not change with the amplitudes has a gradient only where something else needs it.
                 wanted = len(made) if chunk.fixed else changing
@@ -190,13 +195,13 @@ class _Final(ByOperators):
             UserError: the matrices of the steps are too large.
         """
         columns, amplitudes, duration, *others = tensors
-        lattice = self.lattice.with_tensors(*others)
-        if lattice.dimension > MOST_PLAIN:
+        chain = self.chain.with_tensors(*others)
+        if chain.dimension > MOST_PLAIN:
             raise UserError(
                 f"pulses: second derivatives and forward mode keep matrices of all product states, at most {MOST_PLAIN}, and "
-                f"this lattice has {lattice.dimension}; use first derivatives"
+                f"this chain has {chain.dimension}; use first derivatives"
             )
-        made = self.stepper.unitaries(lattice, amplitudes, duration / len(amplitudes))
+        made = self.stepper.unitaries(chain, amplitudes, duration / len(amplitudes))
         while len(made) > 1:
             pairs = made[1::2] @ made[: len(made) // 2 * 2 : 2]
             made = torch.cat([pairs, made[-1:]]) if len(made) % 2 else pairs
@@ -210,7 +215,7 @@ class _Final(ByOperators):
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        asked = _Final(self.stepper, self.lattice, tuple(needed))
+        asked = _Final(self.stepper, self.chain, tuple(needed))
         found = iter(applied(_Gradient(asked, self.kept), *cotangents, *tensors))
         return [next(found) if wanted else None for wanted in needed]
 
@@ -255,20 +260,31 @@ class WholeSpace(SteppingMethod):
         controls = torch.einsum("em,smk->sek", weights / shares[:, None], amplitudes)
         return controls.flatten(0, 1), (duration / len(amplitudes) * shares).repeat(len(amplitudes))
 
+    def read(
+        self, system: System, device: torch.device, parameters: torch.Tensor | None
+    ) -> tuple[System, torch.Tensor | None]:
+        """See `SteppingMethod`."""
+        return system, parameters
+
     def evolve(
-        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+        self,
+        given: tuple[System, torch.Tensor | None],
+        amplitudes: torch.Tensor,
+        duration: torch.Tensor,
+        columns: torch.Tensor,
     ) -> torch.Tensor:
         """See `SteppingMethod`."""
+        system, parameters = given
         controls, durations = self.segments(amplitudes, duration)
-        tasks = Tasks(controls[None], durations[None], initial=columns.T)
+        tasks = Tasks(controls[None], durations[None], None, parameters, columns.T)
         # Not strict: durations may be negative, and what has diverged is not a number.
-        exactly = Batched(route=self._route(lattice), strict=False)
-        return exactly.columns(lattice.system(), tasks)[0].mT
+        exactly = Batched(route=self._route(columns.device), strict=False)
+        return exactly.columns(system, tasks)[0].mT
 
-    def code(self, lattice: Lattice) -> CodeKind:
+    def code(self, device: torch.device) -> CodeKind:
         """See `SteppingMethod`."""
-        return "table" if self._route(lattice) == "compiled" else "torch"
+        return "table" if self._route(device) == "compiled" else "torch"
 
-    def _route(self, lattice: Lattice) -> Route:
-        on_cpu = lattice.energies.device.type == "cpu"
-        return "compiled" if self.route == "compiled" or (self.route == "auto" and on_cpu) else "torch"
+    def _route(self, device: torch.device) -> Route:
+        compiled = self.route == "compiled" or (self.route == "auto" and device.type == "cpu")
+        return "compiled" if compiled else "torch"

@@ -18,8 +18,8 @@ import torch
 
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.pulses.chain import device_of
 from ketscale.engines.pulses.eigenstates import eigenstates, eigensystem
-from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.published import MOST_DRESSED
 from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
@@ -91,7 +91,7 @@ class Frame:
         return turned[..., None, None, :, :] * (states.mH @ final @ states)
 
 
-def bare_frame(system: System | Lattice) -> Frame:
+def bare_frame(system: System) -> Frame:
     """The product states of the two lowest levels of each site, whose phases do not rotate: the same for any systems of these levels.
 
     Example:
@@ -99,13 +99,13 @@ def bare_frame(system: System | Lattice) -> Frame:
         >>> bare_frame(kd.transmon(levels=3)).states.shape
         torch.Size([3, 2])
     """
-    places = torch.as_tensor(system.computational)
+    places = torch.as_tensor(system.computational, device=device_of(system))
     states = torch.zeros(system.dimension, len(places), dtype=torch.complex128, device=places.device)
     states[places, torch.arange(len(places), device=places.device)] = 1
     return Frame(states, torch.zeros(len(places), dtype=torch.float64, device=places.device))
 
 
-def dressed_frame(system: System | Lattice | Sequence[System | Lattice]) -> Frame:
+def dressed_frame(system: System | Sequence[System]) -> Frame:
     """The eigenstates of the undriven system at its usual parameters that have most of each computational product state.
 
     system: one; or a list of several with the same levels, whose frame is a batch.
@@ -132,8 +132,8 @@ def dressed_frame(system: System | Lattice | Sequence[System | Lattice]) -> Fram
             f"frame: {system.dimension} product states are too many to diagonalise (at most {MOST_DRESSED}); use fewer levels, "
             "or bare states (bare_frame; in a config frame: laboratory)"
         )
-    undriven = torch.as_tensor(system.hamiltonian())
-    places = torch.as_tensor(system.computational)
+    undriven = torch.as_tensor(system.hamiltonian(), device=device_of(system))
+    places = torch.as_tensor(system.computational, device=device_of(system))
     found = eigensystem(undriven)
     share, which = found.states[places].abs().square().max(-1)
     if not is_mapped(share) and (share < SHARE).any():

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 
 from ketscale.engines import registered
 from ketscale.engines.dynamics.methods import MOST_STEPS, Route
+from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import Evolved
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.evolution import SteppingMethod
-from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped
@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 
 
 def evolve(
-    lattice: Lattice | Sequence[Lattice],
+    system: System | Sequence[System],
     pulses: Pulses,
     columns: Complex128[torch.Tensor, "*#batch columns states"],
     *,
@@ -36,7 +36,7 @@ def evolve(
 ) -> Complex128[torch.Tensor, "*all columns states"]:
     """Columns after the pulses, from those at time 0; the errors of the integrator are `error_estimate`.
 
-    lattice, columns: as for `Integrator.evolve`, batches too. dt: the longest step, ns; steps are equal and as many in
+    system, columns: as for `Integrator.evolve`, batches too. dt: the longest step, ns; steps are equal and as many in
     each segment of the pulses. method, route: as for `integrator`; interaction4 is of order 4 where layers of couplings
     commute (two sites), otherwise of order 2.
 
@@ -45,12 +45,12 @@ def evolve(
     """
     steps = integrator(method, step_count(pulses, dt), route)
     duration = pulses.duration
-    return steps.evolve(lattice, pulses.sample(steps.times(duration)), duration, columns)
+    return steps.evolve(system, pulses.sample(steps.times(duration)), duration, columns)
 
 
 @torch.no_grad()
 def error_estimate(
-    lattice: Lattice | Sequence[Lattice],
+    system: System | Sequence[System],
     pulses: Pulses,
     columns: Complex128[torch.Tensor, "*#batch columns states"],
     *,
@@ -69,7 +69,7 @@ def error_estimate(
     count = step_count(pulses, dt)
 
     def final(steps: Integrator) -> torch.Tensor:
-        return steps.evolve(lattice, pulses.sample(steps.times(pulses.duration)), pulses.duration, columns)
+        return steps.evolve(system, pulses.sample(steps.times(pulses.duration)), pulses.duration, columns)
 
     coarse, fine = (final(integrator(method, number, route)) for number in (count, 2 * count))
     return torch.linalg.vector_norm(coarse - fine, dim=-1)
@@ -98,13 +98,13 @@ def step_count(pulses: Pulses, dt: float) -> int:
 
 @dataclass(frozen=True)
 class Integrator:
-    """Evolves columns under a lattice's Hamiltonian from time 0 to `duration`, in equal steps."""
+    """Evolves columns under a system's Hamiltonian from time 0 to `duration`, in equal steps."""
 
     stepper: SteppingMethod
     steps: int
 
     def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:
-        """When the drives are sampled, (steps, stages) within [0, duration], in the lattice's unit of time."""
+        """When the drives are sampled, (steps, stages) within [0, duration], in the system's unit of time."""
         duration = torch.as_tensor(duration, dtype=torch.float64)
         nodes = torch.tensor(self.stepper.nodes, dtype=torch.float64, device=duration.device)
         numbers = torch.arange(self.steps, dtype=torch.float64, device=duration.device)
@@ -112,65 +112,84 @@ class Integrator:
 
     def evolve(
         self,
-        lattice: Lattice | Sequence[Lattice],
+        system: System | Sequence[System],
         amplitudes: Float64[torch.Tensor, "*#batch steps stages drives"],
         duration: Float[torch.Tensor, "*#batch"] | float,
         columns: Complex128[torch.Tensor, "*#batch columns states"],
+        parameters: Float64[torch.Tensor, "*#batch terms"] | None = None,
     ) -> Complex128[torch.Tensor, "*all columns states"]:
-        """Final columns (columns, d**n), from initial ones.
+        """Final columns (columns, d), from initial ones.
 
-        amplitudes: real (steps, stages, drives), the f_k, then the g_l of driven couplings, at `times`. columns: complex
-        (columns, d**n). Any of the four may be a batch: lattices in a list, the others with a further axis in front; so is
-        the result, and each member takes as long as by itself. torch.func transforms it. Derivatives of any
-        order exist with respect to all tensors, duration and those of the lattice included; in couplings and drives they are those in Hermitian directions. First ones have a memory
-        that does not grow with steps; further ones, and forward mode, keep every state.
+        amplitudes: real (steps, stages, controls) at `times`. columns: complex (columns, d). parameters: of the system's
+        drift, (terms,); None: its own. Any of the five may be a batch: systems in a list, the others with a further axis in
+        front; so is the result, and each member takes as long as by itself. torch.func transforms it. Derivatives of any
+        order exist with respect to all tensors, duration and operators included, in these in Hermitian directions. First
+        ones have a memory that does not grow with steps; further ones, and forward mode, keep every state.
 
         Raises:
-            UserError: the shapes do not fit the lattice, the integrator or one another, the numbers are not in fp64, or the
-                tensors are on several devices.
+            UserError: the shapes do not fit the system, the integrator or one another, the numbers are not in fp64, the tensors
+                are on several devices, or a splitting cannot read the system (`Chain.of`).
         """
         duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
-        tensors = [(amplitudes, 3), (duration, 0), (columns, 2)]  # with their dimensions in no batch
-        sizes = {len(tensor) for tensor, ndim in tensors if tensor.ndim > ndim}
-        if not isinstance(lattice, Lattice):
-            sizes.add(len(lattice))
+        given = (amplitudes, duration, columns, parameters)
+        axes = (3, 0, 2, 1)  # of each in no batch
+        batched = [each is not None and each.ndim > ndim for each, ndim in zip(given, axes, strict=True)]
+        sizes = {len(each) for each, has in zip(given, batched, strict=True) if has and each is not None}
+        if not isinstance(system, System):
+            sizes.add(len(system))
         elif not sizes:
-            return self._evolve(lattice, amplitudes, duration, columns)
+            return self._evolve(self._read(system, amplitudes, parameters), amplitudes, duration, columns)
         if len(sizes) > 1:
             raise UserError(
                 f"pulses: batches must be of one size, not of {', '.join(map(str, sorted(sizes)))}"
             )
         (size,) = sizes
-        lattices = [lattice] * size if isinstance(lattice, Lattice) else lattice
-        own = (each if each.ndim > ndim else each.expand(size, *each.shape) for each, ndim in tensors)
-        return torch.stack([self._evolve(*member) for member in zip(lattices, *own, strict=True)])
+        rows: list[Any] = [each if has else [each] * size for each, has in zip(given, batched, strict=True)]
+        if isinstance(system, System) and not batched[3]:
+            # What members share is read once.
+            read = [self._read(system, amplitudes, parameters)] * size
+        else:
+            systems = [system] * size if isinstance(system, System) else system
+            read = [self._read(each, amplitudes, own) for each, own in zip(systems, rows[3], strict=True)]
+        members = zip(read, *rows[:3], strict=True)
+        return torch.stack([self._evolve(*member) for member in members])
+
+    def _read(
+        self, system: System, amplitudes: torch.Tensor, parameters: torch.Tensor | None
+    ) -> tuple[System, Any]:
+        """A system, and what the stepper reads of it."""
+        return system, self.stepper.read(system, amplitudes.device, parameters)
 
     def _evolve(
-        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+        self,
+        read: tuple[System, Any],
+        amplitudes: torch.Tensor,
+        duration: torch.Tensor,
+        columns: torch.Tensor,
     ) -> torch.Tensor:
-        shape = (self.steps, len(self.stepper.nodes), lattice.controls)
+        system, given = read
+        shape = (self.steps, len(self.stepper.nodes), len(system.controls))
         if tuple(amplitudes.shape) != shape:
             raise UserError(
-                f"amplitudes: must be (steps, stages, drives) = {shape}, not {tuple(amplitudes.shape)}"
+                f"amplitudes: must be (steps, stages, controls) = {shape}, not {tuple(amplitudes.shape)}"
             )
-        if columns.ndim != 2 or columns.shape[1] != lattice.dimension:
+        if columns.ndim != 2 or columns.shape[1] != system.dimension:
             raise UserError(
-                f"columns: must be (columns, {lattice.dimension}) for this lattice, not {tuple(columns.shape)}"
+                f"columns: must be (columns, {system.dimension}) for this system, not {tuple(columns.shape)}"
             )
         if columns.dtype != torch.complex128 or amplitudes.dtype != torch.float64:
             raise UserError("pulses: integrators compute in fp64: columns are complex128, amplitudes float64")
-        devices = {str(tensor.device) for tensor in (lattice.energies, amplitudes, columns)}
-        if len(devices) > 1:
+        if amplitudes.device != columns.device:
             raise UserError(
-                f"pulses: lattice, amplitudes and columns must be on one device, not on {', '.join(sorted(devices))}"
+                f"pulses: amplitudes and columns must be on one device, not on {amplitudes.device} and {columns.device}"
             )
-        return self.stepper.evolve(lattice, amplitudes, duration, columns)
+        return self.stepper.evolve(given, amplitudes, duration, columns)
 
 
-def evolution(lattice: Lattice, method: str, route: Route, steps: int | None) -> Evolved:
-    """What evolves columns of a lattice in so many steps; see `integrator`."""
+def evolution(system: System, method: str, route: Route, steps: int | None, device: torch.device) -> Evolved:
+    """What evolves columns of a system on a device in so many steps; see `integrator`."""
     by = integrator(method, steps or 1, route).stepper
-    code, states = by.code(lattice), lattice.dimension
+    code, states = by.code(device), system.dimension
     return Evolved(kernel=by.kernel, method=method, code=code, states=states, steps=steps)
 
 

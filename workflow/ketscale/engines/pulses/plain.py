@@ -1,4 +1,4 @@
-"""What machine code does, by torch's operators on any device: gates on one or two sites of a lattice, and exponentials.
+"""What machine code does, by torch's operators on any device: gates on one or two sites of a chain, and exponentials.
 
 The functions are those of `cpu` and of `exponential_cpu`, whose reference they are.
 """
@@ -22,7 +22,7 @@ Meets = tuple[tuple[bool, bool], ...]  # see `splitting.Gates.meets`
 class GateSequence:
     """Gates in the order of their action, whose matrices are in one flat buffer; several may share a matrix.
 
-    levels, sites: of the lattice. places: where gates act. items: int64 (gates, 2), the number of a gate's place and
+    levels, sites: of the chain. places: where gates act. items: int64 (gates, 2), the number of a gate's place and
     where its matrix starts in the buffer.
     """
 

@@ -12,36 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 
 from ketscale.engines.dynamics.methods import Route
+from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import CodeKind
 from ketscale.engines.pulses import plain
+from ketscale.engines.pulses.chain import Chain
 from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
-from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence, Meets, Place, layers
 from ketscale.engines.pulses.schemes import Scheme, Sweep
 from ketscale.errors import UserError
 
 Structure = tuple[
     int, int, tuple[Place, ...], bool
-]  # levels, sites and pairs of a lattice; whether some are driven
+]  # levels, sites and pairs of a chain; whether some are driven
 
 
-class Making(NamedTuple):
-    """How the gates that change from step to step are made: by torch, or by machine code."""
-
-    evolutions: Callable[[Scheme, Lattice, torch.Tensor, torch.Tensor], torch.Tensor]  # see `evolutions`
-    merged: Callable[[torch.Tensor, tuple[Place, ...], torch.Tensor, Meets], torch.Tensor]  # see `merged`
+# What exponentiates many small Hermitian matrices; see `plain.unitary`.
+Exponential = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Gates:
-    """The places of a scheme's gates in their buffer, for lattices of one structure.
+    """The places of a scheme's gates in their buffer, for chains of one structure.
 
     merged: pairs of the first layer. free: sites that have no such pair. rest: all other pairs.
     """
@@ -56,7 +53,7 @@ class Gates:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, scheme: Scheme, structure: Structure) -> Gates:
-        """The gates of lattices of this structure."""
+        """The gates of chains of this structure."""
         _, sites, pairs, _ = structure
         first, *others = (layers(pairs) if scheme.layered else [[k] for k in range(len(pairs))]) or [[]]
         covered = {site for number in first for site in pairs[number]}
@@ -111,45 +108,48 @@ class Gates:
         return tuple((sweep != "back", sweep != "forth") for _, sweep in self.scheme.strokes)
 
     def buffer(
-        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, make: Making
+        self, chain: Chain, amplitudes: torch.Tensor, step: torch.Tensor, unitary: Exponential
     ) -> torch.Tensor:
         """The matrices of steps with these amplitudes (steps, stages, drives), flat.
+
+        unitary: what exponentiates the sites' Hamiltonians.
 
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
         `rest`; or, if couplings are driven, for each B of each step.
         """
-        sites, driven = len(lattice.drive_sites), self.structure[3]
-        own = make.evolutions(self.scheme, lattice, amplitudes[..., :sites], step)
+        sites, driven = len(chain.drive_sites), self.structure[3]
+        own = evolutions(self.scheme, chain, amplitudes[..., :sites], step, unitary)
         pairs = tuple(self.structure[2][number] for number in self.merged)
         if driven:
-            kicks = self._driven_kicks(lattice, amplitudes[..., sites:], step)
-            gates = merged(own, pairs, kicks[:, :, : len(pairs)], self.meets)
+            kicks = self._driven_kicks(chain, amplitudes[..., sites:], step)
+            joined = kicks[:, :, : len(pairs)]
         else:
-            kicks = self._kicks(lattice.couplings, self.distinct, step)
-            gates = make.merged(own, pairs, kicks[self.which, : len(pairs)], self.meets)
+            kicks = self._kicks(chain.couplings, self.distinct, step)
+            joined = kicks[self.which, : len(pairs)]
+        gates = merged(own, pairs, joined, self.meets)
         if self.free:
             gates = torch.cat([gates.flatten(1), own[:, self.free].flatten(1)], 1)
         return torch.cat([gates.flatten(), kicks[..., len(pairs) :, :, :].flatten()])
 
-    def _driven_kicks(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def _driven_kicks(self, chain: Chain, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """`_kicks` in each B of each step, (steps, kicks, pairs, d*d, d*d).
 
         Raises:
             UserError: the scheme has no samples for couplings.
         """
-        if self.scheme.kick_samples is None or lattice.pair_drives is None:
+        if self.scheme.kick_samples is None:
             raise UserError(
                 "controls: this integrator samples nothing where couplings act, so none may be on two sites; use suzuki4 or whole-space"
             )
-        samples = amplitudes[:, self.scheme.kick_samples].to(lattice.couplings.dtype)
-        driven = torch.zeros_like(lattice.couplings).expand(*samples.shape[:2], *lattice.couplings.shape)
-        for number, pair in enumerate(lattice.driven_pairs):
+        samples = amplitudes[:, self.scheme.kick_samples].to(chain.couplings.dtype)
+        driven = torch.zeros_like(chain.couplings).expand(*samples.shape[:2], *chain.couplings.shape)
+        for number, pair in enumerate(chain.driven_pairs):
             own = torch.arange(len(self.structure[2]), device=samples.device) == pair
             driven = (
                 driven
-                + samples[..., number, None, None, None] * own[:, None, None] * lattice.pair_drives[number]
+                + samples[..., number, None, None, None] * own[:, None, None] * chain.pair_drives[number]
             )
-        return self._kicks(lattice.couplings + driven, list(map(_kind, self.scheme.strokes)), step)
+        return self._kicks(chain.couplings + driven, list(map(_kind, self.scheme.strokes)), step)
 
     def _kicks(
         self, couplings: torch.Tensor, kicks: list[tuple[float, bool]], step: torch.Tensor
@@ -166,18 +166,18 @@ class Gates:
 
 def evolutions(
     scheme: Scheme,
-    lattice: Lattice,
+    chain: Chain,
     amplitudes: torch.Tensor,
     step: torch.Tensor,
-    unitary: Callable[[torch.Tensor], torch.Tensor] = plain.unitary,
+    unitary: Exponential,
 ) -> torch.Tensor:
-    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: see `plain.unitary`."""
-    d = lattice.levels
+    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: what exponentiates."""
+    d = chain.levels
     weights = step * amplitudes.new_tensor(scheme.parts)
     durations = (step * amplitudes.new_tensor(scheme.durations)).expand(len(amplitudes), 1, -1)
     # As one product of matrices: (steps, parts, 1 + drives) of how much of each term, and the terms.
     amounts = torch.cat([durations, amplitudes.mT @ weights.T], 1).mT
-    terms = torch.view_as_real(_terms(lattice))
+    terms = torch.view_as_real(_terms(chain))
     hamiltonians = torch.tensordot(amounts, terms, 1)
     # Not indexed: the gradient of an index is as large as the whole, for each part.
     parts = unitary(torch.view_as_complex(hamiltonians)).unbind(1)
@@ -190,7 +190,7 @@ def evolutions(
         )
     )
     between = torch.cat([start, starts @ ends])
-    within = torch.stack([between, *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
+    within = torch.stack([between, *local[1:-1]], 1).reshape(-1, chain.sites, d, d)
     return torch.cat([within, end])
 
 
@@ -203,18 +203,22 @@ def merged(
     ends with, (s, pairs, d*d, d*d), or of each step (steps, s, ...). meets: see `Gates`. Returns (steps * s + 1, pairs, d*d, d*d).
     """
     sites = [torch.tensor([pair[k] for pair in pairs], dtype=torch.int64, device=own.device) for k in (0, 1)]
-    products = torch.einsum("kpab,kpcd->kpacbd", own[:, sites[0]], own[:, sites[1]])
-    gates = products.reshape(len(own), *couplings.shape[-3:])
-    by_step = ((len(own) - 1) // len(meets), *couplings.shape[-4:])
+    products = torch.einsum("kpab,kpcd->kpacbd", *(own.index_select(1, each) for each in sites))
+    # Split instead of sliced: the gradient of a slice is as large as the whole.
+    count = len(own) - 1
+    before, last = products.reshape(len(own), *couplings.shape[-3:]).split([count, 1])
+    by_step = (count // len(meets), *couplings.shape[-4:])
     identity = torch.eye(couplings.shape[-1], dtype=couplings.dtype, device=couplings.device)
     starts, ends = (
         torch.where(torch.tensor(which, device=couplings.device)[:, None, None, None], couplings, identity)
         for which in zip(*meets, strict=True)
     )
-    started = starts @ gates[:-1].reshape(by_step)
-    gates = torch.cat([started.reshape(gates[:-1].shape), gates[-1:]])
-    ended = gates[1:].reshape(by_step) @ ends
-    return torch.cat([gates[:1], ended.reshape(gates[1:].shape)])
+    # One product for all steps that share a coupling, as a large matrix.
+    left, right = ("kpab", "kpbc") if couplings.ndim == 4 else ("tkpab", "tkpbc")
+    started = torch.einsum(f"{left},tkpbc->tkpac", starts, before.reshape(by_step))
+    first, after = torch.cat([started.reshape(before.shape), last]).split([1, count])
+    ended = torch.einsum(f"tkpab,{right}->tkpac", after.reshape(by_step), ends)
+    return torch.cat([first, ended.reshape(after.shape)])
 
 
 def _kind(stroke: tuple[float, Sweep]) -> tuple[float, bool]:
@@ -244,12 +248,11 @@ def sequence(gates: Gates, steps: int) -> GateSequence:
     return GateSequence(levels, sites, places, numbers)
 
 
-def _terms(lattice: Lattice) -> torch.Tensor:
+def _terms(chain: Chain) -> torch.Tensor:
     """What each site's Hamiltonian is a sum of: its undriven part, and each drive; complex (1 + drives, n, d, d)."""
-    undriven = torch.diag_embed(lattice.energies).to(lattice.drives.dtype)
-    sites = torch.tensor(lattice.drive_sites, dtype=torch.int64, device=undriven.device)
-    own = torch.nn.functional.one_hot(sites, lattice.sites).to(lattice.drives.dtype)
-    return torch.cat([undriven[None], own[:, :, None, None] * lattice.drives[:, None]])
+    sites = torch.tensor(chain.drive_sites, dtype=torch.int64, device=chain.undriven.device)
+    own = torch.nn.functional.one_hot(sites, chain.sites).to(chain.drives.dtype)
+    return torch.cat([chain.undriven[None], own[:, :, None, None] * chain.drives[:, None]])
 
 
 def _product(matrices: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -259,8 +262,6 @@ def _product(matrices: Iterable[torch.Tensor]) -> torch.Tensor:
         first = each @ first
     return first
 
-
-TORCH = Making(evolutions, merged)
 
 # Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
 CHUNK, CHUNK_OF_TILES = 2**18, 2**21
@@ -281,40 +282,46 @@ class SplitSteps(SteppingMethod):
         """See `evolution.SteppingMethod`."""
         return self.scheme.nodes
 
+    def read(self, system: System, device: torch.device, parameters: torch.Tensor | None) -> Chain:
+        """See `evolution.SteppingMethod`."""
+        return Chain.of(system, device, parameters)
+
     def evolve(
-        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+        self, given: Chain, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
     ) -> torch.Tensor:
         """See `evolution.SteppingMethod`."""
-        return evolve_columns(self, lattice, amplitudes, duration, columns)
+        if given.order != tuple(range(len(given.order))):
+            amplitudes = amplitudes[..., given.order]
+        return evolve_columns(self, given, amplitudes, duration, columns)
 
-    def code(self, lattice: Lattice) -> CodeKind:
+    def code(self, device: torch.device) -> CodeKind:
         """See `evolution.SteppingMethod`."""
-        return "torch" if self.machine(lattice) is plain else "compiled"
+        return "torch" if self._route(device)[0] is plain else "compiled"
 
-    def chunk(self, lattice: Lattice, columns: int) -> int:
+    def chunk(self, chain: Chain, columns: int) -> int:
         """How many steps to take at once."""
-        size = max(1, self._gates(lattice).size * len(self.scheme.kicks))
+        size = max(1, self._gates(chain).size * len(self.scheme.kicks))
         tiles = -(-columns // TILE)
         return max(1, min(CHUNK, CHUNK_OF_TILES // max(1, tiles)) // size)
 
-    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def made(self, chain: Chain, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The matrices of all gates of steps with these amplitudes (steps, stages, drives), in the order of `gates`.
 
         Columns share them; they are differentiable. step: the time that a step takes, without dimensions.
         """
-        return self._gates(lattice).buffer(lattice, amplitudes, step, self._route(lattice)[1])
+        return self._gates(chain).buffer(chain, amplitudes, step, self._route(chain.undriven.device)[1])
 
-    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def unitaries(self, chain: Chain, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """Matrices (k, d**n, d**n) that act one after the other as the steps do, by operators that torch.func transforms.
 
         They are the first A, and then each step without it.
         """
-        gates = self._gates(lattice)
-        made = gates.buffer(lattice, amplitudes, step, TORCH)
+        gates = self._gates(chain)
+        made = gates.buffer(chain, amplitudes, step, plain.unitary)
         count, driven = len(amplitudes), gates.structure[3]
         first, steps, rest = made.tensor_split([gates.size, gates.own(count)])
         start, one = sequence(gates, 1).divided(len(gates.merged) + len(gates.free))
-        identity = torch.eye(lattice.dimension, dtype=made.dtype, device=made.device)
+        identity = torch.eye(chain.dimension, dtype=made.dtype, device=made.device)
         after = torch.vmap(
             lambda own, kicks: plain.forward(one, torch.cat([first, own, kicks]), identity),
             (0, 0 if driven else None),
@@ -322,31 +329,26 @@ class SplitSteps(SteppingMethod):
         others = after(steps.view(count, -1), rest.view(count, -1) if driven else rest)
         return torch.cat([plain.forward(start, first, identity)[None], others])
 
-    def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
+    def gates(self, chain: Chain, steps: int) -> tuple[GateSequence, int]:
         """The gates of so many steps, and how many numbers of their matrices, the first, change with the amplitudes."""
-        gates = self._gates(lattice)
+        gates = self._gates(chain)
         return sequence(gates, steps), gates.changing(steps)
 
-    def machine(self, lattice: Lattice) -> ModuleType:
+    def machine(self, chain: Chain) -> ModuleType:
         """What applies gates to columns: `plain`, or `cpu`, with the same functions."""
-        return self._route(lattice)[0]
+        return self._route(chain.undriven.device)[0]
 
-    def _gates(self, lattice: Lattice) -> Gates:
-        return Gates.of(
-            self.scheme, (lattice.levels, lattice.sites, lattice.pairs, bool(lattice.driven_pairs))
-        )
+    def _gates(self, chain: Chain) -> Gates:
+        return Gates.of(self.scheme, (chain.levels, chain.sites, chain.pairs, bool(chain.driven_pairs)))
 
-    def _route(self, lattice: Lattice) -> tuple[ModuleType, Making]:
-        """What applies gates to columns, and what makes them."""
-        device = lattice.energies.device
+    def _route(self, device: torch.device) -> tuple[ModuleType, Exponential]:
+        """What applies gates to columns, and what exponentiates the sites' Hamiltonians."""
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain, TORCH
+            return plain, plain.unitary
         if device.type != "cpu":
             raise UserError(
-                f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
+                f"route: compiled computes on the CPU only, and the columns are on {device}; use route torch"
             )
-        from ketscale.engines.pulses import cpu, exponential_cpu, merging_cpu, two_level_cpu
+        from ketscale.engines.pulses import cpu, exponential_cpu
 
-        two = lattice.levels == 2
-        own = two_level_cpu.evolutions if two else partial(evolutions, unitary=exponential_cpu.unitary)
-        return cpu, Making(own, merging_cpu.merged)
+        return cpu, exponential_cpu.unitary

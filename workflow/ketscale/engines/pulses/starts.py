@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import torch
 
-from ketscale.engines.operators import check_pairs
+from ketscale.engines.operators import check_pairs, embedded
 from ketscale.engines.pulses.circuits import TWO_PI
 from ketscale.engines.pulses.devices import Device
 from ketscale.engines.pulses.drives import Cosine, Pulses
 from ketscale.engines.pulses.frame import Frame, dressed_frame
-from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.published import CROSS_RESONANCE, ONE_QUBIT
 from ketscale.errors import UserError
 
@@ -33,11 +32,13 @@ def rotations(
     Raises:
         UserError: a site does not exist, or the dressed states have no names (see `frame.dressed_frame`).
     """
-    lattice = device.lattice(2, sites)
-    frame = dressed_frame(lattice)
-    driven = list(zip(lattice.drives, lattice.drive_sites, strict=True))
-    elements = torch.stack([_element(lattice, frame, drive, site).abs() for drive, site in driven])
-    frequency = torch.stack([_frequency(frame, site, device.sites) for _, site in driven])
+    system = device.system(2, sites)
+    frame = dressed_frame(system)
+    driven = system.terms("controls").values()
+    elements = torch.stack(
+        [_element(frame, drive.operator, drive.sites[0], device.sites).abs() for drive in driven]
+    )
+    frequency = torch.stack([_frequency(frame, drive.sites[0], device.sites) for drive in driven])
     return _at_once(turn * 2 * TWO_PI / (length * elements), frequency, length)
 
 
@@ -48,7 +49,7 @@ def cross_resonance(
     """A cosine pulse on the control of each pair, at the frequency of its target; phase 0.
 
     amplitude = (pi / 2) detuning / (J length), where J = |J_C n_01 n_01' + J_L phi_01 phi_01'| is the pair's effective
-    coupling, of dressed states as in `rotations`. The drives of the lattice are the controls, in the order of the pairs.
+    coupling, of dressed states as in `rotations`. The pulses are on the controls, in the order of the pairs.
 
     Such a pulse rotates the target to and fro. For a CNOT up to virtual Z, the target needs a rotation of its own beside
     it: `together` with `rotations` of the targets.
@@ -57,8 +58,7 @@ def cross_resonance(
         UserError: a pair is not coupled, or as for `rotations`.
     """
     check_pairs(pairs, device.sites)
-    lattice = device.lattice(2)
-    frame = dressed_frame(lattice)
+    frame = dressed_frame(device.system(2))
     terms = device.terms(device.circuits.levels(2))
     amplitude, frequency = [], []
     for control, target in pairs:
@@ -69,7 +69,7 @@ def cross_resonance(
             )
         coupling = terms[0][1].new_zeros(())
         for strength, operators in terms:
-            elements = [_element(lattice, frame, operators[site], site) for site in (control, target)]
+            elements = [_element(frame, operators[site], site, device.sites) for site in (control, target)]
             coupling = coupling + strength[places[0]] * elements[0] * elements[1]
         if coupling == 0:
             raise UserError(
@@ -105,10 +105,11 @@ def _frequency(frame: Frame, site: int, qubits: int) -> torch.Tensor:
     return frame.energies[_alone(qubits, site)] - frame.energies[0]
 
 
-def _element(lattice: Lattice, frame: Frame, operator: torch.Tensor, site: int) -> torch.Tensor:
+def _element(frame: Frame, operator: torch.Tensor, site: int, qubits: int) -> torch.Tensor:
     """<0|operator|1> of the dressed qubit, all others in 0."""
-    image = lattice.embedded(operator, (site,)) @ frame.states[:, _alone(lattice.sites, site)]
-    return frame.states[:, 0].conj() @ image
+    image = embedded(operator, (site,), (2,) * qubits) @ frame.states[:, _alone(qubits, site)]
+    element: torch.Tensor = frame.states[:, 0].conj() @ image
+    return element
 
 
 def _alone(qubits: int, site: int) -> int:

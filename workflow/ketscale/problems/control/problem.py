@@ -297,7 +297,7 @@ def deviations(
     they are judged. error_estimate is the largest of their states from |0>; see `kd.error_estimate`. For the other two, each test
     task has one pulse, drawn by the workload's seed and the task's number and uniform within the amplitude. simulator_error is
     the largest |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of the least physical state; see
-    `violations`. Exact is `exact` in fp64 by torch's operators, so that for compiled exact code simulator_error is the rounding.
+    `violations`. Exact is `exact` in fp64 by torch's operators in thirds of segments: that of `exact` is its rounding.
     All are None for other splits, since training depends on none, and NaN if a state has NaN.
     """
     if split != "test":
@@ -308,13 +308,13 @@ def deviations(
     controls = (workload.amplitude * (2 * drawn - 1)).unflatten(1, pulses.shape[1:])
     exact = propagator("exact", route="torch", strict=False)
 
-    def states(by: Propagator, dtype: torch.dtype) -> torch.Tensor:
-        environment = Distribution(workload).fixed(split, numbers, dtype).query
-        return by.state(system, Tasks(controls.to(dtype), workload.duration, *environment))
+    def states(by: Propagator, controls: torch.Tensor) -> torch.Tensor:
+        environment = Distribution(workload).fixed(split, numbers, controls.dtype).query
+        return by.state(system, Tasks(controls, workload.duration, *environment))
 
     with torch.no_grad():
-        found = states(objective.propagator, like.dtype)
-        reference = fidelity(states(exact, torch.float64), objective.target)
+        found = states(objective.propagator, controls.to(like.dtype))
+        reference = fidelity(states(exact, controls.double().repeat_interleave(3, 1)), objective.target)
         error = float((fidelity(found, objective.target) - reference).abs().max())
         given = Rates(*(each.to(like.device, torch.float64) for each in environment))
         overlaps = Objective(workload, exact).overlaps(pulses.double(), given)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ketscale.engines.dynamics.methods import MOST_STEPS
-from ketscale.engines.pulses import Lattice, Pulses, evolve, integrator
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.pulses import Pulses, evolve, integrator
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.integrators import step_count
 from ketscale.shapes import Float64
@@ -24,18 +25,18 @@ def reference_step(pulses: Pulses) -> float:
 
 @torch.no_grad()
 def deviations(
-    lattice: Lattice, pulses: Pulses, initial: torch.Tensor, method: Mapping[str, Any]
+    system: System, pulses: Pulses, initial: torch.Tensor, method: Mapping[str, Any]
 ) -> dict[str, float]:
     """The errors of an integrator, which `method` names to `evolve`, for initial states (columns, dimension).
 
     simulator_error: the largest norm of a column's difference from an exact one. norm_error: | |psi| - 1 |.
     """
-    found = evolve(lattice, pulses, initial, **method)
+    found = evolve(system, pulses, initial, **method)
     # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error.
     steps = max(step_count(pulses, reference_step(pulses)), 4 * step_count(pulses, method["dt"]))
     reference = integrator(REFERENCE, steps)
     sampled = pulses.sample(reference.times(pulses.duration))
-    exact = reference.evolve(lattice, sampled, pulses.duration, initial)
+    exact = reference.evolve(system, sampled, pulses.duration, initial)
     return {
         "simulator_error": float((found - exact).norm(dim=1).max()),
         "norm_error": float((found.norm(dim=1) - 1).abs().max()),
@@ -86,16 +87,16 @@ def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
     # No segment is between two samples.
     found = samples(pulses, max(min(INTERVAL, duration / pulses.divisions), duration / MOST_SAMPLES))
     times = found["time_ns"]
-    lattice, frame = problem.physics()
+    system, frame = problem.physics()
     state = frame.states.T[problem.get_buffer("columns")[-1:]]
-    qubits = lattice.sites
+    qubits = len(system.levels)
     places = torch.arange(qubits - 1, -1, -1, device=state.device)
     bits = torch.arange(2**qubits, device=state.device)[:, None] >> places & 1
     populations = [_populations(frame, state, bits)]
     by = integrator(REFERENCE, max(1, round(float(times[1]) / reference_step(pulses))))
     length = times[1]
     for begin in times[:-1]:
-        state = by.evolve(lattice, pulses.sample(begin + by.times(length)), length, state)
+        state = by.evolve(system, pulses.sample(begin + by.times(length)), length, state)
         populations.append(_populations(frame, state, bits))
     columns = torch.stack(populations).unbind(1)
     names = [*(f"population_{qubit}" for qubit in range(qubits)), "population_outside"]

@@ -9,11 +9,11 @@ import torch
 from torch.func import functional_call
 
 from ketscale.config.simulators.pulses import PulseSimulator
+from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import Evolved
 from ketscale.engines.gates import as_rows, gate
 from ketscale.engines.pulses import (
     Bounds,
-    Lattice,
     Pulses,
     bare_frame,
     dressed_frame,
@@ -23,6 +23,7 @@ from ketscale.engines.pulses import (
     leakage,
     row_overlaps,
 )
+from ketscale.engines.pulses.chain import with_operators
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.integrators import evolution, step_count
 from ketscale.engines.randomness import Step
@@ -34,8 +35,6 @@ from ketscale.problems.pulses.workloads import PulseWorkload
 from ketscale.problems.samplers import All
 from ketscale.spans import span, with_backward_span
 
-# Buffers with the lattice and the frame that training begins with.
-BEGIN = ("energies", "couplings", "drives", "states", "rates")
 # The integrator's errors, found in so many columns from the first to the last.
 _ERRORS = ("error_estimate", "simulator_error", "norm_error")
 _COLUMNS = 4
@@ -71,11 +70,10 @@ class GateProblem(Problem):
         self.register_buffer("columns", torch.arange(2**qubits)[self.wanted], persistent=False)
         self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
         with torch.no_grad():
-            lattice = model.device().lattice(levels, model.sites)
-            frame = (dressed_frame if workload.frame == "dressed" else bare_frame)(lattice)
-        self._like, self._qubits = lattice, qubits
-        for name, tensor in zip(BEGIN, (*lattice.tensors, frame.states, frame.energies), strict=True):
-            self.register_buffer(name, tensor, persistent=False)
+            self._system, self._qubits = model.device().system(levels, model.sites), qubits
+            frame = (dressed_frame if workload.frame == "dressed" else bare_frame)(self._system)
+        self.register_buffer("states", frame.states, persistent=False)
+        self.register_buffer("energies", frame.energies, persistent=False)
         # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
         self.physics()
         self.bounds = Bounds(**workload.hardware)
@@ -87,7 +85,7 @@ class GateProblem(Problem):
             target = gate(own, qubits, workload.pairs).T[self.wanted].contiguous()
         self.register_buffer("target", target, persistent=False)
 
-    def physics(self) -> tuple[Lattice, Frame]:
+    def physics(self) -> tuple[System, Frame]:
         """The device as its pulses drive it, and the frame in which its gate is judged."""
         if self._fixed:
             return self.begin()
@@ -95,24 +93,24 @@ class GateProblem(Problem):
 
         def hamiltonian(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
             device = functional_call(self.model.device, dict(zip(names, values, strict=True)), ())
-            return device.lattice(self.levels, self.model.sites).tensors
+            system: System = device.system(self.levels, self.model.sites)
+            return system.operators
 
         def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            found = dressed_frame(self._like.with_tensors(*tensors))
+            found = dressed_frame(with_operators(self._system, tensors))
             return found.states, found.energies
 
         with span("pulses.hamiltonian"):
             tensors = with_backward_span("pulses.hamiltonian", hamiltonian, *parameters)
-        lattice = self._like.with_tensors(*tensors)
+        system = with_operators(self._system, tensors)
         if self.workload.frame == "laboratory":
-            return lattice, bare_frame(lattice)
+            return system, bare_frame(system)
         with span("pulses.eigenstates"):
-            return lattice, Frame(*with_backward_span("pulses.eigenstates", dressed, *tensors))
+            return system, Frame(*with_backward_span("pulses.eigenstates", dressed, *tensors))
 
-    def begin(self) -> tuple[Lattice, Frame]:
+    def begin(self) -> tuple[System, Frame]:
         """`physics` with the parameters of the device that training begins with."""
-        *tensors, states, energies = (self.get_buffer(name) for name in BEGIN)
-        return self._like.with_tensors(*tensors), Frame(states, energies)
+        return self._system, Frame(self.get_buffer("states"), self.get_buffer("energies"))
 
     def evolved(self, indices: torch.Tensor) -> torch.Tensor:
         """The amplitudes (columns, 2**n) of these columns after the pulses, in the frame.
@@ -123,9 +121,9 @@ class GateProblem(Problem):
         if pulses is None or physics is None:
             lost = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
             return lost * self.get_buffer("states").new_zeros(len(indices), 2**self._qubits)
-        lattice, frame = physics
+        system, frame = physics
         initial = frame.states.T[self.get_buffer("columns")[indices]]
-        final = evolve(lattice, pulses, initial, **self.method)
+        final = evolve(system, pulses, initial, **self.method)
         return frame.amplitudes(final.T, pulses.duration).T
 
     @property
@@ -137,7 +135,8 @@ class GateProblem(Problem):
         """See `Problem.evolution`; without steps if there are no possible pulses."""
         pulses, simulator = self.possible_pulses(), self.simulator
         steps = None if pulses is None else step_count(pulses, simulator.dt)
-        return evolution(self.begin()[0], simulator.device, simulator.route, steps)
+        states = self.get_buffer("states")
+        return evolution(self._system, simulator.device, simulator.route, steps, states.device)
 
     def possible_pulses(self) -> Pulses | None:
         """The model's; None if a parameter is not finite, a length not positive, or one that would take too many steps."""
@@ -150,7 +149,7 @@ class GateProblem(Problem):
             return None
         return pulses
 
-    def possible_physics(self) -> tuple[Lattice, Frame] | None:
+    def possible_physics(self) -> tuple[System, Frame] | None:
         """`physics`; None if there is no such device, or its states cannot be told apart, unlike at the start."""
         try:
             return self.physics()
@@ -212,13 +211,13 @@ class GateProblem(Problem):
         columns = self.get_buffer("columns")
         chosen = torch.linspace(0, len(columns) - 1, min(_COLUMNS, len(columns))).round().long()
         chosen = columns[chosen.to(columns.device)]
-        lattice, frame = self.begin()
+        system, frame = self.begin()
         found: dict[str, float | None] = dict.fromkeys(_ERRORS)
-        found |= deviations(lattice, self.model.usual(), frame.states.T[chosen], self.method)
+        found |= deviations(system, self.model.usual(), frame.states.T[chosen], self.method)
         pulses, physics = self.possible_pulses(), self.possible_physics()
         if pulses is not None and physics is not None:
-            lattice, frame = physics
-            estimate = error_estimate(lattice, pulses, frame.states.T[chosen], **self.method)
+            system, frame = physics
+            estimate = error_estimate(system, pulses, frame.states.T[chosen], **self.method)
             found["error_estimate"] = float(estimate.max())
         return found
 
