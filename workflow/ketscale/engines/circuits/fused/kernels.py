@@ -54,9 +54,9 @@ from ketscale.engines.compiled.language import (
 KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, SIZE, NEXT, STEP_FIELDS = range(13)
 # ODD: the image is i times the state. PAIRS: vectors exchange places. LANES: so do lanes. Or the step is a DIAGONAL. Two
 # rotations of PAIRS are done together as one of kind TWO, with a flag for each that is ODD, and one more if some exchange
-# LANES; their PIVOTs are those of both flips, ascending. Two that exchange no vectors are LOCAL, with flags for ODD. Words
-# of one flip are done together too: the row of kind WORDS, and ODD, has their flip and number.
-ODD, LANES, PAIRS, DIAGONAL, WORDS, LOCAL, TWO, SEVERAL = 1, 2, 4, 8, 10, 12, 16, 24
+# LANES; their PIVOTs are those of both flips, ascending. Words of one flip are done together too: the row of kind WORDS, and
+# ODD, has their flip and number.
+ODD, LANES, PAIRS, DIAGONAL, WORDS, TWO, SEVERAL = 1, 2, 4, 8, 10, 16, 24
 # So many words of PAIRS are done together, as a row of kind SEVERAL plus ODD: from 8 qubits on, psi and adjoint no longer fit
 # the first cache, and are then read once for all of them.
 WORDS_AT_ONCE = 4
@@ -574,13 +574,10 @@ def _steps(
         if not tile.real:
             cases[DIAGONAL] = partial(_multiply, tile, row, base, size, offsets, body, blocks)
         for first, second in [(0, 0)] if tile.real else product((0, 1), repeat=2):
-            flags, odds = first + 2 * second, (bool(first), bool(second))
-            cases[LOCAL + flags] = partial(
-                _two, tile, row, number, base, size, body, blocks, odds, True, True
-            )
+            odds = bool(first), bool(second)
             for lanes in (0, 1):
                 turned = partial(_two, tile, row, number, base, size, body, blocks, odds, bool(lanes))
-                cases[TWO + flags + 4 * lanes] = turned
+                cases[TWO + first + 2 * second + 4 * lanes] = turned
     k.switch(row[KIND], cases)
 
 
@@ -709,13 +706,12 @@ def _two(
     blocks: list[Buffer],
     odd: Sequence[bool],
     lanes: bool,
-    local: bool = False,
 ) -> None:
-    """Two rotations, or their inverses, on the four vectors that their flips connect; on one if they are local."""
+    """Two rotations, or their inverses, on the four vectors that their flips connect."""
     k, args, undoes = tile.k, tile.args, body is _undo
     numbers = [number, row[NEXT]]
     fields = [args.steps[each] for each in numbers]
-    flips, pivots = [[] if local else [row[at] for row in fields] for at in (MOVE, PIVOT)]
+    flips, pivots = ([row[at] for row in fields] for at in (MOVE, PIVOT))
     turns = []
     for row, is_odd, sines, signs in zip(fields, odd, tile.two_sines, tile.two_signs, strict=True):
         negative = row[NEGATIVE] ^ _parity(base & row[BASE]) ^ int(undoes)
@@ -726,9 +722,9 @@ def _two(
         sines[negative], sines[negative ^ 1] = signed, -signed
         crosses = [_parity(flip & row[WITHIN]) for flip in flips]
         turns.append(_Turn(is_odd, tile.turns[row[INDEX], 0], sines, signs, row[WITHIN], row[FLIP], crosses))
-    members = range(1 << len(flips))
+    members = range(4)
     totals = [k.variable(k.vector(0.0)) for _ in turns]
-    with k.loop(size >> len(flips)) as i:
+    with k.loop(size >> 2) as i:
         first = i
         for pivot in pivots:
             first = first + ((first >> pivot) << pivot)
@@ -738,11 +734,11 @@ def _two(
             own = _parity(first & turn.within)
             # Pair by pair, so that few numbers are needed at a time.
             for one in (at for at in members if not at >> which & 1):
-                pair = (one,) if local else (one, one | 1 << which)
+                pair = one, one | 1 << which
                 sign = _combined(own, turn.crosses, one)
                 # Without exchanges of lanes a word of an odd number of Y has another sign at the other place, and it alone.
                 across = _combined(sign, turn.crosses, 1 << which) if lanes else sign
-                places_of, minus = (sign, across)[: len(pair)], not (lanes or turn.odd)
+                minus = not (lanes or turn.odd)
                 images = [
                     [_image(state[at], turn.odd, turn.flip if lanes else None) for at in reversed(pair)]
                     for state in states
@@ -753,11 +749,11 @@ def _two(
                     ]
                     if not lanes:
                         products = [products[0] - products[1] if minus else products[0] + products[1]]
-                    for product, place in zip(products, places_of, strict=False):
+                    for product, place in zip(products, (sign, across), strict=False):
                         totals[which].value = fma(product, turn.signs[place], totals[which].value)
                 for state, image in zip(states, images, strict=True):
-                    image = [image[0], *(-each if minus else each for each in image[1:])]
-                    for at, other, place in zip(pair, image, places_of, strict=True):
+                    image = [image[0], -image[1] if minus else image[1]]
+                    for at, other, place in zip(pair, image, (sign, across), strict=True):
                         state[at] = fma(other, turn.sines[place], turn.cosine * state[at])
         for block, state in zip(blocks, states, strict=True):
             for place, amplitude in zip(places, state, strict=True):
@@ -1014,14 +1010,11 @@ def _zero_state(tile: Tile, state: Buffer) -> None:
 
 
 def rows(tile: Tile, memory: Buffer, in_order: bool, act: Callable[[Rows], None]) -> None:
-    """Do something with the samples' states in memory, many amplitudes at a time if each has a vector of its own."""
+    """Do something with the samples' states in memory, by vectors if each amplitude has one of its own."""
     k, args = tile.k, tile.args
     places = None if in_order else Places(args.sources, args.powers)
 
-    def each(lane_bits: Operand, blocked: bool) -> None:
-        act(
-            Rows(k, memory, tile.first, tile.present, args.size, lane_bits, blocked, tile.real, places=places)
-        )
+    def each(lane_bits: Number | None) -> None:
+        act(Rows(k, memory, tile.first, tile.present, args.size, lane_bits, tile.real, places))
 
-    blocks = (args.lane_bits == 0) & (args.size * 2 >= k.lanes)
-    k.either(blocks, lambda: each(0, True), lambda: each(args.lane_bits, False))
+    k.either(args.lane_bits == 0, lambda: each(None), lambda: each(args.lane_bits))

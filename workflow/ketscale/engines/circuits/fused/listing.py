@@ -24,14 +24,12 @@ from ketscale.engines.circuits.fused.kernels import (
     DIAGONAL,
     KIND,
     LANES,
-    LOCAL,
     MOVE,
     NEXT,
     ODD,
     PAIRS,
     PIVOT,
     SEVERAL,
-    SIZE,
     STEP_FIELDS,
     TWO,
     WORDS,
@@ -415,25 +413,22 @@ class _Table:
         self.factors.append(0.0)
 
     def join(self) -> None:
-        """Have two neighbouring rotations of the pass done together, where both exchange vectors or neither does."""
+        """Have two neighbouring rotations of the pass done together, where both exchange vectors."""
         begin = len(self.steps) - self.passes[-1][COUNT]
         left = list(zip(self.steps[begin:], self.factors[begin:], strict=True))
         del self.steps[begin:], self.factors[begin:]
         while left:
             step, factor = left.pop(0)
-            if left and max(step[KIND], left[0][0][KIND]) < DIAGONAL:
-                other, factor_ = left[0]
-                span, pairs = Span().joined(step[MOVE]).joined(other[MOVE]), step[KIND] & other[KIND] & PAIRS
+            other, factor_ = left[0] if left else (step, factor)
+            span = Span().joined(step[MOVE]).joined(other[MOVE])
+            pairs = max(step[KIND], other[KIND]) < DIAGONAL and step[KIND] & other[KIND] & PAIRS
+            if pairs and len(span.basis) == 2:
+                del left[0]
+                lanes = 4 * bool((step[KIND] | other[KIND]) & LANES)
                 flags = (step[KIND] & ODD) + 2 * (other[KIND] & ODD)
-                if pairs and len(span.basis) == 2:
-                    lanes = 4 * bool((step[KIND] | other[KIND]) & LANES)
-                    low, high = sorted(vector.bit_length() - 1 for vector in span.basis)
-                    step = _with(_with(step, KIND, TWO + flags + lanes), PIVOT, low)
-                    step = self._followed(step, [_with(other, PIVOT, high)], [factor_])
-                elif not (step[KIND] | other[KIND]) & PAIRS and not step[SIZE]:
-                    step = self._followed(_with(step, KIND, LOCAL + flags), [other], [factor_])
-                if step[KIND] > DIAGONAL:
-                    del left[0]
+                low, high = sorted(vector.bit_length() - 1 for vector in span.basis)
+                step = _with(_with(step, KIND, TWO + flags + lanes), PIVOT, low)
+                step = self._followed(step, [_with(other, PIVOT, high)], [factor_])
             self.steps.append(step)
             self.factors.append(factor)
         self.passes[-1] = _with(self.passes[-1], COUNT, len(self.steps) - begin)
