@@ -16,7 +16,7 @@ from pennylane.ops.op_math import Adjoint, Controlled, Evolution, Exp, Pow, Symb
 from pennylane.tape import QuantumScript
 from pennylane.transforms import broadcast_expand
 
-from ketscale.interop.recording import is_recorded
+from ketscale.interop.recorder import is_recorded
 from ketscale.interop.tape import NAME, imaginary, native, sentence
 
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.

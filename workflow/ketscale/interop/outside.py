@@ -11,7 +11,8 @@ import marshal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
+from inspect import getattr_static
 from operator import getitem, is_
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from pennylane.operation import Operator
 from pennylane.wires import Wires
 
 from ketscale.errors import UserError
-from ketscale.interop.recording import continuous
+from ketscale.interop.recorder import continuous
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 FIXED = (
@@ -135,7 +136,7 @@ def _function(function: Any) -> Iterator[Watched]:
 
 
 def _value(
-    value: Any, read: Read, name: str, named: frozenset[str] = frozenset(), within: bool = False
+    value: Any, read: Read, name: str, named: Iterable[str] = (), within: bool = False
 ) -> Iterator[Watched]:
     """A value and what it holds; `within` is whether an object has it: objects in objects are not looked into.
 
@@ -168,7 +169,7 @@ def _value(
             yield from _items(value, list(value), name, named, within)
         elif isinstance(value, ModuleType):
             if not within and value.__name__.partition(".")[0] not in LIBRARIES:
-                yield from _attributes(value, sorted(named & vars(value).keys()), name, named)
+                yield from _attributes(value, sorted(named), name, named)
         elif not isinstance(value, FIXED):
             if within or not hasattr(value, "__dict__"):
                 raise _refused(f"{name} ({type(value).__name__})")
@@ -185,15 +186,17 @@ def _items(value: Any, keys: Iterable[Any], name: str, *more: Any) -> Iterator[W
         yield from _value(value[key], partial(getitem, value, key), f"{name}[{key!r}]", *more)
 
 
-def _attributes(owner: Any, names: Iterable[str], name: str, named: frozenset[str]) -> Iterator[Watched]:
+def _attributes(owner: Any, names: Iterable[str], name: str, named: Iterable[str]) -> Iterator[Watched]:
     """What an object has; what cannot be watched is left out unless the code names it."""
     for each in names:
-        try:
-            read = partial(getitem, vars(owner), each)
-            yield from list(_value(read(), read, f"{name}.{each}", named, within=True))
-        except UserError:
-            if each in named:
-                raise
+        # What is cached is made of the rest.
+        if each in vars(owner) and not isinstance(getattr_static(type(owner), each, None), cached_property):
+            try:
+                read = partial(getitem, vars(owner), each)
+                yield from list(_value(read(), read, f"{name}.{each}", named, within=True))
+            except UserError:
+                if each in named:
+                    raise
 
 
 def _names(code: CodeType) -> tuple[list[str], frozenset[str]]:

@@ -16,7 +16,7 @@ from pennylane.transforms import defer_measurements
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decompose_once
-from ketscale.interop.recording import Looked
+from ketscale.interop.recorder import Looked
 from ketscale.interop.replay import Structure
 
 
