@@ -129,7 +129,8 @@ class DrivenChain:
     def matrices(self) -> tuple[Any, list[Any], list[int]]:
         """The undriven Hamiltonian and the drives of the product basis, and where computational states are in it."""
         system = self.parameters.device().system(self.levels)
-        return system.hamiltonian(), list(system.controls.values()), system.computational.tolist()
+        drives = [each.toarray() if hasattr(each, "toarray") else each for each in system.controls.values()]
+        return system.hamiltonian(), drives, system.computational.tolist()
 
 
 @lru_cache(maxsize=8)

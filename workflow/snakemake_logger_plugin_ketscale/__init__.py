@@ -52,7 +52,8 @@ class LogHandler(LogHandlerBase):
         self._runs: dict[int, Run] = {}
         self._before: list[str] = []
         self._parts: dict[str, int] = {}
-        self._executing = self._begun = False
+        self._executing = self._begun = self._started = False
+        self._pages: dict[int, str] = {}
         self._page = self._log = ""
         self._rests = 0.0
         self._group: dict[str, Any] = {}
@@ -75,8 +76,8 @@ class LogHandler(LogHandlerBase):
         self._begun = True
         self._reasons = self._planned()
         self._progress.begin(self._reasons)
-        if self._reasons and not self.common_settings.dryrun:
-            self._tell(f"runs to train: {len(self._reasons)}")
+        if self._reasons and not self.common_settings.dryrun and not self.common_settings.quiet:
+            self.say(f"runs to train: {len(self._reasons)}")
             threading.Thread(target=self._look, daemon=True).start()
 
     def _look(self) -> None:
@@ -85,19 +86,20 @@ class LogHandler(LogHandlerBase):
 
     def say_who_waits(self) -> None:
         """Print, once each, which runs wait for their host and who holds it: the call would be silent."""
-        assert self.lock is not None and self._progress is not None
-        with self.lock:
-            for text in self._progress.waiting([*self._runs.values()]):
-                self.say(text)
+        assert self._progress is not None
+        for text in self._progress.waiting([*self._runs.values()]):
+            self.say(text)
 
     def say(self, text: str) -> None:
-        """Print a message."""
+        """Print a message, from any thread."""
         timed = self._begun and not self.common_settings.dryrun
-        try:
-            self._stream.write(f"{time.strftime('%H:%M:%S ') if timed else ''}{text}\n")
-            self._stream.flush()
-        except BrokenPipeError:
-            self._stream = io.StringIO()  # nobody reads any more
+        assert self.lock is not None
+        with self.lock:
+            try:
+                self._stream.write(f"{time.strftime('%H:%M:%S ') if timed else ''}{text}\n")
+                self._stream.flush()
+            except BrokenPipeError:
+                self._stream = io.StringIO()  # nobody reads any more
 
     def _tell(self, text: str) -> None:
         if not self.common_settings.quiet:
@@ -123,7 +125,7 @@ class LogHandler(LogHandlerBase):
                 self._fails(log, reason, job)
             self._refresh(now=True)
             # A call that was refused before its first job has said why.
-            if (ended := self._progress.end()) and self._executing:
+            if (ended := self._progress.end()) and self._started:
                 self.say(ended)
             if self._page:
                 from ketscale.analysis import analysed
@@ -141,11 +143,13 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.JOB_INFO and not self.common_settings.dryrun:
             self._start(given)
         elif event == LogEvent.JOB_FINISHED and self._progress:
+            self._page = self._pages.get(given["job_id"], self._page)
             if run := self._runs.get(given["job_id"]):
                 self._progress.finish(run)
                 self._refresh()
         elif event == LogEvent.JOB_ERROR:
             self._fail(given)
+            self._refresh()
         elif event == LogEvent.GROUP_ERROR:
             self._group = given
         elif event == LogEvent.RUN_INFO:
@@ -169,13 +173,15 @@ class LogHandler(LogHandlerBase):
     def _start(self, given: dict[str, Any]) -> None:
         from ketscale.grid import Run
 
-        wildcards = given["wildcards"] or {}
+        wildcards, self._started = given["wildcards"] or {}, True
         if "seed" in wildcards:
             self._runs[given["jobid"]] = Run.of(wildcards)
         # A choice ends its trials, which are counted as runs: a large study has hundreds.
         elif "protocol" not in wildcards and given["shellcmd"]:
             self._tell(" ".join([given["rule_name"], *map(str, wildcards.values())]))
-        self._page = next((path for path in given["output"] if Path(path).name == "report.html"), self._page)
+        for path in given["output"]:
+            if Path(path).name == "report.html":
+                self._pages[given["jobid"]] = path
 
     def _fail(self, given: dict[str, Any]) -> None:
         from ketscale.jobs.slurm import submission
@@ -210,7 +216,6 @@ class LogHandler(LogHandlerBase):
         else:
             see = f", see {os.path.relpath(logs[0])}" if logs else ""
             self.say(f"failed: {given['rule_name']}{see}\n{textwrap.indent(reason, '    ')}")
-        self._refresh()
 
     def _fails(self, what: str, reason: str, slurm_job: str | None) -> None:
         """Say what failed and why, in a line."""
@@ -235,7 +240,7 @@ class LogHandler(LogHandlerBase):
     def _refresh(self, now: bool = False) -> None:
         """Say how far those studies are of which another part is over.
 
-        Of tens of thousands of runs that takes some time, so it is not done whenever one has ended, but `now`.
+        With tens of thousands of runs that takes some time, so it is not done whenever one has ended, but `now`.
         """
         start = time.monotonic()
         if not self._begun or self._progress is None or (start < self._rests and not now):

@@ -187,12 +187,12 @@ def test_of_a_job_of_several_runs_only_those_failed_that_have_no_record(
     event(handler, LogEvent.GROUP_ERROR, job_error_info=told, **group)
     for one in told:
         event(handler, LogEvent.JOB_ERROR, **one)
-    assert rows(handler)[1:] == [
+    assert [row for row in rows(handler) if row.startswith("failed")] == [
         f"failed: {call.results}/{call.runs[1].folder}/train.log: its node failed (SLURM job 7)",
-        "fast  1 of 4 runs, 1 failed",
         # The other three are named once.
         "failed: a: its job ended before these runs began or could say why, see slurm/7.log (SLURM job 7)",
     ]
+    assert words(handler._progress) == {"fast": "1 of 4 runs, 3 failed", "slow": "0 of 1 run, 1 failed"}
 
 
 def test_a_run_that_waits_for_its_host_is_named_once(call: Config, handler: LogHandler) -> None:
@@ -204,6 +204,20 @@ def test_a_run_that_waits_for_its_host_is_named_once(call: Config, handler: LogH
         handler.say_who_waits()
     (said,) = [row for row in rows(handler) if "wait" in row]
     assert said == f"waiting: {call.runs[0].name}: {process.node_name()} is held by another study"
+
+
+def test_a_call_that_is_refused_before_its_first_job_says_no_more(handler: LogHandler) -> None:
+    event(handler, LogEvent.WORKFLOW_STARTED)
+    handler.close()
+    assert rows(handler) == ["runs to train: 5"]
+
+
+def test_a_page_that_failed_is_not_announced(call: Config, handler: LogHandler) -> None:
+    about = {**job(handler, call, 0), "wildcards": {}, "jobid": 9, "rule_name": "write_page", "indent": False}
+    event(handler, LogEvent.JOB_INFO, **about | {"output": ["results/report.html"]})
+    event(handler, LogEvent.JOB_ERROR, **about)
+    handler.close()
+    assert not any(row.startswith("report") for row in rows(handler))
 
 
 def test_a_reader_that_goes_away_is_no_error(call: Config, handler: LogHandler) -> None:

@@ -147,6 +147,8 @@ def test_of_the_members_of_a_cohort_what_is_left_of_each_is_counted(capsys):
     whole, left = before[run], planned(capsys)[run]
     saved = whole["node_hours"]["middle"] - left["node_hours"]["middle"]
     assert left["members"] == whole["members"] and saved > 0.7 * whole["node_hours"]["middle"] > 0
+    # The process of a cohort takes what all its members take.
+    assert left["wall_s"]["middle"] == pytest.approx(whole["wall_s"]["middle"] - 3600 * saved)
 
 
 def save(config, run, step, key=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -306,9 +307,12 @@ def test_values_and_derivatives_are_those_of_the_formula_on_numbers(formula: For
         expression = formula(S, T)
         # Qiskit 2.3 takes 2 / s - s for s.
         bound = [complex(expression.bind(dict(zip((S, T), row, strict=True)), True)) for row in VALUES]
+    except ZeroDivisionError:
+        assume(False)
+    try:
         function = Expressions([expression], [S, T])
-    except (UserError, ZeroDivisionError) as error:  # an overflow, or a bug of Qiskit's
-        assume("the function" in str(error))
+    except UserError as error:  # a number overflows, or Qiskit has a bug
+        assume(not re.search("has the constant|Qiskit lost track", str(error)))
         raise
     assume(np.allclose(bound, wanted))
     found = function(values)

@@ -69,7 +69,7 @@ def left_out(cases: Sequence[Case]) -> list[list[int]]:
         size = tuple(one for one in case.numbers.items() if one[0] != "batch")
         for key in (*case.numbers.items(), (case.names["backend"], size)):
             groups.setdefault((case.names["model"], key), []).append(i)
-    return [rows for rows in groups.values() if len(rows) < len(cases)]
+    return [[*rows] for rows in dict.fromkeys(map(tuple, groups.values())) if len(rows) < len(cases)]
 
 
 def _verdict(beyond: bool, scored: Sequence[tuple[int, Off]]) -> Verdict:

@@ -158,7 +158,7 @@ def _sympified(expression: Expression) -> Any:
 
     name = str(expression)
     if isinstance(expression, Parameter) or any(name == each.name for each in expression.parameters):
-        # Qiskit's own symbols are complex: |exp(cos(s))| has a cosh with them. Of s + (t - t) it keeps no operation.
+        # Qiskit's own symbols are complex: |exp(cos(s))| has a cosh with them. It keeps no operation of s + (t - t).
         return sympy.Symbol(name, real=True)
     done: list[Any] = []
 

@@ -113,6 +113,10 @@ def opened(
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
     remedy = f"delete {folder} and {manifest} and run the rule prepare again"
+    if (folder / INNER).is_file() and read_bytes(folder / INNER) != read_bytes(manifest):
+        raise UserError(
+            f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
+        )
     for name, digest in {INNER: sha256(manifest), **described["files"]}.items():
         path = folder / name
         if name not in unread and not (path.is_file() and sha256(path) == digest):

@@ -443,3 +443,7 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(UserError):
             integrator("trotter2", 5).evolve(LATTICES["chain"], given[0], DURATION, given[1])
+    terms = len(LATTICES["chain"].drift)
+    for parameters in (torch.ones(terms), torch.ones(terms + 1).double(), torch.ones(terms).cdouble()):
+        with pytest.raises(UserError, match="parameters: must be float64"):
+            integrator("trotter2", 5).evolve(LATTICES["chain"], amplitudes, DURATION, columns, parameters)

@@ -202,7 +202,7 @@ def changed(**entries: Any) -> Callable[[Path], Any]:
     ("damage", "message"),
     [
         (changed(data_hash="0" * 64), "entries are not those of its hash"),
-        (changed(origin="another"), "is damaged"),
+        (changed(origin="another"), "has changed"),
         (
             lambda path: path.write_text(path.read_text().replace('"code_version": ', '"code_version": 9')),
             "version",

@@ -83,7 +83,7 @@ def sweep(axis: str, title: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]
     for axes, (heading, part) in zip(grid, panels, strict=True):
         style.title(axes, heading)
         style.curves(axes, part, "at", "time", ("time_low", "time_high"))
-        of = f"1,000 {inputs.config.family(part['workload'].iloc[0]).samples}" if by_batch else "a step"
+        of = "1,000 samples" if by_batch else "a step"
         axes.set(xlabel=f"{title} (log scale)" if by_batch else title, ylabel=f"time of {of} (log scale)")
         style.values(axes, part["at"], "log" if by_batch else "linear")
         style.logarithmic(axes.yaxis, duration)

@@ -100,11 +100,15 @@ class Chain(NamedTuple):
 
 def with_operators(system: System, operators: Iterable[torch.Tensor]) -> System:
     """The system with other `operators` of drift and controls, of the same shapes, which are not checked again."""
-    made, given = object.__new__(System), iter(operators)
+    made = object.__new__(System)
     vars(made).update({each.name: getattr(system, each.name) for each in fields(system)})
-    for kind in ("drift", "controls"):
-        own = {name: term._replace(operator=next(given)) for name, term in system.terms(kind).items()}
-        vars(made)[kind] = Terms(own, system.levels)
+    kinds = [
+        (kind, name, term) for kind in ("drift", "controls") for name, term in system.terms(kind).items()
+    ]
+    own: dict[str, dict[str, Term]] = {"drift": {}, "controls": {}}
+    for (kind, name, term), operator in zip(kinds, operators, strict=True):
+        own[kind][name] = term._replace(operator=operator)
+    vars(made).update({kind: Terms(terms, system.levels) for kind, terms in own.items()})
     return made
 
 

@@ -131,6 +131,16 @@ class Integrator:
                 are on several devices, or a splitting cannot read the system (`Chain.of`).
         """
         duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
+        if parameters is not None and (
+            parameters.dtype != torch.float64
+            or parameters.device != amplitudes.device
+            or parameters.shape[-1:]
+            != (len(system.drift if isinstance(system, System) else system[0].drift),)
+        ):
+            raise UserError(
+                "parameters: must be float64 on the amplitudes' device, a number for each term of the drift, not "
+                f"{parameters.dtype} {tuple(parameters.shape)} on {parameters.device}"
+            )
         given = (amplitudes, duration, columns, parameters)
         axes = (3, 0, 2, 1)  # of each in no batch
         batched = [each is not None and each.ndim > ndim for each, ndim in zip(given, axes, strict=True)]

@@ -12,6 +12,7 @@ from ketscale.config import Config, Settings
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs import choice, cohorts, prepared
 from ketscale.jobs.costs.forecast import Asked, Costs, Forecast
+from ketscale.jobs.costs.law import Interval, total
 from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.training import checkpoint
@@ -45,8 +46,16 @@ class Call:
         new = {key: run for run, key in keys.items() if key not in self._forecasts}
         asked = (Asked(self._settings[run], key[1], self._done[run]) for key, run in new.items())
         self._forecasts |= zip(new, self._costs.forecast(asked), strict=True)
-        told = {run: self._forecasts[key] for run, key in keys.items()}
-        return {run: replace(one, run=run) for run, one in told.items() if one}
+        told = {run: one for run, key in keys.items() if (one := self._forecasts[key])}
+        parts: dict[object, list[tuple[Run, Interval]]] = {}
+        for run, one in told.items():
+            parts.setdefault(self._cohorts.get(run, run), []).append((run, one.seconds))
+        others = {
+            run: total(seconds for other, seconds in of if other != run)
+            for of in parts.values()
+            for run, _ in of
+        }
+        return {run: replace(one, run=run, others_s=others[run]) for run, one in told.items()}
 
 
 def _step(config: Config, settings: Settings, results: Path) -> int:

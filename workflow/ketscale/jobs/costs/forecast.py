@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from ketscale.config import Settings
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.costs import records
-from ketscale.jobs.costs.law import Interval, Law
+from ketscale.jobs.costs.law import NOTHING, Interval, Law
 from ketscale.jobs.costs.records import Case, Sample, case
 from ketscale.measure.form import Record
 
@@ -32,6 +32,7 @@ class Forecast:
     seconds: its own time; in a cohort, its share of the time of all. memory_bytes: host memory of the largest rank, all
     members included. beyond: whether it is outside the range of the records. at_most: it may stop early, and no record says
     when, so `seconds` are those of all epochs. members: how many runs one process trains together, this one included.
+    others_s: what the others take there.
     """
 
     run: Run
@@ -40,11 +41,12 @@ class Forecast:
     beyond: bool
     at_most: bool = False
     members: int = 1
+    others_s: Interval = NOTHING
 
     @property
     def wall_s(self) -> Interval:
-        """The time of the process that trains it, with others like it."""
-        return self.seconds.times(self.members)
+        """The time of the process that trains it."""
+        return self.seconds + self.others_s
 
     @property
     def node_hours(self) -> Interval:

@@ -21,9 +21,9 @@ Array = NDArray[np.float64]
 # Standard deviations of an interval that too few points tell of: 95 % of a t-distribution of 3 degrees of freedom are
 # within 3.2.
 _COVERAGE, _UNCALIBRATED = 0.9, 3.2
-# The standard deviation of the logarithm of a cost between runs of one point, before there are data. In units of it, those
-# of the level; of what a name adds, and a point; and of the exponent of a number for all runs, for those of a model with its
-# simulator, and for those of a backend on a machine.
+# The standard deviation of the logarithm of a cost between runs of one point, before there are data. The others are in units
+# of it: how much the level varies, what a name adds to it, and what a point adds; and the exponent of a number for all runs,
+# for those of a model with its simulator, and for those of a backend on a machine.
 _NOISE = 0.1
 _LEVEL, _NAME, _POINT, _ALL, _OWN, _WHERE = 30.0, 5.0, 2.0, 7.0, 5.5, 4.0
 

@@ -297,7 +297,8 @@ def deviations(
     they are judged. error_estimate is the largest of their states from |0>; see `kd.error_estimate`. For the other two, each test
     task has one pulse, drawn by the workload's seed and the task's number and uniform within the amplitude. simulator_error is
     the largest |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of the least physical state; see
-    `violations`. Exact is `exact` in fp64 by torch's operators in thirds of segments: that of `exact` is its rounding.
+    `violations`. Exact is `exact` in fp64 by torch's operators with each segment in thirds, so that simulator_error of `exact` is its
+    rounding error.
     All are None for other splits, since training depends on none, and NaN if a state has NaN.
     """
     if split != "test":

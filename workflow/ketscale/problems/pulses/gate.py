@@ -23,7 +23,7 @@ from ketscale.engines.pulses import (
     leakage,
     row_overlaps,
 )
-from ketscale.engines.pulses.chain import with_operators
+from ketscale.engines.pulses.chain import device_of, with_operators
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.integrators import evolution, step_count
 from ketscale.engines.randomness import Step
@@ -110,7 +110,10 @@ class GateProblem(Problem):
 
     def begin(self) -> tuple[System, Frame]:
         """`physics` with the parameters of the device that training begins with."""
-        return self._system, Frame(self.get_buffer("states"), self.get_buffer("energies"))
+        states, operators = self.get_buffer("states"), self._system.operators
+        if device_of(self._system) != states.device:
+            self._system = with_operators(self._system, (each.to(states.device) for each in operators))
+        return self._system, Frame(states, self.get_buffer("energies"))
 
     def evolved(self, indices: torch.Tensor) -> torch.Tensor:
         """The amplitudes (columns, 2**n) of these columns after the pulses, in the frame.

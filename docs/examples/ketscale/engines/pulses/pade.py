@@ -1,27 +1,44 @@
 """`pade4`: commutator-free steps of order 4 whose exponentials are diagonal Pade approximants."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.evolved import CodeKind
 from ketscale.engines.pulses.evolution import WholeSpace
-from ketscale.engines.pulses.lattice import Lattice
 
 
 class Pade(WholeSpace):
     """(12 + 6 i H - H^2)^-1 (12 - 6 i H - H^2) instead of exp(-i H), which it is up to terms in H^5."""
 
     def evolve(
-        self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+        self,
+        given: tuple[System, torch.Tensor | None],
+        amplitudes: torch.Tensor,
+        duration: torch.Tensor,
+        columns: torch.Tensor,
     ) -> torch.Tensor:
+        system, parameters = given
+        drift, drives = matrices(system.drift, columns), matrices(system.controls, columns)
+        factors = torch.from_numpy(system.parameter_values) if parameters is None else parameters
         controls, durations = self.segments(amplitudes, duration)
-        sites = ((site,) for site in lattice.drive_sites)
-        drives = torch.stack([lattice.embedded(*each) for each in zip(lattice.drives, sites, strict=True)])
-        hamiltonians = lattice.hamiltonian() + torch.einsum("sk,kab->sab", controls.to(drives.dtype), drives)
+        hamiltonians = torch.einsum("t,tab->ab", factors.to(columns), drift) + torch.einsum(
+            "sk,kab->sab", controls.to(columns), drives
+        )
         scaled = durations[:, None, None] * hamiltonians
-        even = 12 * torch.eye(lattice.dimension, device=scaled.device) - scaled @ scaled
+        even = 12 * torch.eye(system.dimension, device=scaled.device) - scaled @ scaled
         state = columns.T
         for each in torch.linalg.solve(even + 6j * scaled, even - 6j * scaled):
             state = each @ state
         return state.T
 
-    def code(self, lattice: Lattice) -> str:
+    def code(self, device: torch.device) -> CodeKind:
         return "torch"
+
+
+def matrices(operators: Mapping[str, Any], like: torch.Tensor) -> torch.Tensor:
+    """Operators of the whole space, which may be sparse, as one tensor (operators, d, d)."""
+    dense = (each.toarray() if hasattr(each, "toarray") else each for each in operators.values())
+    return torch.stack([torch.as_tensor(each).to(like) for each in dense])
