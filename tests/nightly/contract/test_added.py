@@ -264,7 +264,9 @@ def test_a_system_of_control_and_a_device_of_pulses_of_one_file_are_learned(evol
 def test_a_propagator_and_an_integrator_of_one_file_have_the_losses_of_the_others(
     evolved: Project, simulator: str
 ) -> None:
-    (row,) = [row for row in evolved.table("speed") if row["simulator"] == simulator]
+    rows = evolved.table("speed")
+    # Of two without an exact one, the first by name is the reference.
+    (row,) = [row for row in rows if simulator in (row["simulator"], row["reference"].split()[0])]
     assert row["verdict"] == "same"
     assert float(row["effect"]) < 1e-5
 
@@ -279,6 +281,6 @@ def test_a_propagator_and_an_integrator_of_one_file_are_found_by_their_names_and
     done = evolved.run(
         sys.executable, "-m", "pytest", "-q", "-rA", f"--rootdir={ROOT}", *tests, "-k", "liouville or pade4"
     )
-    kinds = r"^PASSED .*::test_(every|steps|gradients|the_reversible)_.*\b(liouville|pade4)\b"
-    passed = {("every", "liouville"), ("steps", "pade4"), ("gradients", "pade4"), ("the_reversible", "pade4")}
+    kinds = r"^PASSED .*::test_(every|steps|gradients)_.*\b(liouville|pade4)\b"
+    passed = {("every", "liouville"), ("steps", "pade4"), ("gradients", "pade4")}
     assert set(re.findall(kinds, done.stdout, re.MULTILINE)) == passed

@@ -26,7 +26,7 @@ from tests.pairs import pairs
 
 DURATION = 1.5
 CHAIN3 = ((0, 1), (1, 2))
-SPLITTINGS = [name for name in SIMULATORS if name != "whole-space"]
+SPLITTINGS = [name for name in SIMULATORS if integrator(name, 1).stepper.kernel == "chain"]
 Pairs = tuple[tuple[int, int], ...]
 
 # torch says so when forward mode or a nested transformation is first used.

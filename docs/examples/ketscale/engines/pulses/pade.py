@@ -22,7 +22,7 @@ class Pade(WholeSpace):
     ) -> torch.Tensor:
         system, parameters = given
         drift, drives = matrices(system.drift, columns), matrices(system.controls, columns)
-        factors = torch.from_numpy(system.parameter_values) if parameters is None else parameters
+        factors = torch.tensor(system.parameter_values) if parameters is None else parameters
         controls, durations = self.segments(amplitudes, duration)
         hamiltonians = torch.einsum("t,tab->ab", factors.to(columns), drift) + torch.einsum(
             "sk,kab->sab", controls.to(columns), drives
@@ -41,4 +41,5 @@ class Pade(WholeSpace):
 def matrices(operators: Mapping[str, Any], like: torch.Tensor) -> torch.Tensor:
     """Operators of the whole space, which may be sparse, as one tensor (operators, d, d)."""
     dense = (each.toarray() if hasattr(each, "toarray") else each for each in operators.values())
-    return torch.stack([torch.as_tensor(each).to(like) for each in dense])
+    tensors = (each if isinstance(each, torch.Tensor) else torch.tensor(each) for each in dense)
+    return torch.stack([each.to(like) for each in tensors])
