@@ -265,7 +265,7 @@ def test_a_propagator_and_an_integrator_of_one_file_have_the_losses_of_the_other
     evolved: Project, simulator: str
 ) -> None:
     rows = evolved.table("speed")
-    # Of two without an exact one, the first by name is the reference.
+    # The first by name is the reference where none is exact.
     (row,) = [row for row in rows if simulator in (row["simulator"], row["reference"].split()[0])]
     assert row["verdict"] == "same"
     assert float(row["effect"]) < 1e-5

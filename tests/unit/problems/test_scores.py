@@ -132,6 +132,10 @@ def test_a_metric_moves_with_each_sample_as_without_it() -> None:
     without = np.log((errors.sum() - errors) / 49)
     found = scores.influence("mae", torch.from_numpy(truth), torch.from_numpy(predicted))
     np.testing.assert_allclose(found, 49 * (without.mean() - without), rtol=1e-9)
+    many = torch.from_numpy(random.exponential(size=(4000, 1)))
+    spread = scores.influence("mae", torch.zeros_like(many), many)
+    assert spread is not None and len(spread) == 4000
+    assert float(spread.std()) == pytest.approx(float(many.std() / many.mean()), rel=0.2)
     labels, shares = torch.arange(6) % 2, torch.eye(2).double()[1 - torch.arange(6) % 2]
     assert scores.influence("matthews_corrcoef", labels, shares) is None  # below 0
 

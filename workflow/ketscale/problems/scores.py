@@ -85,6 +85,8 @@ def named(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> float | No
     return (-value if negative else value) if math.isfinite(value) else None
 
 
+# A metric takes some milliseconds, and a run waits for all of them.
+MOST_LEFT_OUT = 200
 # scikit-learn's names of the usual metrics.
 _THEIRS = {"auc": "roc_auc_ovr", "f1": "f1_weighted", "mae": "mean_absolute_error", "r2": "r2"}
 
@@ -92,16 +94,21 @@ _THEIRS = {"auc": "roc_auc_ovr", "f1": "f1_weighted", "mae": "mean_absolute_erro
 def influence(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> torch.Tensor | None:
     """How much each of n samples moves the logarithm of a metric, see `Problem.influence`; truth, predicted: see `named`.
 
-    By the metric without the sample (the jackknife of Tukey, 1958). None if it is not above 0 or undefined without one.
+    By the metric without the sample (the jackknife of Tukey, 1958); beyond `MOST_LEFT_OUT` samples without as many in a row,
+    whose share each gets by the root of their number, so that variances stay. None if it is not above 0 or undefined
+    without some.
     """
     name, count = _THEIRS.get(name, name), len(truth)
-    others = ([*range(number), *range(number + 1, count)] for number in range(count))
-    found = [named(name, truth[rows], predicted[rows]) for rows in others] if count > 1 else [None]
+    blocks = torch.arange(count).split(max(1, -(-count // MOST_LEFT_OUT)))
+    keep = torch.ones(len(blocks), count, dtype=torch.bool)
+    for row, block in zip(keep, blocks, strict=True):
+        row[block] = False
+    found = [named(name, truth[row], predicted[row]) for row in keep] if count > 1 else [None]
     values = torch.tensor([value or 0.0 for value in found], dtype=torch.float64)
     if not bool((values > 0).all()):
         return None
-    logarithms = values.log()
-    return (logarithms.mean() - logarithms) * (count - 1)
+    logarithms, sizes = values.log(), torch.tensor([len(block) for block in blocks])
+    return ((logarithms.mean() - logarithms) * (len(blocks) - 1) * sizes.sqrt()).repeat_interleave(sizes)
 
 
 def rmse(truth: torch.Tensor, predicted: torch.Tensor) -> float:
