@@ -1,0 +1,133 @@
+"""One writer for a run, and one Snakemake for a folder.
+
+The kernel gives the lock of a process back when that ends, whatever ends it. On a file system without locks filelock
+leaves a file instead, which stays there if its process is killed on another host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from ketscale import process
+from ketscale.files import read_bytes, write_atomic
+
+# The lock's file in the folder that it is about, and what its last holder says about itself.
+LOCK, HOLDER = "run.lock", "holder.json"
+# Somebody who only asks who holds a lock has it for some microseconds.
+_PATIENCE_S, _POLL_S = 0.3, 0.02
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The last process that held a lock.
+
+    launch: equal for the runs that one process trained together. since, until: ISO 8601; until is None if it still holds
+    the lock, or was killed. finished: whether it did what it held the lock for.
+    """
+
+    host: str
+    pid: int
+    job: str | None
+    launch: str | None
+    since: str
+    until: str | None = None
+    finished: bool = False
+
+    def __str__(self) -> str:
+        job = f", SLURM job {self.job}" if self.job else ""
+        return f"process {self.pid} on {self.host}{job}, since {self.since}"
+
+
+class Lock:
+    """The right to write into a folder.
+
+    finished: the holder sets it when it has done what it holds the lock for. former: who held it before without that.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Do not take the lock yet."""
+        self.folder = folder
+        self.former: Holder | None = None
+        self.finished = False
+        self._lock = FileLock(folder / LOCK, timeout=_PATIENCE_S, thread_local=False)
+        self._me: Holder | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock unless another process holds it; whether this one holds it now.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if self._me is not None:
+            return True
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(poll_interval=_POLL_S)
+        except Timeout:
+            return False
+        before = last(self.folder)
+        self.former = None if before is None or before.finished else before
+        me = process.node_name(), os.getpid(), process.slurm_job(), os.environ.get(process.LAUNCH), now()
+        self._me = Holder(*me)
+        self._note(self._me)
+        return True
+
+    def release(self) -> None:
+        """Give the lock back, if it is held."""
+        if self._me is None:
+            return
+        with contextlib.suppress(OSError):  # a full disk keeps nobody from writing later
+            self._note(msgspec.structs.replace(self._me, until=now(), finished=self.finished))
+        self._me = None
+        self._lock.release()
+
+    def _note(self, holder: Holder) -> None:
+        write_atomic(self.folder / HOLDER, msgspec.json.encode(holder))
+
+
+def last(folder: Path) -> Holder | None:
+    """The last holder of a folder's lock; None if there was none, or its note is damaged."""
+    try:
+        return msgspec.json.decode(read_bytes(folder / HOLDER), type=Holder)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def holder(folder: Path) -> Holder | None:
+    """Who holds a folder's lock now; None if nobody does."""
+    noted = last(folder)
+    if noted is None or noted.until is not None:
+        return None
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            return None
+    except (Timeout, PermissionError):  # it is held, or is another user's
+        return noted
+
+
+def killed(folder: Path) -> Holder | None:
+    """The last holder of a folder's lock if it ended without giving it back; None if it did, or still holds it."""
+    noted = last(folder)
+    return noted if noted and noted.until is None and holder(folder) is None else None
+
+
+def last_write(folder: Path) -> float:
+    """When anything in a run's folder was last written, in seconds since 1970; 0 if there is nothing.
+
+    That is the last sign of life of a process that was killed.
+    """
+    times = [0.0]
+    for path in (*folder.glob("*"), *folder.glob("checkpoint/*")):
+        with contextlib.suppress(FileNotFoundError):  # it has just been replaced
+            times.append(path.stat().st_mtime)
+    return max(times)
+
+
+def now() -> str:
+    """The time of day, in UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
