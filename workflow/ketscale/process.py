@@ -13,15 +13,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ketscale.errors import UserError, short
 
 # The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before Python.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-# Variables that name the call of `ketscale launch` that started a process, and the torchrun of its ranks.
-LAUNCH, TORCHRUN = "KETSCALE_LAUNCH", "KETSCALE_TORCHRUN"
+# Variables that name the call of Snakemake that a process belongs to, also on another machine, the call of `ketscale launch`
+# that started it, and the torchrun of its ranks.
+CALL, LAUNCH, TORCHRUN = "KETSCALE_CALL", "KETSCALE_LAUNCH", "KETSCALE_TORCHRUN"
 _OWN = Path("/proc/self/stat")
 
 # Options of prctl(2), and parameters of mallopt(3).
@@ -45,17 +46,14 @@ def whole(name: str) -> int | None:
     return int(text)
 
 
-def launcher() -> str:
-    """What distinguishes the process that started this one from every other, also from one with its number later."""
-    pid, started = os.getppid(), "?"
-    with contextlib.suppress(OSError):  # it is another user's and hidden (mount option hidepid)
-        started = str(_started(Path(f"/proc/{pid}/stat").read_text()))
-    return f"{pid} {started} {boot_and_namespace()}"
-
-
 def slurm_job() -> str | None:
     """The id of the SLURM job that this process is in; None outside a job."""
     return os.environ.get("SLURM_JOB_ID") or None
+
+
+def call() -> str | None:
+    """The call of Snakemake that this process belongs to; None if it was started by hand."""
+    return os.environ.get(CALL)
 
 
 def end_with_parent(parent: int) -> None:
@@ -81,15 +79,6 @@ def descendants(pid: int) -> list[int]:
     found = children.get(pid, [])
     for below in found:  # which grows meanwhile
         found.extend(children.get(below, []))
-    return found
-
-
-def ancestors() -> list[int]:
-    """The processes above this one that can be seen, the nearest first."""
-    found = [os.getppid()]
-    with contextlib.suppress(OSError):  # it is another user's and hidden (mount option hidepid)
-        while found[-1] > 1:
-            found.append(int(_fields(Path(f"/proc/{found[-1]}/stat").read_text())[1]))
     return found
 
 
@@ -178,27 +167,6 @@ def age_s() -> float:
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - _started(_OWN.read_text()))
 
 
-def identity() -> dict[str, Any]:
-    """What distinguishes this process from every other, and where it can be found.
-
-    Raises:
-        UserError: SLURM's count of restarts is not a number.
-    """
-    job = slurm_job()
-    boot, pid_namespace = boot_and_namespace()
-    return {
-        "host": node_name(),
-        "pid": os.getpid(),
-        "started": _started(_OWN.read_text()),
-        "boot": boot,
-        "pid_namespace": pid_namespace,
-        "job": job,
-        "restarts": (whole("SLURM_RESTART_COUNT") or 0) if job else 0,
-        "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
-        "launch": os.environ.get(LAUNCH),
-    }
-
-
 def _started(stat: str) -> float:
     """Seconds from boot to the start of a process. Unlike a date, they do not change when the clock is set."""
     # Field 22 of proc(5)'s stat.
@@ -208,20 +176,3 @@ def _started(stat: str) -> float:
 def _fields(stat: str) -> list[str]:
     """The fields of /proc/PID/stat after the command's name, which may contain anything; the first is the state."""
     return stat.rpartition(")")[2].split()
-
-
-def is_alive(pid: int, started: float) -> bool | None:
-    """Whether the process of this host that started at that time still runs; None if it cannot be seen."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        # It is gone, or it is another user's and hidden (mount option hidepid); a signal tells which.
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            pass
-        return None
-    # Z and X: it is dead, but its parent has not yet read the exit code.
-    return _fields(stat)[0] not in "ZX" and _started(stat) == started

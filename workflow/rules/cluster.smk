@@ -1,4 +1,5 @@
 # What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
+import shutil
 from collections import Counter
 
 # Whether this process is that of a job or a job group in an allocation. It runs the commands of its rules itself, one
@@ -9,7 +10,7 @@ IN_JOB = not workflow.is_main_process
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
-from ketscale.jobs import cohorts, recover
+from ketscale.jobs import cohorts
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
@@ -29,11 +30,13 @@ try:
 except UserError as error:
     sys.exit(f"Error: {error}")
 
-# A run that this call of Snakemake has finished is not trained again when its job group is retried.
 if not IN_JOB:
-    recover.after_kill(CONFIG, dry=workflow.output_settings.dryrun)
-    finished.begin_call()
     os.environ.pop(cohorts.VARIABLE, None)
+    os.environ.pop(finished.AGAIN, None)
+    # A run that has its result is trained again only for those who say so.
+    asked = workflow.dag_settings
+    if asked.forceall or asked.forcerun or asked.forcetargets:
+        os.environ[finished.AGAIN] = "1"
 elif SITE.file.setup:
     # If a setup command fails, the run ends. No -u here, which environment modules do not survive. Snakemake formats
     # the text, so braces are doubled.
@@ -44,6 +47,8 @@ elif SITE.file.setup:
 # The runs of this call, and how far their requests may grow (None: for preparing data); filled when the call starts.
 # Before that, on one machine and inside an allocation, the request is that of the first attempt.
 CALLED = []
+# The lock of this folder, once the call has it.
+CALL = []
 ROOM = {}
 
 
@@ -146,7 +151,7 @@ if TERMINAL:
 
 
 def together():
-    """Write down which runs of this call are trained together; each of their jobs may find its outputs there."""
+    """Write down which runs of this call are trained together."""
     if CONFIG.cohorts:
         # Runs of a job group take turns in its allocation.
         cores, place = min(HOST, workflow.resource_settings.cores or HOST), lambda run: ""
@@ -156,8 +161,6 @@ def together():
         planned = cohorts.plan(map(CONFIG.settings, everything), cores, place, set(CALLED))
         cohorts.write(Path(RESULTS), planned)
         PROGRESS.train_together([one.run for one in cohort] for cohort in planned)
-        members = {settings.run for cohort in planned for settings in cohort}
-        internals.expect_outputs(workflow, (job for run, job in planned_runs().items() if run in members))
 
 
 def begin():
@@ -165,14 +168,16 @@ def begin():
     try:
         if not workflow.deployment_settings.deployment_method:
             launch.check_package()
-        recover.begin(CONFIG, workflow)
+        CALL.append(driver.begin(workflow))
     except UserError as error:
         sys.exit(f"Error: {error}")
+    # What a killed call has left.
+    shutil.rmtree(RESULTS_PATH / cohorts.FOLDER, ignore_errors=True)
     CALLED.extend(sorted(planned_runs(), key=lambda run: ORDER.get(run, len(RUNS))))
     try:
         start()
     except UserError as error:
-        driver.end()
+        let_go()
         sys.exit(f"Error: {error}")
 
 
@@ -206,12 +211,17 @@ def trained_by(packed):
     }
 
 
+def let_go():
+    """Give the lock of the folder back."""
+    for lock in CALL:
+        lock.finished = True
+        lock.release()
+
+
 def end(succeeded):
-    """Delete what was kept for the jobs of this call, and tell the user how it ended."""
+    """Give the folder back, and tell the user how the call ended."""
     done = len(CALLED) - len(planned_runs())
-    driver.end()
     cohorts.forget()
-    for run in CALLED:
-        finished.forget(Path(RESULTS, run.folder))
+    let_go()
     if SITE.file.notify:
         driver.notify(SITE.file.notify, sites.PATH, succeeded, done, len(CALLED))

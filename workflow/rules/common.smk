@@ -48,9 +48,8 @@ from ketscale.analysis.analysed import CONFIG_FILE
 from ketscale.analysis.columns import TABLES
 from ketscale.analysis.figures import figures_of
 from ketscale.errors import UserError
-from ketscale.jobs import choice, driver, launch, prepared, tried
+from ketscale.jobs import choice, driver, finished, launch, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
-from ketscale.jobs.ownership import finished
 from ketscale.measure import record
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with

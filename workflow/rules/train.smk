@@ -53,8 +53,9 @@ rule train:
         **SEARCHED,
         features=features_for,
     output:
-        record=f"{RUN}/{grid.RECORD}",
-        history=f"{RUN}/{grid.HISTORY}",
+        # Snakemake deletes no output before a job that updates it, and so none of a run that has its result.
+        record=update(f"{RUN}/{grid.RECORD}"),
+        history=update(f"{RUN}/{grid.HISTORY}"),
     log:
         f"{RUN}/train.log",
     priority: priority

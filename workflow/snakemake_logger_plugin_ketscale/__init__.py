@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import textwrap
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +31,6 @@ LINES, PARTS = 12, 4
 _NEWS = ("Nothing to be done", "Terminating processes on user request", "Will exit after finishing")
 _KNOWN = ("RuleException:\nCalledProcessError", "At least one job did not", "Exiting because a job", "--keep-incomplete mode")  # fmt: skip
 _LOG = "Complete log(s): "
-# How often a call looks whether runs of its own wait for their host.
-_LOOK_S = 5.0
 # What SLURM's executor says of a job group, whose log is in a folder of its name.
 _SUBMITTED = re.compile(r"submitted with SLURM jobid (?P<job>\S+) \(log: .*/group_(?P<pack>\S+)_\w+/")
 
@@ -57,7 +54,6 @@ class LogHandler(LogHandlerBase):
         self._page = self._log = ""
         self._rests = 0.0
         self._group: dict[str, Any] = {}
-        self._over = threading.Event()
 
     writes_to_stream = property(lambda self: True)
     writes_to_file = property(lambda self: False)
@@ -78,17 +74,6 @@ class LogHandler(LogHandlerBase):
         self._progress.begin(self._reasons)
         if self._reasons and not self.common_settings.dryrun and not self.common_settings.quiet:
             self.say(f"runs to train: {len(self._reasons)}")
-            threading.Thread(target=self._look, daemon=True).start()
-
-    def _look(self) -> None:
-        while not self._over.wait(_LOOK_S):
-            self.say_who_waits()
-
-    def say_who_waits(self) -> None:
-        """Print, once each, which runs wait for their host and who holds it: the call would be silent."""
-        assert self._progress is not None
-        for text in self._progress.waiting([*self._runs.values()]):
-            self.say(text)
 
     def say(self, text: str) -> None:
         """Print a message, from any thread."""
@@ -116,7 +101,6 @@ class LogHandler(LogHandlerBase):
 
     def close(self) -> None:
         """Say how the call ended."""
-        self._over.set()
         if self._before and not self._executing:
             self.say("\n".join(self._before))
         if self._begun and self._progress and not self.common_settings.dryrun:

@@ -97,29 +97,27 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
 def _launch(options: argparse.Namespace) -> int:
     from ketscale.jobs import supervise
-    from ketscale.jobs.ownership import finished
+    from ketscale.process import call
 
     _run(options)  # a path that names no run gets no note
     try:
         return _launched(options)
     except UserError as error:
         # What is wrong with a call by hand is said on its terminal alone.
-        if finished.call() is not None and _folder(options).is_dir():
+        if call() is not None and _folder(options).is_dir():
             supervise.leave_note_of("", _folder(options), str(error))
         raise
 
 
 def _launched(options: argparse.Namespace) -> int:
-    from ketscale.jobs import cohorts, launch, supervise, tried
-    from ketscale.jobs.ownership import finished
-    from ketscale.process import slurm_job
+    from ketscale.jobs import cohorts, host_lock, launch, supervise, tried
 
     run, folder, settings = _run(options), _folder(options), options.settings
     # The ranks check them while they start; those of another run are refused before.
     if not settings or json_object(settings, "--settings").get("run") != dataclasses.asdict(run):
         settings = _settings(options).text
-    if finished.has_copy(folder) and _restored(options, folder):
-        print(f"{run.folder}: already finished in this call")
+    if _has_result(options, folder):
+        print(f"{run.folder}: has its result")
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
     cohort = None if options.trace else cohorts.file_of(run)
@@ -128,23 +126,20 @@ def _launched(options: argparse.Namespace) -> int:
     for name, value in (("features", options.features), ("trace", options.trace), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]
-    environment = launch.environment()
-    job = slurm_job()
-    if job is not None:
-        from ketscale.jobs.slurm import queue
-
-        # Snakemake hides this variable from runs. The lease needs it to see that SLURM has requeued the job.
-        environment["SLURM_RESTART_COUNT"] = str(queue.restarts(job) or 0)
-    return supervise.run(f"{launch.prefix_here(run)} {shlex.join(arguments)}", folder, environment)
+    with host_lock.hold(json_object(settings, "--settings")["protocol"]["timed"]):
+        command = f"{launch.prefix_here(run)} {shlex.join(arguments)}"
+        return supervise.run(command, folder, launch.environment())
 
 
-def _restored(options: argparse.Namespace, folder: Path) -> bool:
-    """Whether this call of Snakemake has already finished the run; if so, its record is there again."""
-    from ketscale.jobs import prepared
-    from ketscale.jobs.ownership import finished
+def _has_result(options: argparse.Namespace, folder: Path) -> bool:
+    """Whether the run need not be trained; then its record is in its place."""
+    from ketscale.jobs import finished, prepared
 
+    # Most have none, and need not import what checks it.
+    if not any((place / grid.RECORD).exists() for place in (folder, folder / finished.KEPT)):
+        return False
     settings = _chosen(options)
-    return finished.restore(folder, settings, prepared.features_hash(_manifest(options, settings)))
+    return finished.result(folder, settings, prepared.features_hash(_manifest(options, settings))) is not None
 
 
 def _settings(options: argparse.Namespace) -> Settings:

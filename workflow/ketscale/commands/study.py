@@ -107,22 +107,6 @@ def add(command: Add) -> None:
             f"--{name}", metavar="NAMES", default="", help=f"only these {name}, separated by commas"
         )
 
-    recover = command(
-        "recover",
-        _recover,
-        "Clean up after a killed Snakemake, so that the next call continues",
-        "It cancels this folder's jobs in SLURM's queue, removes locks, and keeps finished runs from being trained again. "
-        "Call it on the machine where Snakemake ran.",
-    )
-    recover.add_argument(
-        "--config", type=Path, help="the study (default: that of the last call of Snakemake in this folder)"
-    )
-    recover.add_argument(
-        "--no-queue",
-        action="store_true",
-        help="do not ask SLURM, because no job of this folder is in its queue",
-    )
-
 
 def _try(options: argparse.Namespace) -> int:
     from ketscale import analysis
@@ -229,13 +213,3 @@ def _recommend(options: argparse.Namespace) -> None:
     )
     runs = recommend.candidates(config, point, simulators, layouts)
     print(recommend.recommend(config, runs, 60 * options.minutes))
-
-
-def _recover(options: argparse.Namespace) -> None:
-    from ketscale.jobs import driver
-    from ketscale.jobs.recover import recover
-    from ketscale.problems.registry import read_config
-
-    call = driver.last()
-    config = options.config or Path((call and call.config) or "config.yaml")
-    recover(read_config(config), config, not options.no_queue)

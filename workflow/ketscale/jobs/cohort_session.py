@@ -1,6 +1,6 @@
 """A cohort, from the settings of its runs to their records: one process trains all of them; see `training.cohort`.
 
-Each run has its own folder, lease, history, checkpoint, trained model and record, as if it were alone.
+Each run has its own folder, lock, history, checkpoint, trained model and record, as if it were alone.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from pathlib import Path
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.files import clear
-from ketscale.jobs import choice, outcome, prepared, results, started, supervise
-from ketscale.jobs.ownership import finished
-from ketscale.jobs.ownership.lease import Lease
+from ketscale.jobs import choice, finished, outcome, prepared, results, started, supervise
+from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
-from ketscale.jobs.slurm import queue
 from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.measure.clock import Clock
@@ -32,20 +30,20 @@ from ketscale.words import say
 def train(
     run: StartedRun, others: Sequence[Settings], surroundings: Surroundings, signals: Signals
 ) -> str | None:
-    """Train a run together with others of its shape that nobody trains and this call of Snakemake has not finished.
+    """Train a run together with others of its shape that nobody trains and that have no result.
 
-    Write their records and return the status of this one; None, and nothing is done, if there are no such others.
+    Write its record, keep those of the others for their own jobs, and return the status of this one; None, and nothing is done, if there are no such others.
 
     Args:
-        run: its lease is held, and its data are not read yet.
+        run: its lock is held, and its data are not read yet.
         others: the runs of its cohort, with itself, before a search has chosen.
 
     Raises:
         UserError: as `session.train`; or memory does not suffice for all of them.
         Stopped: a stop was requested and the checkpoints are written.
     """
-    with contextlib.ExitStack() as leases, outcome.Memory() as memory:
-        runs = _together(run, others, surroundings, signals, leases)
+    with contextlib.ExitStack() as locked, outcome.Memory() as memory:
+        runs = _together(run, others, surroundings, signals, locked)
         return _train(runs, run, surroundings) if len(runs) > 1 else None
     raise UserError(
         f"memory does not suffice to train up to {len(others)} runs together ({memory.ran_out}): set cohorts: false in "
@@ -58,9 +56,9 @@ def _together(
     others: Sequence[Settings],
     surroundings: Surroundings,
     signals: Signals,
-    leases: contextlib.ExitStack,
+    locked: contextlib.ExitStack,
 ) -> list[StartedRun]:
-    """The runs to be trained together, in the order of `others`, with their leases; one or none if there are no others.
+    """The runs to be trained together, in the order of `others`, with their locks; one or none if there are no others.
 
     Each has the data that it has alone. A run of which a part has another number of samples, such as in another fold,
     takes other steps: it is left to its own job, and so is one that cannot begin, which its job explains.
@@ -70,7 +68,7 @@ def _together(
     wanted = [
         each
         for each in (choice.resolved(other, top) for other in others)
-        if each.run == run.settings.run or not finished.in_this_call(top / each.run.folder, each, hashed)
+        if each.run == run.settings.run or not finished.has_result(top / each.run.folder, each, hashed)
     ]
     if len(wanted) == 1:
         return []
@@ -83,15 +81,15 @@ def _together(
         if each.run == run.settings.run:
             other = run
         else:
-            other = StartedRun(each, place, Lease(place, job_over=queue.job_over), run.manifest)
+            other = StartedRun(each, place, Lock(place), run.manifest, guest=True)
             problem = other.load(world.device)
             if not fits(problem, first):
                 continue
             share(problem, first)
-            if not other.lease.try_acquire():
+            if not other.lock.acquire():
                 continue
-            leases.callback(other.lease.release)
-            clear(place, place / "lease", place / checkpoint.FOLDER)
+            locked.callback(other.lock.release)
+            clear(place, place / checkpoint.FOLDER)
         clock = Clock(world.device, each.protocol.warmup, frozenset())
         try:
             other.begin(world, clock, signals, progress=other is run and sys.stderr.isatty(), pace=pace)
@@ -143,7 +141,6 @@ def _train(runs: Sequence[StartedRun], own: StartedRun, surroundings: Surroundin
                 raise error
 
         made = outcome.ended(trainer, began, end)
-        run.lease.check()
         run.share_s = before_s + (trainer.share_s or 0.0) + time.perf_counter() - start
         results.write(run, made, surroundings, [surroundings.of_rank(trainer, made)])
         # Memory for the others.

@@ -1,7 +1,7 @@
 """Cohorts: the runs of a call that one process trains together, since they have the same shape.
 
 They differ in their seeds, and in settings of the protocol that change no shape. The call writes down its cohorts when
-it starts. The first job of a cohort trains all of its runs that have no result yet; the others find their records.
+it starts. The first job of a cohort trains all of its runs that have no result yet, and keeps what they leave for their own jobs.
 Imports next to nothing: `ketscale launch` asks here.
 """
 
@@ -17,11 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale import strict_json
+from ketscale import process, strict_json
 from ketscale.errors import UserError
 from ketscale.files import read_text, write_atomic
 from ketscale.grid import BACKENDS, Run, canonical
-from ketscale.jobs.ownership import finished
 
 if TYPE_CHECKING:
     from ketscale.config import Families, Settings
@@ -103,7 +102,7 @@ def plan(
 
 def write(results: Path, cohorts: Sequence[Sequence[Settings]]) -> None:
     """Write down the cohorts of this call, for its jobs, which inherit the name of the folder."""
-    folder = results / FOLDER / str(finished.call())
+    folder = results / FOLDER / str(process.call())
     for number, cohort in enumerate(cohorts):
         content = json.dumps([settings.content for settings in cohort])
         write_atomic(folder / f"{_digest(cohort[0].run)}-{number}.json", content.encode())

@@ -20,9 +20,8 @@ from ketscale.config import Data, FileModel, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.files import copy_atomic, csv_of, write_atomic
 from ketscale.grid import CODE, CURVES, HISTORY, PREDICTIONS, RECORD, Run
-from ketscale.jobs import provenance, supervise
+from ketscale.jobs import finished, provenance, supervise
 from ketscale.jobs.outcome import Outcome
-from ketscale.jobs.ownership import finished
 from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.layers.complex_weights import parameter_count
@@ -51,10 +50,10 @@ def write(
         passes: how often the steps were taken.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
-    # The copy is written first: what Snakemake deletes at the start of the run's own job is then never the only one.
-    places = [*finished.copies(folder, together=bool(run.cohort)), folder]
+    # What Snakemake takes for a job's output is written by that job alone.
+    place = folder / finished.KEPT if run.guest else folder
     history = trainer.history if trainer else History(None)
-    hashes = [history.finish(place / HISTORY) for place in places]
+    history_hash = history.finish(place / HISTORY)
     trained = trainer and trainer.trainability is None and ended.status == "completed"
     model = trainer.problem if trainer and trained else None
     evolution = trainer.problem.evolution() if trainer else None
@@ -69,7 +68,7 @@ def write(
         "machine": {**surroundings.machine, "ranks": ranks},
         "quiet": {**judged(ranks), "passes": passes},
         "files": {
-            HISTORY: hashes[0],
+            HISTORY: history_hash,
             **_keep_code(settings, folder),
             **_keep(settings, model, ended.outputs, folder),
         },
@@ -81,13 +80,12 @@ def write(
         **spent(surroundings.started, seconds, settings.run, surroundings.world.device, run.share_s),
     }
     made = record_of(settings, run.data, trainer, ended, measured)
-    for place in places:
-        if CURVES in made["files"] and place != folder:
-            copy_atomic(folder / CURVES, place / CURVES)
-        record.write(place / RECORD, settings, made)
+    if run.guest and CURVES in made["files"]:
+        copy_atomic(folder / CURVES, place / CURVES)
+    record.write(place / RECORD, settings, made)
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
-    run.lease.finished = True
+    run.lock.finished = True
 
 
 def _keep_code(settings: Settings, folder: Path) -> dict[str, str]:
@@ -147,7 +145,7 @@ def record_of(
         "sizes": settings.sizes,
         "status": ended.status,
         "reason": ended.reason,
-        "call": finished.call(),
+        "call": process.call(),
         "parameters": parameter_count(trainer.problem.model) if trainer else None,
         "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer and trainer.stepped else None,
         "config": settings.content,

@@ -16,11 +16,19 @@ from ketscale import process
 from ketscale.config import Protocol, Settings
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear
-from ketscale.jobs import cohort_session, cohorts, outcome, prepared, results, started, supervise
-from ketscale.jobs.ownership import finished, host_lock, signs
-from ketscale.jobs.ownership.lease import Lease
+from ketscale.jobs import (
+    cohort_session,
+    cohorts,
+    finished,
+    locks,
+    outcome,
+    prepared,
+    results,
+    started,
+    supervise,
+)
+from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
-from ketscale.jobs.slurm import queue
 from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.measure import host
@@ -66,30 +74,24 @@ def train(
     if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
     check_variables(run)
-    sign = signs.Sign(folder)
-    with host_lock.hold(protocol.timed, run.ranks, sign.show):
-        sign.remove()
-        world = open_world(run)
-        signals.heed_stop()
-        # An error ends the other ranks before leases are given back, which a hanging disk could delay.
-        with contextlib.closing(world), contextlib.ExitStack() as leases, _ended_together(world):
-            # One job of a cohort at a time: the first trains the runs of those that wait.
-            if cohort is not None:
-                _hold(Lease(cohort.with_suffix(""), job_over=queue.job_over), world, signals, leases)
-            lease = Lease(folder, job_over=queue.job_over)
-            waited = _hold(lease, world, signals, leases)
-            started_run = StartedRun(settings, folder, lease, manifest)
-            if world.rank == 0:
-                checkpoints = folder / checkpoint.FOLDER
-                clear(folder, folder / "lease", checkpoints, checkpoints / finished.KEPT)
-            status = None
-            if waited or cohort is not None:
-                status = _finished_meanwhile(started_run, world, in_this_call=not waited)
-            return status or _train(started_run, world, signals, trace, cohort)
+    world = open_world(run)
+    signals.heed_stop()
+    # An error ends the other ranks before locks are given back, which a hanging disk could delay.
+    with contextlib.closing(world), contextlib.ExitStack() as locked, _ended_together(world):
+        # One job of a cohort at a time: the first trains the runs of those that wait.
+        if cohort is not None:
+            _hold(Lock(cohort.with_suffix("")), world, signals, locked)
+        lock = Lock(folder)
+        waited = _hold(lock, world, signals, locked)
+        started_run = StartedRun(settings, folder, lock, manifest)
+        if world.rank == 0:
+            clear(folder, folder / checkpoint.FOLDER, folder / finished.KEPT)
+        status = _finished_meanwhile(started_run, world) if waited or cohort is not None else None
+        return status or _train(started_run, world, signals, trace, cohort)
 
 
 def _train(run: StartedRun, world: World, signals: Signals, trace: Path | None, cohort: Path | None) -> str:
-    """Train a run whose lease is held, with those of its cohort that nobody trains if there are any."""
+    """Train a run whose lock is held, with those of its cohort that nobody trains if there are any."""
     try:
         surroundings = Surroundings.found(run.settings, world)
         if cohort is not None:
@@ -98,7 +100,7 @@ def _train(run: StartedRun, world: World, signals: Signals, trace: Path | None, 
                 return status
         return _train_alone(run, surroundings, signals, trace)
     except Stopped as stopped:
-        if world.rank == 0 and not run.lease.finished:
+        if world.rank == 0 and not run.lock.finished:
             # The process that started the ranks may be ended before it can write its own note.
             supervise.leave_note(run.folder, f"{supervise.why_stopped()}; {stopped}")
         raise
@@ -123,42 +125,33 @@ def _ended_together(world: World) -> Iterator[None]:
         raise
 
 
-def _hold(lease: Lease, world: World, signals: Signals, leases: contextlib.ExitStack) -> bool:
-    """Rank 0 takes a lease until `leases` close, and waits while another process holds it. Every rank calls this.
+def _hold(lock: Lock, world: World, signals: Signals, locked: contextlib.ExitStack) -> bool:
+    """Rank 0 takes a lock until `locked` closes, and waits while another process holds it. Every rank calls this.
 
     Returns:
         Whether it had to wait.
     """
-    leases.callback(lease.release)
-    waited, notice = False, signs.Notice()
+    locked.callback(lock.release)
+    waited = False
     while True:
-        held = world.rank == 0 and lease.try_acquire()
+        held = world.rank == 0 and lock.acquire()
         if any(world.gather(held)):
             return waited
         if any(world.gather(signals.stop)):
-            raise Stopped(f"stopped while waiting for {lease.holder}, which is training this run")
+            raise Stopped("stopped while waiting for the process that is training this run")
         if world.rank == 0:
-            notice.tell(
-                f"{lease.folder}: {lease.holder} is training this run; waiting until it ends, or shows no sign of life "
-                f"for {lease.patience_s:g} s"
-            )
+            if not waited:
+                say(f"{lock.folder}: {locks.last(lock.folder)} is training this run; waiting until it ends")
             time.sleep(1)
         waited = True
 
 
-def _finished_meanwhile(run: StartedRun, world: World, in_this_call: bool) -> str | None:
-    """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later.
-
-    in_this_call: whether it counts only if it was written in this call of Snakemake.
-    """
-    status = None
+def _finished_meanwhile(run: StartedRun, world: World) -> str | None:
+    """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
+    record = None
     if world.rank == 0:
-        about = run.folder, run.settings, prepared.features_hash(run.manifest)
-        finished.restore(*about)
-        if not in_this_call or finished.in_this_call(*about):
-            found = finished.of_this_code(*about)
-            status = found.status if found else None
-    return world.gather(status)[0]
+        record = finished.result(run.folder, run.settings, prepared.features_hash(run.manifest))
+    return world.gather(record and record.status)[0]
 
 
 def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, trace: Path | None) -> str:
@@ -177,8 +170,6 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
     best = passes.best if ended.status == "completed" else passes.last
     if run.trainer is not None and best.clock is not None:
         run.trainer.clock, ended = best.clock, replace(ended, train_s=best.train_s)
-    if world.rank == 0:
-        run.lease.check()
     if world.rank == 0 or not collective:
         if trace and run.trainer:
             run.trainer.clock.write_trace(trace)

@@ -5,10 +5,7 @@ Imports next to nothing: the Snakefile imports it at every start.
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-from base64 import urlsafe_b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +39,6 @@ def terminal(workflow: Any) -> Any:
 def reason(workflow: Any, job: Any) -> str:
     """Why a job is planned, in Snakemake's words."""
     return str(workflow.dag.reason(job))
-
-
-def expect_outputs(workflow: Any, jobs: Iterable[Any]) -> None:
-    """Let jobs find outputs of theirs, which other jobs of the call make: Snakemake would warn of each."""
-    for job in jobs:
-        workflow.dag.reason(job).missing_output.clear()
 
 
 def make_one_job(workflow: Any, group: str, component: str) -> None:
@@ -105,36 +96,3 @@ def _set(settings: Any, name: str, value: Any) -> None:
     if not hasattr(settings, name):
         raise AttributeError(f"this version of Snakemake has no setting {name} in {type(settings).__name__}")
     setattr(settings, name, value)
-
-
-def locks() -> list[Path]:
-    """Snakemake's locks on the current folder."""
-    return list((FOLDER / "locks").glob("*.lock"))
-
-
-def unlock() -> None:
-    """Remove the locks, as the option --unlock does, which reads the whole workflow first."""
-    shutil.rmtree(FOLDER / "locks", ignore_errors=True)
-
-
-def incomplete(root: Path) -> dict[str, Path]:
-    """The files that Snakemake has marked as incomplete, outputs of jobs that it started and did not see end; their marks.
-
-    The name of a mark is the path in base64. If it is too long for one name, it is split into folders whose names
-    begin with @.
-    """
-    folder = root / FOLDER / "incomplete"
-    found = {}
-    for mark in folder.rglob("*"):
-        if not mark.is_dir():
-            name = "".join(part.removeprefix("@") for part in mark.relative_to(folder).parts)
-            with contextlib.suppress(ValueError):
-                found[urlsafe_b64decode(name).decode()] = mark
-    return found
-
-
-def unmark(mark: Path) -> None:
-    """Remove a mark of `incomplete` and the note of that file's settings, which are older, as --cleanup-metadata does."""
-    mark.unlink()
-    kept = [part if part != "incomplete" else "metadata" for part in mark.parts]
-    Path(*kept).unlink(missing_ok=True)

@@ -13,8 +13,7 @@ import torch
 from ketscale import process
 from ketscale.config import Data, Settings
 from ketscale.errors import UserError
-from ketscale.jobs import outcome, prepared
-from ketscale.jobs.ownership.lease import Lease
+from ketscale.jobs import locks, outcome, prepared
 from ketscale.jobs.provenance import code_hash, sources_hash
 from ketscale.jobs.signals import Signals
 from ketscale.measure.clock import Clock
@@ -41,18 +40,20 @@ class StartedRun:
         data_s: the seconds that reading them took.
         problem, trainer: None until there is one, and if memory ran out before.
         cohort: the runs with which a process trained it together, as PROTOCOL/seedN.
+        guest: whether the process is another run's job.
         share_s: its share of the time of a process that trains several runs; None if it is alone.
     """
 
     settings: Settings
     folder: Path
-    lease: Lease
+    lock: locks.Lock
     manifest: Path | None
     data: Data = dataclasses.field(init=False)
     data_s: float = 0.0
     problem: Problem | None = None
     trainer: Training | None = None
     cohort: set[str] = dataclasses.field(default_factory=set)
+    guest: bool = False
     share_s: float | None = None
     _continued: dict[str, Any] | None = None
 
@@ -68,7 +69,7 @@ class StartedRun:
     @property
     def interruptions(self) -> dict[str, Any]:
         """What a record says of them: how often the run resumed, and the seconds that were lost."""
-        return self._continued or {"resumed": 0, "lost_s": lost_s(self.lease, None)}
+        return self._continued or {"resumed": 0, "lost_s": lost_s(self.lock, None)}
 
     def load(self, device: torch.device) -> Problem:
         """Read the data and build the problem; raises as `read` and `build` do."""
@@ -92,9 +93,7 @@ class StartedRun:
         """
         settings = self.settings
         assert self.problem is not None
-        history = History(
-            checkpoint.history_of(self.folder, self.key) if world.rank == 0 else None, self.lease.check
-        )
+        history = History(checkpoint.history_of(self.folder, self.key) if world.rank == 0 else None)
         if settings.protocol.probe is not None:
             self.trainer = Probe(self.problem, world, clock, settings, history)
         elif settings.fitted:
@@ -126,8 +125,7 @@ class StartedRun:
         self._resume(self.trainer, world)
 
     def _save(self, state: dict[str, Any]) -> None:
-        """Write a checkpoint, unless another process has taken the run over, which is a `UserError`."""
-        self.lease.check()
+        """Write a checkpoint."""
         also = {"saved": time.time(), "cohort": sorted(self.cohort)}
         checkpoint.save(self.folder, self.key, {**state, **self.interruptions, **also})
 
@@ -145,7 +143,7 @@ class StartedRun:
             say(
                 f"the checkpoint in {self.folder} belongs to other settings, features or code: starting from the beginning"
             )
-        if trainer.no_checkpoints and self.lease.former is not None:
+        if trainer.no_checkpoints and self.lock.former is not None:
             say(
                 f"this run was stopped before it had ended ({self.interruptions['lost_s']:.0f} s are lost); "
                 f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning"
@@ -159,7 +157,7 @@ class StartedRun:
         """
         assert isinstance(self.trainer, Trainer)
         try:
-            lost = lost_s(self.lease, saved["saved"]) + process.age_s()
+            lost = lost_s(self.lock, saved["saved"]) + process.age_s()
             continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
             self.trainer.restore(saved)
             self.cohort.update(saved["cohort"])
@@ -176,16 +174,18 @@ class StartedRun:
             raise checkpoint.unusable(path, repr(error)) from None
 
 
-def lost_s(lease: Lease, saved: float | None) -> float:
+def lost_s(lock: locks.Lock, saved: float | None) -> float:
     """Seconds of work that the previous process of this run lost: those after the last checkpoint.
 
-    Its start and its last sign of life are by its own clock. The checkpoint may be from an even earlier process.
+    A process that was killed has last written something when it was still alive. The checkpoint may be from an even
+    earlier one.
     """
-    former = lease.former
-    if not former:
+    if lock.former is None:
         return 0.0
-    since, at = (datetime.fromisoformat(former[key]).timestamp() for key in ("since", "at"))
-    return max(0.0, at - max(since, saved or since))
+    since = datetime.fromisoformat(lock.former.since).timestamp()
+    until = lock.former.until
+    end = datetime.fromisoformat(until).timestamp() if until else lock.written
+    return max(0.0, end - max(since, saved or since))
 
 
 def read(settings: Settings, manifest: Path | None) -> Data:

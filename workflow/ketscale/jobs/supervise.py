@@ -63,7 +63,7 @@ _DEAD_RANK = (
 )
 # Lines of ranks that are no reason to end; what a failing rank has raised comes below its line.
 _NOTICE = re.compile(
-    r"waiting for this host|trains \d+ runs together: |.* is training this run; waiting |the checkpoint in .* belongs to "
+    r"trains \d+ runs together: |.* is training this run; waiting until |the checkpoint in .* belongs to "
     r"|this run was stopped before |rank \d+ failed and ends the run"
 )
 # This many dead ranks are named.
@@ -228,11 +228,10 @@ def _become_launcher(parent: int) -> None:
 
 def leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
-    from ketscale.jobs.ownership import lease, signs
+    from ketscale.jobs import locks
 
-    held = lease.read(folder)
-    others = held and not held["released"] and held.get("launch") != launch
-    if held and others and signs.shows_life(held, datetime.now(UTC)):
+    other = locks.holder(folder)
+    if other is not None and other.launch != launch:
         return
     try:
         leave_note(folder, reason)
@@ -247,7 +246,7 @@ def leave_note(folder: Path, reason: str) -> None:
         "reason": reason,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "job": process.slurm_job(),
-        "call": os.environ.get("KETSCALE_CALL"),
+        "call": process.call(),
     }
     strict_json.write(folder / NOTE, note)
 

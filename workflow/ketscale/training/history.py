@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ class History:
 
     Args:
         path: the file, replaced when the first rows come; None on ranks that write none, which only count.
-        check: called before each write; raises an error if the run is another process's now, which writes this file too.
     """
 
-    def __init__(self, path: Path | None, check: Callable[[], None] = lambda: None) -> None:
-        self._path, self._check = path, check
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
         self._columns: list[str] = []
         self._digest = hashlib.sha256()
         self._rows = 0
@@ -100,7 +99,6 @@ class History:
         self._written_s = time.monotonic()
         if not self._rows:
             return
-        self._check()
         if not self._bytes:
             write_atomic(self._path, bytes(self._waiting))
         else:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import datetime
 from pathlib import Path
 
 from ketscale import grid, strict_json
 from ketscale.errors import UserError
 from ketscale.files import read_bytes
-from ketscale.jobs.ownership.signs import time_of
 from ketscale.jobs.slurm import queue
 from ketscale.training import checkpoint
 from ketscale.words import say
@@ -73,7 +73,7 @@ class Attempt:
                 # Most are older, and need not be read. One that was given back after a requeue is new, but ended before.
                 if path.stat().st_mtime > begun:
                     record = strict_json.loads(read_bytes(path))
-                    ended = time_of(record["stopped"]).timestamp()
+                    ended = datetime.fromisoformat(record["stopped"]).timestamp()
                     if record["slurm_job_id"] == self._job and ended > begun:
                         return True
             except (OSError, ValueError, LookupError, TypeError):

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from ketscale import process
 from ketscale.files import read_bytes
 from ketscale.grid import RECORD, RUNS, Run
 from ketscale.jobs import supervise
-from ketscale.jobs.ownership import finished
-from ketscale.jobs.ownership.signs import read_waiting
 from ketscale.jobs.slurm import site as sites
 from ketscale.words import aligned, counted, duration, rounded
 
@@ -62,7 +61,6 @@ class Progress:
         self._together: dict[Run, Sequence[Run]] = {}
         self._results: dict[Run, Result] = {}
         self._failed: set[Run] = set()
-        self._waits: dict[Run, str] = {}
         self._began_s = 0.0
 
     def begin(self, called: Iterable[Run]) -> None:
@@ -107,14 +105,6 @@ class Progress:
         note = self._note(run)
         return str(note.get("reason")) if note and job in (None, note.get("job")) else None
 
-    def waiting(self, runs: Iterable[Run]) -> Iterator[str]:
-        """Which of some runs wait for their host, and who holds that, a line each; no line twice."""
-        for run in runs:
-            sign = None if run in self._results else read_waiting(self._path(run).parent)
-            if sign and self._waits.get(run) != sign["whom"]:
-                self._waits[run] = sign["whom"]
-                yield f"waiting: {run.name}: {sign['host']} is held by {sign['whom']}"
-
     def interrupted(self) -> Iterator[tuple[str, str, str | None]]:
         """The log, the reason and the SLURM job of each other run that failed; now it counts as such."""
         for run in self._called:
@@ -125,7 +115,7 @@ class Progress:
     def _note(self, run: Run) -> dict[str, Any] | None:
         """What the run has noted of its failure in this call."""
         note = supervise.read_note(self._path(run).parent)
-        return note if note and note.get("call") == finished.call() else None
+        return note if note and note.get("call") == process.call() else None
 
     def lines(self) -> list[Line]:
         """How far each study of the call is."""

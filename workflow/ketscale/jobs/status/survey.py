@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,19 @@ from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import opened
 from ketscale.grid import RECORD, Run
-from ketscale.jobs import choice, driver, records, snakemake_internals, supervise
-from ketscale.jobs.ownership import finished, lease, signs
-from ketscale.jobs.ownership.signs import shows_life, time_of
+from ketscale.jobs import choice, finished, locks, records, supervise
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import submission
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site
 from ketscale.measure.form import EARLY_ENDS, Record
-from ketscale.measure.record import Checked
+from ketscale.measure.record import Checked, check
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # Bytes at the end of a history that have its last two rows.
 _TAIL = 4096
 
@@ -102,19 +101,21 @@ def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen
             f"{config.results}: is not a folder, nor a link to one; move it away or set `results`"
         )
     checked = records.read(config, results).checked
-    submitted = snakemake_internals.incomplete(root) if queue.jobs else set()
-    call = driver.last(root)
-    began = time_of(call.since) if call and not call.over else None
     seen = []
     for run in config.runs:
-        job = queue.job_of(run) if f"{config.results}/{run.path}" in submitted else None
         settings, found = config.settings(run), checked[run]
-        if began and found == Checked("missing") and finished.has_copy(results / run.folder):
-            # Snakemake has deleted the record for a job of the run, which is about to give it back.
-            copy = finished.copied(results / run.folder, choice.resolved(settings, results))
-            found = copy if copy.record and copy.record.stopped >= began else found
-        seen.append(_see(settings, found, results, queue, job, now))
+        kept = results / run.folder / finished.KEPT / RECORD
+        if found.record is None and kept.exists():
+            # Trained with another run; its own job is about to put it in its place.
+            copy = check(kept, choice.resolved(settings, results), None)
+            found = copy if copy.record else found
+        seen.append(_see(settings, found, results, queue, queue.job_of(run), now))
     return seen
+
+
+def time_of(text: str | None) -> datetime:
+    """A time of a note; a time long ago if there is none."""
+    return datetime.fromisoformat(text) if text else _LONG_AGO
 
 
 def counts(seen: Iterable[Seen]) -> dict[str, int]:
@@ -146,31 +147,32 @@ def _see(
     except (FileNotFoundError, NotADirectoryError):
         names = set()
     note = supervise.read_note(folder) if supervise.NOTE in names else None
-    held = lease.read(folder) if "lease" in names else None
-    sign = signs.read_waiting(folder) if signs.WAITING in names else None
     saved = _saved(folder / "checkpoint") if "checkpoint" in names else None
-
-    tried_s = (time_of(held["at"]) - time_of(held["since"])).total_seconds() if held else 0.0
+    last = locks.last(folder)
+    killed = last is not None and last.until is None
+    tried_s = 0.0
+    if last is not None:
+        end = time_of(last.until).timestamp() if last.until else locks.last_write(folder)
+        tried_s = max(0.0, end - time_of(last.since).timestamp())
     blank = Seen(
         run,
         "",
         saved=saved,
-        node_hours=max(0.0, tried_s) * run.nodes / 3600,
-        launch=held.get("launch") if held else None,
+        node_hours=tried_s * run.nodes / 3600,
+        launch=last.launch if last else None,
     )
 
-    def seen(state: str, reason: str, of: Mapping[str, Any] | None = None, at: str = "at") -> Seen:
+    def seen(state: str, reason: str, of: Mapping[str, Any] | None = None) -> Seen:
         of = of or {}
         return replace(
-            blank, state=state, reason=reason, host=of.get("host"), job=of.get("job"), at=of.get(at)
+            blank, state=state, reason=reason, host=of.get("host"), job=of.get("job"), at=of.get("at")
         )
 
-    unreleased = held if held is not None and not held.get("released") else None
-    if unreleased and is_alive(unreleased, note, queue, now):
+    held = locks.holder(folder) if killed else None
+    if held is not None:
         progress = _progress(folder / "checkpoint", settings.protocol)
-        return replace(seen("running", "", unreleased, "since"), progress=progress)
-    if sign and is_alive(sign, note, queue, now):
-        return seen("waiting", f"{sign['host']} is held by {sign['whom']}", sign, "since")
+        about = {"host": held.host, "job": held.job, "at": held.since}
+        return replace(seen("running", "", about), progress=progress)
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
         running = f"waits in its job group; job {job.id} is running"
@@ -185,19 +187,11 @@ def _see(
     if note is not None:
         reason = records.why_missing(folder) or f"its {supervise.NOTE} cannot be read; see train.log"
         return seen("failed", reason, {name: note.get(name) for name in ("job", "at")})
-    if unreleased is not None:
+    if killed and last is not None:
         again = "start again, as it had no checkpoint" if saved is None else "resume from its checkpoint"
         reason = f"it ended without a message (killed, or its machine went down); it will {again}"
-        return seen("interrupted", reason, unreleased)
+        return seen("interrupted", reason, {"host": last.host, "job": last.job, "at": last.since})
     return seen("missing", "")
-
-
-def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
-    """Whether the process of a lease or of a sign of waiting is still there."""
-    # The note is written after a run ends, and deleted before the next start.
-    if note is not None and time_of(held["since"]) <= time_of(note.get("at")):
-        return False
-    return shows_life(held, now, queue.is_running(held["job"]))
 
 
 def _saved(checkpoints: Path) -> float | None:

@@ -1,0 +1,58 @@
+"""A run that has its result is not trained again, although Snakemake starts its job.
+
+Snakemake starts it if it did not see the run end, or if another run of its job group failed. And the job of one run may
+have trained others with it, which it leaves beside their checkpoints: each run's own job puts them in their place. Imports
+next to nothing: `ketscale launch` asks here first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ketscale.files import copy_atomic
+from ketscale.grid import CURVES, HISTORY, RECORD
+
+if TYPE_CHECKING:
+    from ketscale.config import Settings
+    from ketscale.measure.form import Record
+
+# Where another run's job leaves a record and the tables beside it, in the run's folder.
+KEPT = "checkpoint/finished"
+# Set in a call of Snakemake that was told to train runs again.
+AGAIN = "KETSCALE_AGAIN"
+
+
+def right(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
+    """The record in a folder if it belongs to these settings and features and to this code, else None."""
+    from ketscale.jobs.provenance import code_hash
+    from ketscale.measure.record import check
+
+    if not (folder / RECORD).exists():
+        return None
+    record = check(folder / RECORD, settings, features_hash).record
+    return record if record is not None and record.code.hash == code_hash() else None
+
+
+def has_result(folder: Path, settings: Settings, features_hash: str | None) -> bool:
+    """Whether a run, in its folder, need not be trained."""
+    places = [folder / KEPT] if AGAIN in os.environ else [folder / KEPT, folder]
+    return any(right(place, settings, features_hash) for place in places)
+
+
+def result(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
+    """The record of a run that need not be trained, in its place and newer than all that it was made from; else None."""
+    kept = folder / KEPT
+    record = right(kept, settings, features_hash)
+    if record is not None:
+        # The record comes last, since it is refused without the others.
+        for name in (HISTORY, CURVES, RECORD):
+            if (kept / name).exists():
+                copy_atomic(kept / name, folder / name)
+    elif AGAIN not in os.environ and (record := right(folder, settings, features_hash)):
+        for name in (HISTORY, RECORD):
+            os.utime(folder / name)
+    shutil.rmtree(kept, ignore_errors=True)
+    return record
