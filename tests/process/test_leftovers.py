@@ -110,6 +110,6 @@ def test_the_next_stage_removes_what_the_last_left(folder, abandoned):
 def test_the_next_process_of_a_run_removes_what_the_last_left(folder, digits_features, one_thread, abandoned):
     run = study.run()
     home = study.results(folder, run)
-    left = [abandoned(home / place) for place in (".", "lease", "checkpoint", "checkpoint/finished")]
+    left = [abandoned(home / place) for place in (".", "checkpoint", "checkpoint/finished")]
     session.train(study.settings(run), home, digits_features, None)
     assert not [path for path in left if path.exists()]

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from ketscale.jobs import launch, supervise
-from ketscale.jobs.ownership.lease import Lease
+from ketscale.jobs.locks import Lock
 from tests.toys import run_at
 
 # As SLURM 22.05, Open MPI 5 and torchrun 2.13 were seen to say it.
@@ -221,14 +221,16 @@ def test_a_session_with_the_same_number_that_this_launch_cannot_have_made_stays(
     assert folder.exists() == left
 
 
-ACQUIRE = "from pathlib import Path; from ketscale.jobs.ownership.lease import Lease; Lease(Path({!r})).try_acquire()"
+ACQUIRE = (
+    "from pathlib import Path; from ketscale.jobs.locks import Lock; lock = Lock(Path({!r})); lock.acquire()"
+)
 
 
 @pytest.mark.parametrize("trains", ["another launch", "this launch", "nobody"])
 def test_only_a_launch_that_trains_the_run_says_that_it_failed(tmp_path, trains):
     """A launch waits while another one trains the run: if it is stopped, the run has not failed."""
-    held = Lease(tmp_path)
-    held.try_acquire()
+    held = Lock(tmp_path)
+    held.acquire()
     if trains != "another launch":
         held.release()
     mine = ACQUIRE.format(str(tmp_path)) if trains == "this launch" else ""

@@ -8,10 +8,8 @@ import pytest
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.jobs import launch, session
-from ketscale.jobs.ownership import host_lock
+from ketscale.jobs import launch
 from ketscale.parallel import world
-from tests.process.integration import study
 from tests.toys import run_at
 
 OF_TORCHRUN = {
@@ -58,13 +56,6 @@ def test_one_rank_refuses_the_world_of_others(monkeypatch, name):
             world.check_variables(run_at("cpu-n1r1t1"))
 
 
-def test_a_world_of_others_is_refused_before_the_host_is_waited_for(monkeypatch, tmp_path, one_thread):
-    monkeypatch.setattr(session.host_lock, "hold", pytest.fail)
-    set_all(monkeypatch, OF_TORCHRUN)
-    with pytest.raises(UserError, match=r"WORLD_SIZE=2"):
-        session.train(study.settings(study.run(protocol="timed")), tmp_path, None, None)
-
-
 def test_a_rank_of_torchrun_refuses_another_world(monkeypatch):
     run, name = run_at("ddp-cpu-n1r2t1"), "WORLD_SIZE"
     set_all(monkeypatch, OF_TORCHRUN)
@@ -93,19 +84,6 @@ def test_what_a_launch_starts_has_no_variables_of_other_ranks(monkeypatch):
     assert not left.keys() & found.keys()
     assert {name: found.get(name) for name in kept} == kept
     assert found.keys() == os.environ.keys() - left.keys()
-
-
-def test_a_count_of_restarts_is_a_number_in_a_job_and_nothing_outside(monkeypatch):
-    for value in ("", *WRONG):
-        monkeypatch.setenv("SLURM_RESTART_COUNT", value)
-        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-        assert process.identity()["restarts"] == 0
-        monkeypatch.setenv("SLURM_JOB_ID", "7")
-        if value:
-            with pytest.raises(UserError, match=r"^SLURM_RESTART_COUNT is "):
-                process.identity()
-        else:
-            assert process.identity()["restarts"] == 0
 
 
 def test_outside_of_a_job_a_node_has_its_own_name(monkeypatch):

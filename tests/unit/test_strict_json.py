@@ -3,8 +3,7 @@
 import pytest
 
 from ketscale import cli, strict_json
-from ketscale.jobs import supervise
-from ketscale.jobs.ownership import lease, signs
+from ketscale.jobs import locks, supervise
 from ketscale.jobs.prepared import features_hash
 
 DAMAGED = ["", "{", "[" * 100_000, '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": -Infinity}']
@@ -19,9 +18,8 @@ def test_what_is_not_json_is_one_kind_of_error_and_says_nothing_in_files_for_peo
         with pytest.raises(ValueError, match=r"Expecting|recursion|twice|not a JSON number"):
             strict_json.loads(text)
         for name, read, found in (
-            (signs.WAITING, signs.read_waiting, None),
             (supervise.NOTE, supervise.read_note, {}),
-            ("lease/1.json", lease.read, {}),
+            (locks.HOLDER, locks.last, None),
             ("features.json", lambda folder: features_hash(folder / "features.json"), None),
         ):
             (tmp_path / name).parent.mkdir(exist_ok=True)

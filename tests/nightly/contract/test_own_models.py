@@ -149,7 +149,6 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
         "fetch": ["mine"],
         "plan": [],
         "recommend": [record, "--minutes", "0"],
-        "recover": ["--no-queue"],
         "report": [],
         "schema": [],
         "status": [],

@@ -3,13 +3,12 @@
 import json
 import shutil
 import signal
-import subprocess
 from datetime import datetime
 
 import pytest
 
-from ketscale.errors import UserError
-from ketscale.jobs import cohorts, session
+from ketscale import grid
+from ketscale.jobs import cohorts, finished, session
 from ketscale.measure.record import check
 from ketscale.training import checkpoint
 from tests.process.integration import study
@@ -42,6 +41,12 @@ def test_the_first_job_trains_all_and_the_others_find_their_records(tmp_path, di
     call(wanted)
     study.train(tmp_path, wanted[0], digits_features)
     hashed = json.loads(digits_features.read_text())["hash"]
+    # Of the others it writes nothing that their own jobs write.
+    for run in wanted[1:]:
+        folder = study.results(tmp_path, run)
+        assert not (folder / grid.RECORD).exists() and not (folder / grid.HISTORY).exists()
+        status, out, _ = study.launched(tmp_path, run, digits_features)
+        assert status == 0 and "has its result" in out and not (folder / finished.KEPT).exists()
     for run in wanted:
         found = check(tmp_path / study.record(run), study.settings(run), hashed).record
         assert found is not None
@@ -52,17 +57,6 @@ def test_the_first_job_trains_all_and_the_others_find_their_records(tmp_path, di
     # Each hour of the node is counted once.
     longest = max(each["timing"]["startup_s"] + seconds(each) for each in records)
     assert 3600 * sum(each["node_hours"] for each in records) <= longest
-    # The run's own job, before which Snakemake deletes the record.
-    path = tmp_path / study.record(wanted[1])
-    text = path.read_text()
-    path.unlink()
-    status, out, _ = study.launched(tmp_path, wanted[1], digits_features)
-    assert status == 0 and "already finished in this call" in out and path.read_text() == text
-    # Its launch found no copy, but when it holds the run, there is one.
-    command = ["ketscale", "train", study.record(wanted[1]), "--settings", study.settings(wanted[1]).text]
-    command += ["--features", str(digits_features), "--cohort", str(cohorts.file_of(wanted[1]))]
-    subprocess.run(command, cwd=tmp_path, env=study.forked(), check=True, capture_output=True, timeout=600)
-    assert path.read_text() == text
     # A run of no cohort trains alone, and one target stays one target.
     call([wanted[0], wanted[2]], tmp_path / "alone")
     alone = study.train(tmp_path / "alone", wanted[1], digits_features)
@@ -83,8 +77,9 @@ def test_a_killed_cohort_resumes_to_bitwise_the_same_weights(tmp_path, digits_fe
     call(LONG)
     status, _, _ = study.launched(tmp_path, LONG[0], digits_features, struck=f"33 {signal.SIGKILL} 0")
     assert status == 137 and not any((tmp_path / study.record(run)).exists() for run in LONG)
-    study.train(tmp_path, LONG[0], digits_features)
     for run in LONG:
+        study.train(tmp_path / "whole", run, digits_features)
+        study.train(tmp_path, run, digits_features)
         whole, resumed = record(tmp_path / "whole", run), record(tmp_path, run)
         assert (whole["resumed"], resumed["resumed"]) == (0, 1)
         assert resumed["weights_hash"] == whole["weights_hash"] is not None
@@ -99,7 +94,7 @@ class Killed(BaseException):
 def test_members_whose_checkpoints_are_of_different_steps_go_on_each_from_its_own(
     tmp_path, digits_features, call, monkeypatch, one_thread
 ):
-    """The cohort is killed while it writes them; then a damaged one stops its own run alone."""
+    """The cohort is killed while it writes them, and one that is damaged is put aside: its run begins anew."""
     save, saved = checkpoint.save, []
 
     def save_or_die(folder, *rest):
@@ -120,16 +115,12 @@ def test_members_whose_checkpoints_are_of_different_steps_go_on_each_from_its_ow
         with pytest.raises(Killed):
             train(LONG[0])
     (damaged,) = study.results(tmp_path, LONG[1]).glob("checkpoint/*.pt")
-    whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:-1])
-    with pytest.raises(UserError, match="damaged"):
-        train(LONG[1])
-    train(LONG[0])
-    assert [(tmp_path / study.record(run)).exists() for run in LONG] == [True, False, True]
-    damaged.write_bytes(whole)
-    train(LONG[1])
+    damaged.write_bytes(damaged.read_bytes()[:-1])
     for run in LONG:
+        train(run)
         shutil.rmtree(tmp_path / "alone", ignore_errors=True)
         session.train(study.settings(run), study.results(tmp_path / "alone", run), digits_features, None)
         one, own = record(tmp_path / "alone", run), record(tmp_path, run)
-        assert own["resumed"] == 1 and own["losses"] == pytest.approx(one["losses"], rel=1e-3)
+        assert own["resumed"] == int(run != LONG[1]) and own["losses"] == pytest.approx(
+            one["losses"], rel=1e-3
+        )

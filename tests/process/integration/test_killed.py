@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ketscale import grid
-from ketscale.jobs.ownership.lease import Lease
+from ketscale.jobs.locks import Lock
 from tests.process.integration import study
 
 NOTE = "failure.json"
@@ -92,9 +92,8 @@ def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
 def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digits_features, whole):
     run = study.run(protocol="long")
     folder = study.results(tmp_path, run)
-    first = Lease(folder)
-    folder.mkdir(parents=True)
-    assert first.try_acquire()
+    first = Lock(folder)
+    assert first.acquire()
 
     def second():
         """Another writer, that waits."""

@@ -6,16 +6,15 @@ import pytest
 import torch
 
 from ketscale import cli
-from ketscale.jobs import provenance
+from ketscale.jobs import locks, provenance
 from ketscale.training import checkpoint
 from tests.process.integration import study
 
 
 def leftovers(folder):
-    """What is there but the config, the note that says why the run failed, and the lease that was let go."""
-    expected = ("config.yaml", "failure.json")
-    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "lease"]
-    return [path for path in files if path.name not in expected]
+    """What is there but the config, the note that says why the run failed, and the lock that was let go."""
+    expected = ("config.yaml", "failure.json", locks.LOCK, locks.HOLDER)
+    return [path for path in folder.rglob("*") if path.is_file() and path.name not in expected]
 
 
 @pytest.fixture

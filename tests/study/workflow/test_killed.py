@@ -1,8 +1,7 @@
-"""After Snakemake was killed the next call works; where the lock is of another host, it says what to type."""
+"""After Snakemake was killed the next call works, and a second one beside it is refused."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ketscale.jobs import driver
+from ketscale.jobs import driver, locks
+from ketscale.jobs.locks import Lock
 from ketscale.jobs.slurm import queue
 from tests import ROOT
 from tests.conftest import NO_CLUSTER, SLURM
@@ -71,26 +71,34 @@ def killed(fresh: Path) -> Path:
 
 
 def test_the_next_call_works_and_says_so_in_one_line(killed: Path) -> None:
-    note = json.loads((killed / driver.NOTE).read_text())
+    last = locks.killed(killed / driver.FOLDER)
+    assert last is not None
     output = run(killed, "snakemake", *LOCAL)
-    who = f"process {note['process']['pid']} on {note['process']['host']}"
     said = [line for line in output.splitlines() if line.startswith("ketscale: ")]
-    assert said == [f"ketscale: the last Snakemake here ({who}) was killed: removed its lock"]
+    assert said == [f"ketscale: the last Snakemake here was killed ({last})"]
     assert all((killed / record(one)).exists() for one in RUNS)
-    assert json.loads((killed / driver.NOTE).read_text())["process"] is None
+    ended = locks.last(killed / driver.FOLDER)
+    assert ended is not None and ended.finished
+
+
+def test_a_second_call_is_told_who_works_here(killed: Path) -> None:
+    lock = Lock(killed / driver.FOLDER)
+    assert lock.acquire()
+    refused = run(killed, "snakemake", *LOCAL, status=1)
+    assert f"another Snakemake works in this folder (process {os.getpid()} on " in refused
+    lock.release()
 
 
 def test_jobs_of_a_killed_call_are_not_forgotten_where_the_programs_find_no_cluster(killed: Path) -> None:
-    (killed / queue.TRAINS).parent.mkdir()
     (killed / queue.TRAINS).write_text("{}")
-    for command in (["snakemake", *LOCAL], ["ketscale", "recover"]):
-        refused = run(killed, *command, status=1 if command[0] == "snakemake" else 2)
+    for _ in range(2):
+        refused = run(killed, "snakemake", *LOCAL, status=1)
         said = refused[refused.index("SLURM's programs") :].splitlines()
-        assert said == [
+        assert said[:2] == [
             f"SLURM's programs find no cluster on this machine (squeue: fatal: {NO_CLUSTER})",
-            "if you know that no job of this folder is in the queue: ketscale recover --no-queue",
+            f"if you know that no job of this folder is in the queue, delete {queue.TRAINS}",
         ]
-    run(killed, "ketscale", "recover", "--no-queue")
+    (killed / queue.TRAINS).unlink()
     run(killed, "snakemake", *LOCAL)
 
 
@@ -110,21 +118,4 @@ def test_a_call_that_the_cluster_refuses_at_once_was_not_killed(
     assert [line for line in refused.splitlines() if line.startswith("Error: ")] == [
         f"Error: profile slurm: {why}; {advice}"
     ]
-    assert json.loads((fresh / driver.NOTE).read_text())["process"] is None
     assert "killed" not in run(fresh, "snakemake", *LOCAL)
-
-
-def test_a_lock_of_another_host_is_kept_and_what_to_type_is_said(killed: Path) -> None:
-    note = json.loads((killed / driver.NOTE).read_text())
-    note["process"]["host"] = "elsewhere"
-    (killed / driver.NOTE).write_text(json.dumps(note))
-    refused = run(killed, "snakemake", *LOCAL, status=1)
-    who = f"process {note['process']['pid']} on elsewhere"
-    asked = f"locked by another Snakemake ({who}); if it no longer runs, type: ketscale recover"
-    assert asked in refused
-    said = run(killed, "ketscale", "recover", "--no-queue")
-    assert said.splitlines()[0] == "removed the lock on the folder"
-    command = said.splitlines()[-1].partition(": ")[2].split()
-    assert command == ["snakemake", *LOCAL]
-    run(killed, *command)
-    assert all((killed / record(one)).exists() for one in RUNS)

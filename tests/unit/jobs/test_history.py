@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from ketscale.errors import UserError
 from ketscale.files import write_csv
 from ketscale.jobs import started
-from ketscale.jobs.ownership.lease import Lease
+from ketscale.jobs.locks import Lock
 from ketscale.measure import clock
 from ketscale.measure.clock import Durations
 from ketscale.training import checkpoint
@@ -109,27 +108,8 @@ def test_a_history_that_was_tampered_with_is_refused(tmp_path, damage, said):
         History(path).restore(state)
 
 
-def test_a_run_that_another_process_has_taken_over_writes_no_row(tmp_path):
-    """Both would write at places of their own in one file."""
-    lease = Lease(tmp_path)
-    assert lease.try_acquire()
-    path = tmp_path / "rows.csv"
-    frozen = History(path, lease.check)
-    for row in rows(3):
-        frozen.append(row)
-    frozen.state()
-    shutil.rmtree(tmp_path / "lease")
-    other = filled(path, 9)
-    digest = other.finish(tmp_path / "history.csv")
-    frozen.append(rows(4)[3])
-    with pytest.raises(UserError, match="this process stops and writes nothing"):
-        frozen.state()
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
-    lease.release()
-
-
 def test_a_run_without_its_history_does_not_go_on(tmp_path):
-    """As a run's own session says it: which file is missing, and what to delete."""
+    """As a run's own session says it: which file is missing; the next start begins anew."""
     path = checkpoint.history_of(tmp_path, KEY)
     loop = trainer(classification(), {"epochs": 3}, history=History(path))
     loop.run()
@@ -137,17 +117,17 @@ def test_a_run_without_its_history_does_not_go_on(tmp_path):
     path.unlink()
     other = trainer(classification(), {"epochs": 3}, history=History(path))
     config = maker.config(one=maker.study(seed=0))
-    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lease(tmp_path), None, trainer=other)
-    with pytest.raises(
-        UserError, match=f"{path}: is missing: .*, or delete .*/checkpoint/a+.pt to start from the beginning"
-    ):
-        run._restore(saved, checkpoint.path_of(tmp_path, KEY))
+    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None, trainer=other)
+    checkpoint.save(tmp_path, KEY, saved)
+    with pytest.raises(UserError, match=f"{path}: is missing.*put aside: run it again"):
+        run._restore(saved, checkpoint.path_of(tmp_path, KEY), other.world)
+    assert checkpoint.load(tmp_path, KEY) is None
 
 
 def test_a_run_that_starts_anew_says_whose_checkpoint_is_of_no_use_and_forgets_its_rows(tmp_path, capsys):
     config = maker.config(one=maker.study(seed=0))
     loop = trainer(classification(), {"epochs": 3})
-    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lease(tmp_path), None, trainer=loop)
+    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None, trainer=loop)
     for other in (False, True):
         filled(checkpoint.history_of(tmp_path, run.key), 3).state()
         if other:

@@ -11,6 +11,7 @@ import torch
 from ketscale import process
 from ketscale.grid import Run
 from ketscale.jobs import results
+from ketscale.jobs.locks import Holder
 from ketscale.jobs.started import lost_s
 
 
@@ -34,8 +35,9 @@ def seconds(clock: str) -> float:
     ],
 )
 def test_time_after_the_last_checkpoint_is_lost(since, last, saved, lost):
-    lease = SimpleNamespace(former={"since": at(since), "at": at(last)})
-    assert lost_s(lease, saved and seconds(saved)) == lost
+    for until, written in ((at(last), 0.0), (None, seconds(last))):  # it stopped, or was killed
+        lock = SimpleNamespace(former=Holder("a", 1, None, None, at(since), until), written=written)
+        assert lost_s(lock, saved and seconds(saved)) == lost
 
 
 def test_the_age_of_a_process_needs_no_time_of_day(monkeypatch):

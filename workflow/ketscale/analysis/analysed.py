@@ -29,6 +29,7 @@ from ketscale.errors import UserError
 from ketscale.files import read_bytes, read_csv, sha256
 from ketscale.grid import AXES, Run, Study
 from ketscale.jobs import prepared, records
+from ketscale.measure.record import put_aside
 from ketscale.words import counted
 
 # The folder of the tables below a results folder, and the file of the config that they are of, by which a folder can be
@@ -119,10 +120,15 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
         untold = state == "missing" and not why
         lost[run] = state, (records.why_missing(results / run.folder) or "not run yet") if untold else why
     if lost and not config.partial:
+        from ketscale.problems.registry import FAMILIES
+
+        refused = [results / run.path for run, (state, _) in lost.items() if state == "refused"]
+        aside = [path for each in refused if (path := put_aside(each, FAMILIES))]
         raise UserError(
             f"{len(lost)} of {len(runs)} runs cannot be used:",
             *records.by_reason((*why, f"{config.results}/{run.path}") for run, why in lost.items()),
-            "Run Snakemake again (delete stale or refused records first), or do without: --partial, or in Snakemake --config partial=true",
+            *(f"{counted(len(aside), 'damaged record')}: renamed to {path.name}" for path in aside[:1]),
+            "Run Snakemake again, or do without these runs: --partial, or in Snakemake --config partial=true",
         )
     trained = (Trained(record, config.settings(run), [*asked[run]]) for run, record in usable.items())
     known = dict(zip(usable, columns.RUNS.of(trained, config), strict=True))

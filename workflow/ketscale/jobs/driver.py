@@ -87,7 +87,12 @@ def begin(workflow: Any) -> Lock:
 
 def _cancel_jobs() -> None:
     """End this folder's jobs in the queue; their runs save a checkpoint."""
-    jobs = queue.jobs(Path())
+    try:
+        jobs = queue.jobs(Path())
+    except UserError as error:
+        # An error is not taken for an empty queue: a job that is still there would train beside the next call.
+        advice = f"if you know that no job of this folder is in the queue, delete {queue.TRAINS}"
+        raise UserError(str(error), advice) from None
     if not jobs:
         return
     queue.cancel(jobs)

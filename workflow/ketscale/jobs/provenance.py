@@ -42,7 +42,6 @@ _NOT_TRAINING = (
     "jobs/status",
     "jobs/doctor.py",
     "jobs/driver.py",
-    "jobs/recover.py",
     "jobs/snakemake_internals.py",
     "jobs/records.py",
     "measure/parity.py",

@@ -132,9 +132,9 @@ class StartedRun:
     def _resume(self, trainer: Training, world: World) -> None:
         # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
         wanted = world.rank == 0 and not trainer.no_checkpoints
-        saved = world.gather(checkpoint.load(self.folder, self.key) if wanted else None)[0]
+        saved = world.gather(self._checkpoint() if wanted else None)[0]
         if saved is not None:
-            self._restore(saved, checkpoint.path_of(self.folder, self.key))
+            self._restore(saved, checkpoint.path_of(self.folder, self.key), world)
             return
         if world.rank:
             return
@@ -149,11 +149,20 @@ class StartedRun:
                 f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning"
             )
 
-    def _restore(self, saved: dict[str, Any], path: Path) -> None:
+    def _checkpoint(self) -> dict[str, Any] | None:
+        """The state in the checkpoint; a damaged one is put aside, and the run starts from the beginning."""
+        try:
+            return checkpoint.load(self.folder, self.key)
+        except UserError as error:
+            aside = checkpoint.put_aside(checkpoint.path_of(self.folder, self.key))
+            say(f"{error}: it is now {aside.name}, and the run starts from the beginning")
+            return None
+
+    def _restore(self, saved: dict[str, Any], path: Path, world: World) -> None:
         """Continue from the state in the checkpoint at `path`.
 
         Raises:
-            UserError: the checkpoint is of another form, or its history is missing or damaged.
+            UserError: the checkpoint is of another form, or its history is missing or damaged. It is put aside.
         """
         assert isinstance(self.trainer, Trainer)
         try:
@@ -162,16 +171,13 @@ class StartedRun:
             self.trainer.restore(saved)
             self.cohort.update(saved["cohort"])
             self._continued = continued
-        except UserError as error:
-            raise UserError(
-                f"{error}: the run goes on from it; bring it back, or delete {path} to start from the beginning"
-            ) from None
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise checkpoint.unusable(path, repr(error)) from None
-        except RuntimeError as error:
+        except (UserError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             if outcome.is_out_of_memory(error):
                 raise
-            raise checkpoint.unusable(path, repr(error)) from None
+            if world.rank == 0:
+                checkpoint.put_aside(path)
+            why = error if isinstance(error, UserError) else repr(error)
+            raise UserError(f"{checkpoint.unusable(path, why)}; it is put aside: run it again") from None
 
 
 def lost_s(lock: locks.Lock, saved: float | None) -> float:

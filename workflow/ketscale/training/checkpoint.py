@@ -55,7 +55,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     """The state to resume from, on the CPU; None if there is none.
 
     Raises:
-        UserError: the checkpoint is damaged, was written under another key, or holds something else.
+        UserError: the checkpoint is damaged, or was written under another key.
     """
     import torch
 
@@ -63,25 +63,15 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     try:
         header, content = read_bytes(path).split(b"\n", 1)
         about = strict_json.loads(header)
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        told = {"key": key, "step": _step(state), "sha256": hashlib.sha256(content).hexdigest()}
     except FileNotFoundError:
         return None
-    except ValueError:
-        about = None
-    if not isinstance(about, dict):
-        raise UserError(f"{path}: not a checkpoint; delete it and start the run again")
-    if about.get("sha256") != hashlib.sha256(content).hexdigest():
-        raise UserError(f"{path}: damaged (its checksum differs); delete it and start the run again")
-    if about.get("key") != key:
-        raise UserError(f"{path}: written with other settings of this run; delete it and start the run again")
-    try:
-        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     except Exception as error:  # torch and pickle raise whatever garbage leads them to
         raise unusable(path, error) from None
-    if not isinstance(state, dict):
-        raise unusable(path, "it is not a state")
-    if about.get("step") != _step(state):
-        raise UserError(f"{path}: damaged (its header has another step); delete it and start the run again")
-    return state
+    if about != told:
+        raise unusable(path, "its checksum, key or step differs")
+    return state  # type: ignore[no-any-return]
 
 
 def steps(folder: Path) -> dict[str, int]:
@@ -103,9 +93,13 @@ def _step(state: dict[str, Any]) -> int:
 
 
 def unusable(path: Path, why: object) -> UserError:
-    """The error of a checkpoint whose checksum is right, but not its content."""
-    said = short(str(why) or repr(why))
-    return UserError(f"{path}: not a checkpoint of this run ({said}); delete it and start the run again")
+    """The error of a checkpoint from which its run cannot go on."""
+    return UserError(f"{path}: not a whole checkpoint of this run ({short(str(why) or repr(why))})")
+
+
+def put_aside(path: Path) -> Path:
+    """Rename a checkpoint, so that its run starts from the beginning; where it is then."""
+    return path.replace(path.with_suffix(".damaged"))
 
 
 def others(folder: Path, key: str) -> bool:
