@@ -1,6 +1,6 @@
 # What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
+import collections
 import shutil
-from collections import Counter
 
 # Whether this process is that of a job or a job group in an allocation. It runs the commands of its rules itself, one
 # after the other: each is local there, and in no group, or it would start Snakemake once more for each of them.
@@ -44,16 +44,16 @@ elif SITE.file.setup:
     failed = f"echo 'ketscale: setup in {sites.PATH} failed' >&2"
     shell.prefix(f'set -eo pipefail\ntrap "{failed}" EXIT\n{commands}\ntrap - EXIT\nset -u\n')
 
-# The runs of this call, and how far their requests may grow (None: for preparing data); filled when the call starts.
-# Before that, on one machine and inside an allocation, the request is that of the first attempt.
+# The runs of this call, and how far their requests may grow (None: for preparing data), once the call has started. On one
+# machine and inside an allocation the request is that of the first attempt.
 CALLED = []
+ROOM = collections.defaultdict(cluster.Room)
 # The lock of this folder, once the call has it.
 CALL = []
-ROOM = {}
 
 
 def scheduled():
-    """Whether the job runs in an allocation of a scheduler (asked when a job's resources are worked out)."""
+    """Whether jobs run in allocations of a scheduler (known when the resources of jobs are worked out)."""
     return IN_JOB or not workflow.local_exec
 
 
@@ -71,64 +71,51 @@ def pack(wildcards):
 
 
 def of_run(function):
-    """A resource: the value of `function` for a run if there is a scheduler, else None."""
+    """A resource of the executor's: the value of `function` for a run if there is a scheduler, else None."""
+    return lambda wildcards: function(run_of(wildcards)) if scheduled() else None
 
-    def resource(wildcards):
-        return function(run_of(wildcards)) if scheduled() else None
+
+def of_attempt(grow, first):
+    """A resource that grows with the attempt: by a method of `Room`, from the value of `first` for a run."""
+
+    def resource(wildcards, attempt):
+        run = run_of(wildcards) if "seed" in wildcards.keys() else None
+        return getattr(ROOM[run], grow)(first(run), attempt)
 
     return resource
 
 
-def minutes(attempt, run=None):
-    """The time limit of a run, or of preparing data: grows with the attempt, up to the partition's limit."""
-    factor = min(attempt, ROOM[run].factor) if run in ROOM else 1
-    return SITE.minutes(run, factor) if run else int(SITE.file.features.minutes * factor)
-
-
-def memory_mb(attempt, run=None):
-    """The memory per node of a run, or of preparing data: doubles with each attempt, up to what the nodes have."""
-    tries = attempt if run in ROOM else 1
-    asked = SITE.memory_mb(run, tries) if run else SITE.file.features.memory_mb * 2 ** (tries - 1)
-    return min(asked, ROOM[run].memory_mb) if run in ROOM else asked
-
-
-def sbatch_options(run):
-    """Options that give a timed run its nodes alone, and warn every run before its time limit."""
-    alone = ["--exclusive"] if CONFIG.timed(run) else []
-    return " ".join([*alone, f"--signal=USR1@{SITE.file.warning_s}"])
-
-
 def gres(run):
     """The GPUs per node, as SLURM's generic resource; None without GPUs."""
-    kind = f"{SITE.file.gpu_type}:" if SITE.file.gpu_type else ""
-    return f"gpu:{kind}{sites.gpus_per_node(run)}" if sites.gpus_per_node(run) else None
+    number = sites.gpus_per_node(run)
+    return ":".join(filter(None, ["gpu", SITE.file.gpu_type, str(number)])) if number else None
 
 
 OF_TRAIN = OF_FEATURES = {}
 if ASKED:
-    # For every job.
     of_site = {
         "slurm_account": SITE.file.account,
         "qos": SITE.file.qos,
         "constraint": SITE.file.constraint,
     }
-    # One task per node, with all cores of the run's ranks there; srun divides them among the ranks.
+    # One task per node, with all cores of the run's ranks there; srun divides them among the ranks. A timed run has its
+    # nodes alone.
     OF_TRAIN = of_site | {
-        "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
-        "runtime": lambda wildcards, attempt: minutes(attempt, run_of(wildcards)),
-        "mem_mb": lambda wildcards, attempt: memory_mb(attempt, run_of(wildcards)),
+        "slurm_partition": of_run(SITE.partition_of),
+        "runtime": of_attempt("minutes", SITE.minutes),
+        "mem_mb": of_attempt("memory", SITE.memory_mb),
         "nodes": of_run(lambda run: run.nodes),
         "tasks": of_run(lambda run: run.nodes),
-        "cpus_per_task": of_run(lambda run: sites.cores_per_node(run)),
-        "gres": of_run(lambda run: gres(run)),
+        "cpus_per_task": of_run(sites.cores_per_node),
+        "gres": of_run(gres),
         "tasks_per_gpu": of_run(lambda run: 0 if gres(run) else None),
-        "slurm_extra": of_run(lambda run: sbatch_options(run)),
+        "slurm_extra": of_run(lambda run: "--exclusive" if CONFIG.timed(run) else None),
     }
     # Features are computed by two threads on every machine, so that they are the same.
     OF_FEATURES = of_site | {
         "slurm_partition": SITE.file.partition,
-        "runtime": lambda wildcards, attempt: minutes(attempt),
-        "mem_mb": lambda wildcards, attempt: memory_mb(attempt),
+        "runtime": of_attempt("minutes", lambda run: SITE.file.features.minutes),
+        "mem_mb": of_attempt("memory", lambda run: SITE.file.features.memory_mb),
         "nodes": 1,
         "cpus_per_task": 2,
     }
@@ -190,25 +177,17 @@ def start():
         together()
         return
     packed = {run: pack_of(run) for run in CALLED}
-    status_command = getattr(workflow.executor_settings, "status_command", None)
-    ROOM.update(cluster.check(SITE, packed, submitted != {"train"}, status_command))
+    ROOM.update(cluster.check(SITE, packed, submitted != {"train"}))
     together()
-    submission.begin(trained_by(packed))
-    internals.give_up(workflow, submission.why_refused)
-    submission.follow(
-        TERMINAL.say if TERMINAL else print, lambda waiting: internals.let_submissions_wait(workflow, waiting)
-    )
+    submission.begin(workflow, trained_by(packed), TERMINAL.say if TERMINAL else print)
 
 
 def trained_by(packed):
     """What each job group trains, in words: its first run, and how many more."""
-    first, count = {}, Counter(packed.values())
+    more, first = collections.Counter(packed.values()), {}
     for run, name in packed.items():
-        first.setdefault(name, f"{RESULTS}/{run.folder}")
-    return {
-        name: path + (f" and {count[name] - 1} more" if count[name] > 1 else "")
-        for name, path in first.items()
-    }
+        first.setdefault(name, f"{RESULTS}/{run.folder}" + f" and {more[name] - 1} more" * (more[name] > 1))
+    return first
 
 
 def let_go():

@@ -75,7 +75,6 @@ def begin(workflow: Any) -> Lock:
         say(f"the last Snakemake here was killed ({lock.former})")
         if queue.available():
             _cancel_jobs()
-    queue.TRAINS.unlink(missing_ok=True)
     os.environ[process.CALL] = os.urandom(16).hex()
     named = [name for names in given("--profile") for name in names[:1]]
     profile = named[-1] if named else os.environ.get("SNAKEMAKE_PROFILE")
@@ -87,12 +86,7 @@ def begin(workflow: Any) -> Lock:
 
 def _cancel_jobs() -> None:
     """End this folder's jobs in the queue; their runs save a checkpoint."""
-    try:
-        jobs = queue.jobs(Path())
-    except UserError as error:
-        # An error is not taken for an empty queue: a job that is still there would train beside the next call.
-        advice = f"if you know that no job of this folder is in the queue, delete {queue.TRAINS}"
-        raise UserError(str(error), advice) from None
+    jobs = queue.jobs(Path())
     if not jobs:
         return
     queue.cancel(jobs)

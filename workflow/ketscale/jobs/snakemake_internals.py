@@ -5,7 +5,6 @@ Imports next to nothing: the Snakefile imports it at every start.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from typing import Any
 FOLDER = Path(".snakemake")
 # Snakemake's limit of submissions if the user gives none: jobs, in seconds.
 _USUAL_LIMIT = (100, 1)
-# The threads in which SLURM's executor submits.
-_THREADS = 2
 
 
 def make_again(workflow: Any, path: str) -> None:
@@ -64,32 +61,6 @@ def lift_limit(workflow: Any) -> None:
     limiter = workflow.scheduler.job_rate_limiter
     if limiter and (limiter.max_jobs, limiter.timespan) == _USUAL_LIMIT:
         workflow.scheduler.job_rate_limiter = None
-
-
-def let_submissions_wait(workflow: Any, number: int) -> None:
-    """Let SLURM's executor go on with other submissions while some wait for a partition: it has two threads for all."""
-    pool = workflow.scheduler._executor._job_submission_executor
-    pool._max_workers = _THREADS + number
-    pool._adjust_thread_count()
-
-
-def give_up(workflow: Any, refused: Callable[[str], object]) -> None:
-    """Let a job that the cluster refuses for good have no further attempt, which it would refuse too.
-
-    refused: whether it has, by the name of the job group, or of the rule of a job alone.
-    """
-    executor = workflow.scheduler._executor
-    report = executor.report_job_error
-
-    def report_at_last(info: Any, *given: Any, **named: Any) -> None:
-        job = info.job
-        # A job that was submitted fails for another reason, whatever was refused of the same rule.
-        if info.external_jobid is None and refused(job.groupid if job.is_group() else job.rule.name):
-            # Not `attempt`: the resources that are given back would be worked out again.
-            job._attempt = job.restart_times + 1
-        report(info, *given, **named)
-
-    executor.report_job_error = report_at_last
 
 
 def _set(settings: Any, name: str, value: Any) -> None:

@@ -69,7 +69,7 @@ def _step(config: Config, settings: Settings, results: Path) -> int:
 
 def _places(config: Config, root: Path) -> tuple[int, Callable[[Run], str]]:
     """The cores on which jobs run at a time, and what the runs of a job group share."""
-    if not queue.available(root):
+    if not queue.available():
         return len(os.sched_getaffinity(0)), lambda run: ""
     # Under SLURM, a job is a process of its own.
     path = site.path_of(root)

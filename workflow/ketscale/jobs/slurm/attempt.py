@@ -1,30 +1,24 @@
-"""An attempt of a job that got further than the last one, but not to the end, is none that counts: SLURM requeues it.
+"""A time limit is no failure of a job that got further than it was: SLURM requeues it before.
 
-Snakemake counts how often a job has failed. A job that is requeued has not, so a run may take many times the limit of its
-partition. An attempt that got no further ends at its time limit, and is tried again as often as the profile says.
+Snakemake counts how often a job has failed, and the executor has no other way (no issue known). A job that is requeued has not
+failed, so a run may take many times the limit of its partition. One that got no further ends at its limit, and counts.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from datetime import datetime
 from pathlib import Path
 
-from ketscale import grid, strict_json
 from ketscale.errors import UserError
-from ketscale.files import read_bytes
 from ketscale.jobs.slurm import queue
 from ketscale.training import checkpoint
 from ketscale.words import say
 
-# So long before its time limit a job is requeued, or at the last part of a short one; the controller of a busy cluster
-# takes seconds to answer.
-_BEFORE_S, _LAST_PART = 30.0, 0.25
-# The limit may be changed meanwhile, and SLURM may not answer.
-_AGAIN_S = 300.0
-# Near the limit the run may still get further, but a controller that is asked once a second has much to do.
-_SOON_S = 5.0
+# So long before its time limit a job is requeued; the controller of a busy cluster takes seconds to answer.
+_BEFORE_S = 20.0
+# How often it is asked, since the limit may be changed; and near the limit, where the run may still get further.
+_AGAIN_S, _SOON_S = 300.0, 5.0
 
 
 class Attempt:
@@ -40,45 +34,15 @@ class Attempt:
         now = time.monotonic()
         if now < self._rests_until:
             return
-        times = queue.times(self._job)
-        if times is None:
-            self._rests_until = now + _AGAIN_S
-            return
-        used, limit = times
-        left = limit - used - min(_BEFORE_S, _LAST_PART * limit)
-        if left > 0:
-            self._rests_until = now + min(left, _AGAIN_S)
-        elif step(self._folder) > self._began_at or self._has_finished_others(used):
+        left_s = queue.left_s(self._job) - _BEFORE_S
+        self._rests_until = now + min(max(left_s, _SOON_S), _AGAIN_S)
+        if left_s <= 0 and step(self._folder) > self._began_at:
             self._rests_until = math.inf
-            self._requeue()
-        else:
-            self._rests_until = now + _SOON_S
-
-    def _requeue(self) -> None:
-        try:
-            queue.ask("scontrol", "requeue", self._job)
-            said = (
-                "its job is requeued, since its time limit is near and it got further than the attempt before"
-            )
-        except UserError as error:
-            said = f"its job cannot be requeued before its time limit, so this attempt counts: {error}"
-        say(said)
-
-    def _has_finished_others(self, used_s: float) -> bool:
-        """Whether another run of the job has ended since this attempt began."""
-        begun = time.time() - used_s
-        runs = next(folder for folder in self._folder.absolute().parents if folder.name == grid.RUNS)
-        for path in runs.rglob(grid.RECORD):
             try:
-                # Most are older, and need not be read. One that was given back after a requeue is new, but ended before.
-                if path.stat().st_mtime > begun:
-                    record = strict_json.loads(read_bytes(path))
-                    ended = datetime.fromisoformat(record["stopped"]).timestamp()
-                    if record["slurm_job_id"] == self._job and ended > begun:
-                        return True
-            except (OSError, ValueError, LookupError, TypeError):
-                continue  # it has just been deleted, or is damaged
-        return False
+                queue.ask("scontrol", "requeue", self._job)
+                say("its job is requeued, since its time limit is near and it got further")
+            except UserError as error:
+                say(f"its job cannot be requeued before its time limit, so this attempt counts: {error}")
 
 
 def step(folder: Path) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,13 +89,6 @@ class SiteFile(Block, frozen=True, kw_only=True):
             description="How srun starts MPI ranks: one of `srun --mpi=list` that the MPI library supports",
         ),
     ] = "pmix"
-    warning_s: Annotated[
-        int,
-        Meta(
-            ge=1,
-            description="How many seconds before its time limit a run is told to save a checkpoint (SIGUSR1)",
-        ),
-    ] = 120
     node_hours: Annotated[
         Annotated[float, Meta(ge=0)] | None,
         Meta(
@@ -113,16 +106,6 @@ class SiteFile(Block, frozen=True, kw_only=True):
         ),
     ]
 
-    def faults(self) -> Iterator[str]:
-        """Minutes and memory in `limits` that are not whole numbers or too small."""
-        for number, line in enumerate(self.limits):
-            for key, least in (("minutes", 1), ("memory_mb", 100)):
-                value = line.get(key, least)
-                if isinstance(value, bool) or not isinstance(value, int):
-                    yield f"limits.{number}.{key}: {value!r} should be a whole number"
-                elif value < least:
-                    yield f"limits.{number}.{key}: {value} is too small; it should be at least {least}"
-
 
 @dataclass(frozen=True)
 class Site:
@@ -134,14 +117,13 @@ class Site:
     file: SiteFile
     sizes: Callable[[Run], Mapping[str, int]]
 
-    def minutes(self, run: Run, factor: float = 1) -> int:
-        """The run's time limit in minutes; `factor` multiplies that of the first attempt."""
-        return int(self._asked(run, "minutes") * factor)
+    def minutes(self, run: Run) -> int:
+        """The time limit of the run's first attempt."""
+        return self._asked(run, "minutes")
 
-    def memory_mb(self, run: Run, attempt: int = 1) -> int:
-        """The run's memory per node in megabytes: for its ranks on the node and for what starts them; double at each attempt."""
-        first = self._asked(run, "memory_mb") * (run.ranks // run.nodes) + OVERHEAD_MB
-        return first * 2 ** (attempt - 1)
+    def memory_mb(self, run: Run) -> int:
+        """The megabytes per node of the run's first attempt: for its ranks there, and for what starts them."""
+        return self._asked(run, "memory_mb") * (run.ranks // run.nodes) + OVERHEAD_MB
 
     def partition_of(self, run: Run) -> str | None:
         """The run's partition; None for the cluster's default."""
@@ -187,19 +169,19 @@ def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...],
 
 
 def read_file(path: Path = PATH) -> SiteFile:
-    """The settings of the site file; the keys inside `limits` are not checked.
+    """The settings of the site file; the axes inside `limits` are not checked.
 
     Raises:
         UserError: as for `load_site`.
     """
     try:
         # A setting that is null is one that is left out.
-        given = {
-            key: value
-            for key, value in load(path).items()
-            if value is not None or key not in SiteFile.__struct_fields__
-        }
-        return parse(SiteFile, given, "")
+        settings = {key: value for key, value in load(path).items() if value is not None}
+        file = parse(SiteFile, settings, "")
+        for number, line in enumerate(file.limits):
+            asked = {key: line[key] for key in _ASKED if key in line}
+            parse(Preparation, {"minutes": 1, "memory_mb": 100} | asked, f"limits.{number}")
+        return file
     except UserError as error:
         lines = map(str, error.args)
         raise UserError(

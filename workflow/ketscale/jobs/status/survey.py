@@ -81,7 +81,7 @@ class Queue:
 
 def ask(config: Config, root: Path, site: Site | None) -> Queue:
     """The queue of this folder; if it does not answer, the report says so, and it is not an error."""
-    if not slurm.available(root):
+    if not slurm.available():
         return Queue()
     refusals = tuple(submission.in_words(root))
     try:
