@@ -64,7 +64,7 @@ def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
 
 
 def test_a_notice_is_no_reason():
-    said = ["ketscale: waiting for this host, which is held by process 7 of ada (results/runs/a/seed0)"]
+    said = ["ketscale: trains 3 runs together: from step 2"]
     assert supervise.explain([*said, MPIRUN], 137, None).startswith("rank 1 on vm died (Killed)")
     assert "said nothing" in supervise.explain(said, 137, None)
 

@@ -8,7 +8,7 @@ import pytest
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.jobs import launch
+from ketscale.jobs import host_lock, launch
 from ketscale.parallel import world
 from tests.toys import run_at
 

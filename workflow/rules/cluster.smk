@@ -33,10 +33,6 @@ except UserError as error:
 if not IN_JOB:
     os.environ.pop(cohorts.VARIABLE, None)
     os.environ.pop(finished.AGAIN, None)
-    # A run that has its result is trained again only for those who say so.
-    asked = workflow.dag_settings
-    if asked.forceall or asked.forcerun or asked.forcetargets:
-        os.environ[finished.AGAIN] = "1"
 elif SITE.file.setup:
     # If a setup command fails, the run ends. No -u here, which environment modules do not survive. Snakemake formats
     # the text, so braces are doubled.
@@ -158,6 +154,10 @@ def begin():
         CALL.append(driver.begin(workflow))
     except UserError as error:
         sys.exit(f"Error: {error}")
+    # A run that has its result is trained again only for those who say so.
+    asked = workflow.dag_settings
+    if asked.forceall or asked.forcerun or asked.forcetargets:
+        os.environ[finished.AGAIN] = "1"
     # What a killed call has left.
     shutil.rmtree(RESULTS_PATH / cohorts.FOLDER, ignore_errors=True)
     CALLED.extend(sorted(planned_runs(), key=lambda run: ORDER.get(run, len(RUNS))))

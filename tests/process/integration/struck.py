@@ -8,7 +8,9 @@ import sys
 import time
 from typing import Any
 
-from ketscale import cli, process
+import psutil
+
+from ketscale import cli
 from ketscale.jobs.signals import Signals
 from ketscale.training.stack import Stack
 from ketscale.training.step import Stepper
@@ -31,7 +33,7 @@ def strike() -> None:
     global taken
     taken += 1
     if taken == AT and RANK == "1":
-        os.kill([os.getpid(), *process.ancestors()][WHOM], SIGNUM)
+        os.kill([os.getpid(), *(one.pid for one in psutil.Process().parents())][WHOM], SIGNUM)
         while not heard:
             time.sleep(0.01)
 

@@ -43,7 +43,7 @@ def test_a_checkpoint_that_holds_no_state_of_the_run_is_an_error_that_names_it(
     key = checkpoint.identify(settings.hash, features, provenance.code_hash())
     checkpoint.save(study.results(tmp_path, run), key, state)
     name = checkpoint.path_of(study.results(tmp_path, run), key).name
-    assert f"{name}: not a checkpoint of this run" in refused(run)
+    assert f"{name}: not a whole checkpoint of this run" in refused(run)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +17,7 @@ def test_everything_that_is_used_of_snakemake_is_there():
     # Its modules import each other, and this order works.
     from snakemake import api
     from snakemake.dag import DAG
-    from snakemake.jobs import GroupJob, Job, Reason
+    from snakemake.jobs import GroupJob, Job
     from snakemake.logging import LoggerManager
     from snakemake.scheduling.job_scheduler import JobRateLimiter, JobScheduler
     from snakemake.settings.types import ExecutionSettings, SchedulingSettings
@@ -27,8 +26,7 @@ def test_everything_that_is_used_of_snakemake_is_there():
     assert "forcefiles" in DAG.__init__.__code__.co_names and callable(DAG.needrun_jobs)
     assert isinstance(api.Workflow.parent_groupids, property)
     assert callable(LoggerManager.get_log_handlers) and "logger_manager" in api.Workflow.__annotations__
-    assert callable(DAG.reason) and Reason().missing_output == set()
-    assert "missing_output" in Job.prepare.__code__.co_names and "wildcards_dict" in Job.__slots__
+    assert callable(DAG.reason) and "wildcards_dict" in Job.__slots__
     for settings, name in ((ExecutionSettings, "keep_going"), (SchedulingSettings, "max_jobs_per_timespan")):
         assert name in {field.name for field in dataclasses.fields(settings)}
     assert "job_rate_limiter" in JobScheduler.__init__.__code__.co_names
@@ -113,13 +111,3 @@ def test_what_the_cluster_refuses_for_good_has_no_further_attempt(group, submitt
     assert (scheduler.workflow.dag._ready_jobs, scheduler.failed) == (
         ({job}, set()) if again else (set(), {job})
     )
-
-
-def test_a_long_path_is_read_from_the_marks_parts(tmp_path: Path):
-    from base64 import urlsafe_b64encode
-
-    name = urlsafe_b64encode(b"results/metrics.json").decode()
-    mark = tmp_path / ".snakemake" / "incomplete" / f"@{name[:8]}" / name[8:]
-    mark.parent.mkdir(parents=True)
-    mark.touch()
-    assert internals.incomplete(tmp_path) == {"results/metrics.json": mark}

@@ -71,7 +71,7 @@ def test_a_record_that_a_run_of_this_version_would_not_have_is_outdated_and_any_
         assert record.outdated(path, SETTINGS, None) == old
     path.write_text(maker.sealed({**made(), "features_hash": "a" * 64}))
     assert not record.outdated(path, SETTINGS, "a" * 64) and record.outdated(path, SETTINGS, "b" * 64)
-    for text in ("", "{", '{"resumed": "x"}', "[]"):
+    for text in ("", "{", '{"resumed": "x"}', "[]"):  # damaged
         path.write_text(text)
         assert record.outdated(path, SETTINGS, None)
 

@@ -30,7 +30,7 @@ TRIED = "tried/{workload}.json"
 
 # A path's axes; Snakemake's wildcards and `Run.parse` share this pattern.
 PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"
-# All records below a results folder. No deeper ones: a run may keep a copy of its own (`ownership.finished`).
+# All records below a results folder. No deeper ones: a run may keep a copy of its own (`jobs.finished`).
 RECORDS = "/".join([RUNS, *("*" for _ in PATTERN.split("/")), RECORD])
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Without leading zeros, with which one run would have several paths.

@@ -149,7 +149,7 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
         return False
     except ValueError:
         return True
-    return (
+    return head.schema is not None and (
         head.schema not in SCHEMAS
         or head.config_hash != settings.hash
         or features_hash not in (None, head.features_hash)
