@@ -69,4 +69,4 @@ def spent(seen: Iterable[Seen], root: Path) -> Spent:
     if account is None or not account.jobs:
         by = "records" if done else "attempts without a record"
         return Spent(done + sum(attempts.values()), by, done, budget, None, problem)
-    return Spent(account.node_hours, "sacct", done, budget, account.wait_s)
+    return Spent(account.node_hours, "sacct", done, budget, None)
