@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -191,3 +192,10 @@ class Project:
 def accounted(job: str, column: str, *options: str) -> str:
     """What SLURM's accounting says of a job."""
     return ask("sacct", "-X", "-n", "-P", "-j", job, "-o", column, *options).strip()
+
+
+def restarts(job: str) -> int:
+    """How often SLURM has requeued a job."""
+    said = subprocess.run(["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=60)
+    number = re.search(r"\bRestarts=(\d+)", said.stdout)
+    return int(number[1]) if number else 0

@@ -23,10 +23,10 @@ import pytest
 
 from ketscale import grid, process
 from ketscale.grid import Run
-from ketscale.jobs.ownership import lease
+from ketscale.jobs import locks
 from ketscale.jobs.slurm import attempt, queue, submission
 from tests.nightly.slurm import disturbed
-from tests.nightly.slurm.project import Project, accounted, ask, wait_for
+from tests.nightly.slurm.project import Project, accounted, ask, restarts, wait_for
 from tests.nightly.slurm.test_submission import FUSED
 
 SEED = os.environ.get("KETSCALE_FAULT_SEED") or str(secrets.randbits(32))
@@ -87,6 +87,11 @@ class Night:
         """The runs that have not ended."""
         return [run for run in self.runs if not (self.project.results(run) / grid.RECORD).exists()]
 
+    def holders(self) -> list[locks.Holder]:
+        """The processes that train."""
+        last = (locks.last(self.project.results(run)) for run in self.left())
+        return [one for one in last if one is not None and one.until is None]
+
     def trained(self) -> float:
         """The share of all steps that records and checkpoints have."""
         left = set(self.left())
@@ -117,8 +122,7 @@ class Night:
 
         def training() -> list[queue.Job]:
             self.goes_on()
-            held = [lease.read(self.project.results(run)) for run in self.left()]
-            jobs = {one["job"] for one in held if one and not one.get("released")}
+            jobs = {one.job for one in self.holders()}
             found = queue.jobs(self.project.folder)
             return [job for job in found if job.state == "RUNNING" and job.id in jobs]
 
@@ -129,10 +133,10 @@ class Night:
         requeued = False
         while not requeued:
             job = self.job()
-            before = queue.restarts(job.id) or 0
+            before = restarts(job.id)
             said("scontrol", "requeue", job.id)
             # The controller counts at once. Accounting has once not shown a requeued attempt, on a busy machine.
-            requeued = (queue.restarts(job.id) or 0) > before
+            requeued = restarts(job.id) > before
 
     def disturb(self, how: Callable[[queue.Job], None], ends: tuple[str, ...]) -> queue.Job:
         """Have an attempt of a job that trains end so; if it has ended in another way meanwhile, that of another job."""
@@ -209,8 +213,7 @@ def out_of_memory(night: Night) -> None:
     """The kernel, short of memory, ends the largest process of a job, which is one that trains."""
     while True:
         job = night.job()
-        held = [lease.read(night.project.results(run)) for run in night.left()]
-        pids = {one["pid"] for one in held if one and one["job"] == job.id and not one.get("released")}
+        pids = {one.pid for one in night.holders() if one.job == job.id}
         # They may have ended meanwhile.
         with contextlib.suppress(OSError, ValueError):
             pid = min(pid for pid in pids if "train" in process.command_of(pid))
@@ -327,7 +330,6 @@ def campaign(folder: Path, numbers: tuple[int, ...]) -> tuple[Project, list[Run]
         partition=PARTITION,
         limits=[{"minutes": 3, "memory_mb": 700}],
         pack={"minutes": 60, "runs": 20},
-        warning_s=20,
     )
     config = disturbed.config(["cpu-n1r1t1"], steps=STEPS)
     config["protocols"]["long"]["checkpoint_steps"] = 50

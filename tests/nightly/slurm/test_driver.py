@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from ketscale.grid import Run
-from ketscale.jobs.driver import NOTE
+from ketscale.jobs import locks
+from ketscale.jobs.driver import FOLDER
 from ketscale.jobs.slurm import queue
 from tests.nightly.slurm.disturbed import STEPS, config, ready
 from tests.nightly.slurm.project import DRIVER, Project, target, wait_for
@@ -45,8 +46,8 @@ def test_after_the_driver_was_killed_the_same_command_goes_on(project, tmp_path)
     with quiet.running() as driver:
         said = project.snakemake().stderr
         assert driver.wait(300) == 0, quiet.log
-    assert "was killed: removed its lock" in said
-    assert f"cancelled 1 job ({job.id}); their runs save a checkpoint" in said
+    assert "ketscale: the last Snakemake here was killed (process " in said
+    assert f"cancelled its 1 job in the queue ({job.id})" in said
     resumed, other = project.record(run), quiet.record(run)
     assert resumed["weights_hash"] == other["weights_hash"]
     assert resumed["losses"] == other["losses"]
@@ -65,8 +66,7 @@ def test_a_second_writer_waits_and_takes_the_result(project):
     # It must still train when the second job has begun.
     (run,) = ready(project, config(["cpu-n1r1t1"], steps=5 * STEPS))
     job = kill_the_driver(project, run)
-    (project.folder / NOTE).unlink()
-    project.snakemake("--unlock")
+    (project.folder / FOLDER / locks.HOLDER).unlink()
     project.snakemake(target(run))
     record = project.record(run)
     assert (record["slurm_job_id"], record["resumed"]) == (job.id, 0)
@@ -78,8 +78,8 @@ def test_a_second_writer_waits_and_takes_the_result(project):
 def test_a_pack_that_is_tried_again_does_not_train_its_finished_runs_again(project):
     """One run of the pack fails at first; the others are there already, and are not trained twice."""
     runs = ready(project, config(["cpu-n1r1t1"], steps=50, seeds=3))
-    # Its lease cannot be written: root may write anywhere, so a file stands where the folder should.
-    broken = project.results(runs[1]) / "lease"
+    # Its checkpoints cannot be written: root may write anywhere, so a file stands where the folder should.
+    broken = project.results(runs[1]) / "checkpoint"
     broken.parent.mkdir(parents=True)
     broken.write_text("not a folder")
     with project.running("runs") as driver:

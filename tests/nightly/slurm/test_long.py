@@ -10,20 +10,20 @@ from ketscale import analysis
 from ketscale.jobs.slurm import attempt, queue
 from tests import records_factory as factory
 from tests.nightly.slurm.disturbed import config, ready
-from tests.nightly.slurm.project import accounted, target, wait_for
+from tests.nightly.slurm.project import accounted, restarts, target, wait_for
 
 pytestmark = pytest.mark.long
 
 
 def test_a_run_longer_than_its_attempts_allow_goes_on_while_it_makes_progress(project):
     """At a limit of a minute, as if that were the partition's: no attempt that got further is one that counts."""
-    project.site(limits=[{"minutes": 1, "memory_mb": 600}], warning_s=20)
+    project.site(limits=[{"minutes": 1, "memory_mb": 600}])
     (run,) = ready(project, config(["cpu-n1r1t1"], steps=1_000_000))
     with project.running(target(run)) as driver:
         # On a busy machine an attempt may end before its first step, and counts.
         job = wait_for(
             "attempts that got further",
-            lambda: (found := project.job()) and (queue.restarts(found.id) or 0) >= 4 and found,
+            lambda: (found := project.job()) and restarts(found.id) >= 4 and found,
             1500,
         )
         reached = attempt.step(project.results(run))
@@ -36,7 +36,7 @@ def test_a_run_longer_than_its_attempts_allow_goes_on_while_it_makes_progress(pr
 
 def test_an_attempt_without_progress_counts_and_the_next_has_more_time(project):
     """SLURM counts limits in minutes, and may take one more to notice. A timed run saves nothing."""
-    project.site(limits=[{"minutes": 1, "memory_mb": 600}], warning_s=30)
+    project.site(limits=[{"minutes": 1, "memory_mb": 600}])
     settings = config(["cpu-n1r1t1"], steps=1_000_000)
     settings["protocols"]["long"] = {
         **settings["protocols"]["long"], "timed": True, "warmup": 1, "sampled_steps": 2,

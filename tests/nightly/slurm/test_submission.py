@@ -186,7 +186,11 @@ def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
 @pytest.mark.parametrize(
     "site, place, message",
     [
-        ({}, "mpi-n8r8t1", "needs 8 nodes by the layout and profiles/slurm/site.yaml, but partition cpu has 4"),
+        (
+            {},
+            "mpi-n8r8t1",
+            "needs 8 nodes by the layout and profiles/slurm/site.yaml, but partition cpu has 4",
+        ),
         ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "needs 90 minutes"),
     ],
 )
