@@ -34,11 +34,8 @@ if not IN_JOB:
     os.environ.pop(cohorts.VARIABLE, None)
     os.environ.pop(finished.AGAIN, None)
 elif SITE.file.setup:
-    # If a setup command fails, the run ends. No -u here, which environment modules do not survive. Snakemake formats
-    # the text, so braces are doubled.
-    commands = SITE.file.setup.replace("{", "{{").replace("}", "}}")
-    failed = f"echo 'ketscale: setup in {sites.PATH} failed' >&2"
-    shell.prefix(f'set -eo pipefail\ntrap "{failed}" EXIT\n{commands}\ntrap - EXIT\nset -u\n')
+    # No -u here, which environment modules do not survive. Snakemake formats the text, so braces are doubled.
+    shell.prefix("set -eo pipefail\n" + SITE.file.setup.replace("{", "{{").replace("}", "}}") + "\nset -u\n")
 
 # The runs of this call, and how far their requests may grow (None: for preparing data), once the call has started. On one
 # machine and inside an allocation the request is that of the first attempt.

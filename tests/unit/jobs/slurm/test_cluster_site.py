@@ -54,7 +54,8 @@ def test_the_projects_own_file_gives_every_run_of_every_study_its_limits():
     "old, new, message",
     [
         ("simulator: [default.qubit-loop", "simulater: [default.qubit-loop", "limits.1.simulater: unknown setting; did you mean simulator?"),
-        ("minutes: 3, memory_mb: 1500", "minutes: 0, memory_mb: 1500", "minutes: 0 is too small"),
+        ("minutes: 3, memory_mb: 1500", "minutes: 0, memory_mb: 1500", "limits.0.minutes: 0: Expected"),
+        ("minutes: 3, memory_mb: 1500", "minutes: 1h, memory_mb: 1500", "limits.0.minutes: '1h': Expected"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_file_is_said_in_a_line(tmp_path, old, new, message):
@@ -82,12 +83,6 @@ def test_the_last_line_that_fits_a_run_counts_key_by_key():
     # Memory is that of a node: two ranks there, and what starts them.
     assert ours.memory_mb(small) == 2 * 1000 + site.OVERHEAD_MB
     assert ours.memory_mb(large) == 3000 + site.OVERHEAD_MB
-
-
-def test_time_and_memory_grow_with_the_attempt():
-    ours, run = of(), run_at("cpu-n1r1t1")
-    assert [ours.minutes(run, attempt) for attempt in (1, 2, 3)] == [10, 20, 30]
-    assert [ours.memory_mb(run, n) for n in (1, 2, 3)] == [n * (1000 + site.OVERHEAD_MB) for n in (1, 2, 4)]
 
 
 def test_a_run_without_limits_is_refused():
@@ -158,71 +153,47 @@ def test_trials_and_the_runs_that_wait_for_them_never_mix():
 
 # ---------------------------------------------------------------- the cluster's answer
 
-SINFO = """cpu*|4|4|4096|gpu:h200:2|1:00:00
-gpu|2|64|512000|gpu:a100:4(S:0-3),nvme:1|2-00:00:00
-gpu|1|32|256000|(null)|2-00:00:00
+SINFO = """cpu*|4|1:00:00|4|4096
+gpu|2|2-00:00:00|64+|512000
+gpu|1|2-00:00:00|32|256000+
 """
-ASSOCIATIONS = "ci|normal\nci|high\nother|\n"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def cluster(monkeypatch):
     """A cluster that answers as the real one of tests/nightly/slurm does."""
-    answers = {"sinfo": SINFO, "sacctmgr": ASSOCIATIONS, "scontrol": "MinJobAge               = 300 sec\n"}
-    monkeypatch.setattr(check, "ask", lambda command, *rest: answers[command])
-    monkeypatch.setattr(check.shutil, "which", lambda name: f"/usr/bin/{name}")
-    return answers
+    monkeypatch.setattr(check, "ask", lambda *command: SINFO)
 
 
-def refused(ours: site.Site, *runs: Run) -> str:
-    with pytest.raises(UserError) as raised:
-        check.check(ours, dict.fromkeys(runs, "pack"), True, "squeue")
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
+def test_requests_grow_with_the_attempt_as_far_as_their_partition_has_room():
+    ours = of(gpu_partition="gpu", limits=[{"minutes": 25, "memory_mb": 500}])
+    cpu, other, gpu = (run_at(where) for where in ("cpu-n1r1t1", "cpu-n1r1t2", "ddp-n2r8t4"))
+    room = check.check(ours, {cpu: "pack", other: "pack", gpu: "gpu"}, features=True)
+    # Two runs of 25 minutes have an hour together.
+    assert [room[cpu].minutes(25, attempt) for attempt in (1, 2, 3)] == [25, 30, 30]
+    assert [room[gpu].minutes(25, attempt) for attempt in (1, 2, 3)] == [25, 50, 75]
+    assert [room[cpu].memory(1200, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 4096]
+    assert [room[None].memory(4000, attempt) for attempt in (1, 2)] == [4000, 4096]
+    assert [room[gpu].memory(1200, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 4800]
 
 
-def test_what_fits_is_let_through(cluster):
-    ours = of(account="ci", qos="high", gpu_partition="gpu", features={"minutes": 30, "memory_mb": 4000})
-    runs = [run_at(where) for where in ("cpu-n1r1t4", "mpi-n4r8t1", "ddp-n2r8t4")]
-    room = check.check(ours, {run: run.layout for run in runs}, True, "squeue")
-    # A partition of an hour, one of two days, and runs of the site's minutes.
-    assert [room[run].factor for run in runs] == [60 / ours.minutes(runs[0])] * 2 + [
-        2880 / ours.minutes(runs[2])
-    ]
-    assert [room[run].memory_mb for run in runs] == [4096, 4096, 512000]
-
-
-def test_a_pack_grows_as_far_as_its_partition_has_time(cluster):
-    ours = of(account="ci", limits=[{"minutes": 25, "memory_mb": 500}])
-    runs = [run_at(where) for where in ("cpu-n1r1t1", "cpu-n1r1t2")]
-    room = check.check(ours, dict.fromkeys(runs, "pack"), False, "squeue")
-    second = [ours.minutes(run, min(2, room[run].factor)) for run in runs]
-    assert second == [30, 30]
-    assert room[None] == check.Room(60 / ours.file.features.minutes, 4096)
-
-
-def test_a_cluster_that_forgets_its_jobs_too_soon_is_refused(cluster):
-    cluster["scontrol"] = "MinJobAge               = 60 sec\n"
-    assert "forgets jobs 60 s after their end" in refused(of(account="ci"), run_at("cpu-n1r1t1"))
-    check.check(of(account="ci"), {run_at("cpu-n1r1t1"): "pack"}, False, "sacct")
+def test_without_a_cluster_requests_do_not_grow():
+    assert (check.Room().minutes(25, 3), check.Room().memory(1200, 3)) == (25, 1200)
 
 
 @pytest.mark.parametrize(
     "settings, where, message",
     [
-        ({"account": "nobody"}, "cpu-n1r1t1", "account nobody is not one of yours: ci, other"),
-        ({"partition": "fast"}, "cpu-n1r1t1", "partition fast does not exist; the cluster has: cpu, gpu"),
-        (
-            {},
-            "mpi-n1r8t1",
-            "puts 8 rank(s) of 1 thread(s) on a node, but the nodes of partition cpu have 4 cores",
-        ),
-        ({}, "mpi-n8r8t1", "needs 8 nodes, but partition cpu has 4"),
+        ({"partition": "fast"}, "cpu-n1r1t1", "no partition is fast; the cluster has: cpu, gpu"),
+        ({}, "mpi-n1r8t1", "needs 8 cores per node by the layout and {path}, but partition cpu has 4"),
+        ({}, "mpi-n8r8t1", "needs 8 nodes by the layout and {path}, but partition cpu has 4"),
         ({"limits": [{"minutes": 1, "memory_mb": 5000}]}, "cpu-n1r1t1", "needs 5700 MB per node"),
-        ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "needs 90 min by the limits of"),
+        ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "needs 90 minutes"),
+        ({"features": {"minutes": 90, "memory_mb": 500}}, "cpu-n1r1t1", "features needs 90 minutes"),
     ],
 )
-def test_what_the_cluster_would_refuse_is_said_in_a_line(cluster, settings, where, message):
-    assert message in refused(
-        of(**{"account": "ci", "features": {"minutes": 30, "memory_mb": 4000}, **settings}), run_at(where)
-    )
+def test_what_the_cluster_would_never_start_is_said_in_a_line(settings, where, message):
+    ours = of(**{"features": {"minutes": 30, "memory_mb": 4000}, **settings})
+    with pytest.raises(UserError) as raised:
+        check.check(ours, {run_at(where): "pack"}, features=True)
+    assert message.format(path=site.PATH) in str(raised.value) and "\n" not in str(raised.value)

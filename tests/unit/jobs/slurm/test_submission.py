@@ -1,24 +1,19 @@
-"""The sbatch that waits while SLURM takes no jobs, before a stand-in that answers as SLURM does."""
+"""What SLURM refuses for now is submitted again, with a stand-in of the executor that reports refusals in its words."""
 
-import contextlib
-import json
+from __future__ import annotations
+
 import os
-import signal
-import subprocess
-import sys
-import textwrap
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-import psutil
 import pytest
 
 from ketscale.jobs.slurm import submission
 
-NAME = "0f8fad5b-d9cb-469f-a165-70867728950e"
-COMMENT = "rule_shared-n1c1-0_train"
-TRAINS = {"shared-n1c1-0": "results/runs/a/seed0 and 29 more"}
-CALL = ("--parsable", "--job-name", NAME, "--export=ALL", "--comment", COMMENT, "-p", "cpu", '--wrap="true"')
 FAILED = "sbatch: error: Batch job submission failed: "
 INACTIVE = f"{FAILED}Required partition not available (inactive or drain)"
 TOO_LATE = f"{FAILED}Socket timed out on send/recv operation"
@@ -27,204 +22,177 @@ NO_ACCOUNT = f"{FAILED}Invalid account or account/partition combination specifie
 
 
 @pytest.mark.parametrize(
-    "said, for_good",
+    "said, passes",
     [
-        (INACTIVE, False),
-        (TOO_LATE, False),
-        (f"{FAILED}Unable to contact slurm controller (connect failure)", False),
-        ("sbatch: fatal: Could not establish a configuration source", False),
-        (f"{FAILED}what no version has said before", False),
-        (POLICY, False),
-        (f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}", False),
-        (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", True),
-        (NO_ACCOUNT, True),
-        (f"sbatch: error: invalid partition specified: x\n{FAILED}Invalid partition name specified", True),
-        (f"{FAILED}Requested time limit is invalid (missing or exceeds some limit)", True),
-        (f"{FAILED}User's group not permitted to use this partition", True),
-        ("sbatch: unrecognized option '--memory'\nTry \"sbatch --help\" for more information", True),
+        (INACTIVE, True),
+        (TOO_LATE, True),
+        (f"{FAILED}Unable to contact slurm controller (connect failure)", True),
+        (f"{FAILED}Zero Bytes were transmitted or received", True),
+        (f"{FAILED}Slurm backup controller in standby mode", True),
+        ("sbatch: fatal: Could not establish a configuration source", True),
+        (f"{FAILED}what no version has said before", True),
+        ("Killed", True),
+        ("", True),
+        (POLICY, True),
+        (f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}", True),
+        (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", False),
+        (NO_ACCOUNT, False),
+        (f"sbatch: error: invalid partition specified: x\n{FAILED}Invalid partition name specified", False),
+        (f"sbatch: error: Memory specification can not be satisfied\n{FAILED}Requested node configuration is not available", False),
+        (f"{FAILED}Requested time limit is invalid (missing or exceeds some limit)", False),
+        (f"{FAILED}User's group not permitted to use this partition", False),
+        ("sbatch: unrecognized option '--memory'\nTry \"sbatch --help\" for more information", False),
     ],
 )  # fmt: skip
-def test_what_no_wait_changes_is_told_from_what_passes(said: str, for_good: bool) -> None:
-    words, found = submission.told(said)
-    assert found == for_good
-    assert "sbatch: " not in words and "\n" not in words
+def test_what_passes_is_told_from_what_no_wait_changes(said: str, passes: bool) -> None:
+    assert submission.passes(said) is passes
 
 
-class Cluster:
-    """Stand-ins of SLURM's commands and of sleep, and the folder of a call."""
+class Executor:
+    """As far as `submission` knows it: jobs are named by their group, and `answers` are given one after the other."""
 
-    def __init__(self, folder: Path) -> None:
-        self.bin, self.answers = folder / "bin", folder / "answers"
-        self.bin.mkdir()
-        self.answers.mkdir()
-        self.asked, self.pauses = folder / "asked", folder / "pauses"
-        self._command("sleep", f"echo $1 >> {self.pauses}")
-        self._command("squeue", f"cat {folder}/queue")
-        self.queue("")
-        # Each answer is given once; if none is left, the job is taken.
-        self._command(
-            "sbatch",
-            f'printf "%s|" "$@" "$KETSCALE_DRIVER" >> {self.asked}; echo >> {self.asked}\n'
-            f"next=$(ls {self.answers} | head -n 1)\n"
-            f'[ -n "$next" ] || {{ echo 7; exit 0; }}\n'
-            f"cat {self.answers}/$next >&2; [ -e {folder}/always ] || rm {self.answers}/$next; exit 1",
-        )
+    def __init__(self) -> None:
+        self._job_submission_executor = ThreadPoolExecutor(2)
+        self.answers: list[str | None] = []
+        self.asked: list[str] = []
+        self.submitted: list[Any] = []
+        self.failed: list[str] = []
+        self.cancelled = False
 
-    def _command(self, name: str, does: str) -> None:
-        (self.bin / name).write_text(f"#!/bin/sh\n{does}\n")
-        (self.bin / name).chmod(0o755)
+    def run_job(self, job: Any) -> None:
+        self.asked.append(job.groupid)
+        if (said := self.answers.pop(0) if self.answers else None) is None:
+            self.report_job_submission(SimpleNamespace(job=job, external_jobid="7"))
+            return
+        call = f"sbatch --parsable --job-name uuid --output logs/%j.log --comment rule_{job.groupid}_train"
+        msg = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        {call} --wrap=\"it's\"\n"
+        self.report_job_error(SimpleNamespace(job=job, external_jobid=None), msg=msg)
 
-    def answer(self, *said: str, always: bool = False) -> None:
-        for number, words in enumerate(said):
-            (self.answers / str(number)).write_text(words)
-        if always:
-            (self.bin.parent / "always").touch()
-            (self.bin / "sleep").unlink()  # it may sleep as long as it is not told to end
+    def report_job_submission(self, info: Any) -> None:
+        self.submitted.append(info)
 
-    def queue(self, line: str) -> None:
-        (self.bin.parent / "queue").write_text(line)
+    def report_job_error(self, info: Any, msg: str) -> None:
+        self.failed.append(msg)
 
-    def calls(self) -> list[list[str]]:
-        return [line.split("|") for line in self.asked.read_text().splitlines()]
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Job:
+    restart_times, _attempt = 2, 1
+
+    def __init__(self, groupid: str) -> None:
+        self.groupid = groupid
+
+    def is_group(self) -> bool:
+        return True
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder in which a call of Snakemake, which is this process, submits."""
-    made = Cluster(tmp_path)
-    monkeypatch.setenv("PATH", f"{made.bin}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("KETSCALE_DRIVER", "")
-    monkeypatch.delenv("KETSCALE_ENDING", raising=False)
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]):
+    """An executor whose submissions are followed, in a folder whose queue is empty."""
     monkeypatch.chdir(tmp_path)
-    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    submission.begin(TRAINS)
-    yield made
-    for signum, handler in handlers.items():
-        signal.signal(signum, handler)
-
-
-def submit(*call: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["sbatch", *(call or CALL)], capture_output=True, text=True)
-
-
-def test_a_job_is_submitted_with_what_it_trains_in_its_comment_and_inherits_no_driver(
-    cluster: Cluster,
-) -> None:
-    done = submit()
-    assert (done.returncode, done.stdout) == (0, "7\n")
-    (asked,) = cluster.calls()
-    changed = [f"{COMMENT} {TRAINS['shared-n1c1-0']}" if word == COMMENT else word for word in CALL]
-    assert asked == [*changed, "", ""]
-
-
-def test_a_refusal_that_passes_is_waited_for_with_growing_pauses_and_shown(cluster: Cluster) -> None:
-    cluster.answer(INACTIVE, INACTIVE, INACTIVE)
-    # The third answer is shown while the fourth is awaited.
-    shown = cluster.bin.parent / "shown"
-    cluster._command("sleep", f"echo $1 >> {cluster.pauses}; cp .snakemake/ketscale/refused/*.json {shown}")
-    done = submit()
-    # The executor takes what is said of an earlier answer for an error.
-    assert (done.returncode, done.stdout, done.stderr) == (0, "7\n", "")
-    assert len(cluster.calls()) == 4
-    assert cluster.pauses.read_text().split() == ["5", "10", "15", "5"]
-    note = json.loads(shown.read_text())
-    assert note["said"] == "Required partition not available (inactive or drain)" and not note["final"]
-    assert submission.in_words() == []
-
-
-def test_a_refusal_for_good_is_an_error_at_once_in_sbatchs_words(cluster: Cluster) -> None:
-    cluster.answer(NO_ACCOUNT)
-    done = submit()
-    assert done.returncode == 1 and done.stderr == NO_ACCOUNT
-    assert len(cluster.calls()) == 1 and not cluster.pauses.exists()
-    said = "sbatch refuses it: Invalid account or account/partition combination specified"
-    assert submission.why_refused("shared-n1c1-0") == said
-    assert submission.why_refused("shared-n1c1-1") is None
-    # What is tried again and taken is refused no longer.
-    assert submit().returncode == 0
-    assert submission.why_refused("shared-n1c1-0") is None
-
-
-def test_a_job_that_slurm_took_although_its_answer_came_too_late_is_not_submitted_twice(
-    cluster: Cluster,
-) -> None:
-    cluster.answer(TOO_LATE, TOO_LATE)
-    cluster.queue(f"41|{COMMENT} of another\n42|{COMMENT} {TRAINS['shared-n1c1-0']}\n")
-    done = submit()
-    assert (done.returncode, done.stdout) == (0, "42\n")
-    assert len(cluster.calls()) == 1
-
-
-def test_nothing_is_submitted_again_while_slurm_does_not_say_what_it_has(cluster: Cluster) -> None:
-    cluster.answer(TOO_LATE)
-    silent = cluster.bin.parent / "silent"
-    silent.touch()
-    cluster._command("squeue", f"[ ! -e {silent} ] || {{ rm {silent}; exit 1; }}")
-    assert submit().stdout == "7\n"
-    assert len(cluster.calls()) == 2
-    assert cluster.pauses.read_text().split() == ["5", "10"]
-
-
-def test_without_a_driver_it_is_slurms_own(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KETSCALE_DRIVER")
-    cluster.answer(INACTIVE)
-    assert submit().returncode == 1
-    assert cluster.calls() == [[*CALL, "", ""]]
-
-
-DRIVER = """
-    import subprocess, sys
-    from ketscale.jobs.slurm import submission
-    submission.begin({})
-    waiting = subprocess.Popen(["/bin/sh", "-c", "sbatch --comment rule_a_train"], stdout=subprocess.PIPE)
-    try:
-        waiting.communicate()
-    except KeyboardInterrupt:
-        waiting.communicate()
-        again = subprocess.run(["sbatch", "--comment", "rule_b_train"])
-        print("ended", waiting.returncode != 0, again.returncode)
-"""
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
-def test_the_end_of_the_driver_is_the_end_of_what_it_submits(cluster: Cluster, signum: int) -> None:
-    """After Ctrl-C submissions end, and none begins; after a kill they end by themselves."""
-    cluster.answer(INACTIVE, always=True)
-    driver = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DRIVER)],
-        stdout=subprocess.PIPE,
-        text=True,
-        # The tests may be in the background of a script, which ignores it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    monkeypatch.setattr(submission, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(submission, "_refused", {})
+    monkeypatch.setattr(submission, "_ending", submission.threading.Event())
+    queue(tmp_path, "true")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    made = Executor()
+    submission.begin(
+        SimpleNamespace(scheduler=SimpleNamespace(_executor=made)), {"a": "results/a"}, said.append
     )
-    note = submission.FOLDER / "refused" / "rule_a_train.json"
-    until(note.exists)
-    waiting = psutil.Process(driver.pid).children(recursive=True)
-    driver.send_signal(signum)
-    out, _ = driver.communicate(timeout=60)
-    assert out == ("ended True 1\n" if signum == signal.SIGINT else "")
-    until(lambda: not any(alive(process) for process in waiting))
-    if signum == signal.SIGINT:
-        assert len(cluster.calls()) == 1
+    yield made
+    made._job_submission_executor.shutdown()
 
 
-def alive(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
+def queue(folder: Path, does: str) -> None:
+    (folder / "squeue").write_text(f"#!/bin/sh\n{does}\n")
+    (folder / "squeue").chmod(0o755)
 
 
-def until(condition) -> None:
+def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
-def test_a_job_that_slurm_took_while_the_call_ended_is_cancelled(cluster: Cluster) -> None:
-    """The signal comes while sbatch waits for its answer."""
-    cancelled = cluster.bin.parent / "cancelled"
-    cluster._command("scancel", f"echo $@ >> {cancelled}")
-    cluster._command("sbatch", "kill -TERM $PPID; echo '7;cluster'")
-    assert submit().returncode == 1
-    assert cancelled.read_text() == "7\n"
+def test_a_refusal_that_passes_is_waited_for_and_is_no_attempt(executor: Executor, said: list[str]) -> None:
+    job, other = Job("a"), Job("b")
+    executor.answers = [INACTIVE, INACTIVE, INACTIVE]
+    executor.run_job(job)
+    line = "sbatch refuses 1 job, and is asked again: Required partition not available (inactive or drain)"
+    assert submission.in_words() == [line]
+    until(lambda: executor.submitted)
+    # Others go ahead meanwhile.
+    executor.run_job(other)
+    until(lambda: said == [line, "sbatch takes jobs again"])
+    assert executor.asked == ["a", "a", "a", "a", "b"] and not executor.failed and job._attempt == 1
+    assert submission.in_words() == []
+
+
+def test_a_refusal_for_good_is_an_error_without_another_attempt(executor: Executor) -> None:
+    executor.answers = [NO_ACCOUNT]
+    job = Job("a")
+    executor.run_job(job)
+    assert len(executor.failed) == 1 and NO_ACCOUNT in executor.failed[0]
+    assert job._attempt == job.restart_times + 1
+    reason = "sbatch refuses it: Invalid account or account/partition combination specified"
+    assert (submission.why_refused("a"), submission.why_refused("b")) == (reason, None)
+    assert (submission.trained_by("a"), submission.trained_by("b")) == ("results/a", "b")
+
+
+def test_a_job_that_slurm_took_although_its_answer_was_lost_is_not_submitted_twice(
+    executor: Executor, tmp_path: Path
+) -> None:
+    queue(tmp_path, "echo '41|rule_b_train\n42|rule_a_train'")
+    executor.answers = [TOO_LATE]
+    executor.run_job(Job("a"))
+    until(lambda: executor.submitted)
+    (info,) = executor.submitted
+    assert (info.external_jobid, info.aux) == ("42", {"slurm_logfile": Path("logs/42.log")})
+    assert executor.asked == ["a"]
+
+
+def test_nothing_is_submitted_again_while_slurm_does_not_say_what_it_has(
+    executor: Executor, tmp_path: Path
+) -> None:
+    queue(tmp_path, f"[ -e {tmp_path}/asked ] || {{ touch {tmp_path}/asked; exit 1; }}")
+    executor.answers = [TOO_LATE]
+    executor.run_job(Job("a"))
+    until(lambda: executor.submitted)
+    assert (tmp_path / "asked").exists() and executor.asked == ["a", "a"]
+
+
+def test_the_end_of_the_call_is_the_end_of_what_it_submits(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "_PAUSE_S", 0.2)
+    executor.answers = [INACTIVE] * 1000
+    executor.run_job(Job("a"))
+    assert not submission.ending()
+    executor.cancel()
+    assert executor.cancelled and submission.ending()
+    with pytest.raises(RuntimeError):
+        executor._job_submission_executor.submit(executor.run_job, Job("b"))
+    assert submission.in_words() == []
+
+
+def test_the_executor_is_as_it_is_known_here() -> None:
+    """If this fails, snakemake-executor-plugin-slurm has changed: look at its `run_job`."""
+    plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
+    from snakemake.jobs import GroupJob, Job
+
+    code = plugin.Executor.run_job.__code__
+    assert "SLURM sbatch failed. The error message was '" in code.co_consts
+    assert "'.\n    sbatch call:\n        " in code.co_consts and "sbatch " in str(
+        plugin.submit_string.get_submit_command.__code__.co_consts
+    )
+    assert "report_job_error" in plugin.Executor._report_job_error_threadsafe.__code__.co_names
+    assert "_job_submission_executor" in plugin.Executor.__post_init__.__code__.co_names
+    assert all("_attempt" in kind.__slots__ for kind in (Job, GroupJob))

@@ -19,16 +19,12 @@ def packs(
     site: Site,
     is_trial: Callable[[Run], bool],
 ) -> dict[Run, str]:
-    """The name of each run's job group.
+    """The name of each run's job group, which depends on all runs of a config, so that it stays when some are done.
 
-    Args:
-        runs: all runs of a config in scheduling order. The names depend on all of them, so they stay the same when
-            some runs are done.
-        timed: whether a run has its nodes to itself. Job groups of timed runs have their nodes alone, so they may mix
-            runs with different numbers of cores; other groups may not.
-        is_trial: whether a run is a trial of a search, for which others wait: none of these is in its job group.
+    timed: whether a run has its nodes to itself. is_trial: whether it is a trial of a search, for which others wait.
     """
-    # By what the runs of a job group share; the allocation asks for the cores and memory of its largest run.
+    # By what the runs of a job group share; the allocation asks for the cores and memory of its largest run. Timed runs have
+    # their nodes alone, so theirs may differ in cores. No run that waits for a trial is in the trial's job group.
     blocks: dict[str, dict[tuple[object, ...], list[Run]]] = {}
     for run in runs:
         alone = timed(run)

@@ -64,11 +64,7 @@ def jobs(folder: Path) -> list[Job]:
 
 
 def cancel(jobs: list[Job]) -> None:
-    """Ask SLURM to end these jobs; their runs save a checkpoint first.
-
-    Raises:
-        UserError: SLURM refuses.
-    """
+    """Have SLURM end these jobs; their runs save a checkpoint first. A UserError says if it refuses."""
     ask("scancel", *(job.id for job in jobs))
 
 

@@ -27,10 +27,8 @@ _ASKED = ("minutes", "memory_mb")
 class Pack(Block, frozen=True, kw_only=True):
     """The size of a job group: runs in turn in one allocation, up to these limits; a block of timed runs is never split."""
 
-    minutes: Annotated[
-        int, Meta(ge=1, description="Limit of the sum of the runs' time limits in a job group")
-    ]
-    runs: Annotated[int, Meta(ge=1, description="Limit of the number of runs in a job group")]
+    minutes: Annotated[int, Meta(ge=1, description="Limit of the sum of the runs' time limits")]
+    runs: Annotated[int, Meta(ge=1, description="Limit of the number of runs")]
 
 
 class Preparation(Block, frozen=True, kw_only=True):
@@ -43,9 +41,7 @@ class Preparation(Block, frozen=True, kw_only=True):
 class SiteFile(Block, frozen=True, kw_only=True):
     """A cluster as its users see it."""
 
-    account: Annotated[
-        Text | None, Meta(description="The account that jobs are charged to; null if you have only one")
-    ] = None
+    account: Annotated[Text | None, Meta(description="The account of the jobs; null: if you have one")] = None
     partition: Annotated[
         Text | None, Meta(description="Partition for runs on CPUs; null for the cluster's default")
     ] = None
@@ -57,22 +53,18 @@ class SiteFile(Block, frozen=True, kw_only=True):
         Meta(description="Type of GPU, e.g. h200; null for any (`sinfo -o %G` lists them)"),
     ] = None
     qos: Annotated[Text | None, Meta(description="Quality of service; null for the default")] = None
-    constraint: Annotated[Text | None, Meta(description="Features that nodes must have; null for none")] = (
-        None
-    )
+    constraint: Annotated[Text | None, Meta(description="Features that nodes must have")] = None
     node_type: Annotated[
         Text | None,
         Meta(
-            description="What you call the nodes of the partition for CPUs, if all are alike, e.g. icelake: times on "
-            "nodes of one type are compared; null: each node is a host of its own",
+            description="A name for the partition's nodes if all are alike: only times on one type are compared"
         ),
     ] = None
     gpu_node_type: Annotated[Text | None, Meta(description="The same of the partition for GPUs")] = None
     setup: Annotated[
         str,
         Meta(
-            description="Shell commands before each run, and before preparing data, such as `module load cuda`; if "
-            "one fails, the run ends"
+            description="Shell commands before each run and before preparing data, such as `module load cuda`"
         ),
     ] = ""
     notify: Annotated[
@@ -91,9 +83,7 @@ class SiteFile(Block, frozen=True, kw_only=True):
     ] = "pmix"
     node_hours: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        Meta(
-            description="A budget of node-hours for `ketscale status` and `plan`; nothing stops at it; null for none"
-        ),
+        Meta(description="A budget of node-hours for `ketscale status` and `plan`; nothing stops at it"),
     ] = None
     pack: Pack = Pack(minutes=60, runs=30)
     features: Preparation = Preparation(minutes=30, memory_mb=4000)
@@ -132,7 +122,8 @@ class Site:
     def _asked(self, run: Run, key: str) -> int:
         axes = {axis: getattr(run, axis) for axis in _AXES} | dict(self.sizes(run))
         for line in reversed(self.file.limits):
-            if key in line and all(_fits(axes.get(axis), line[axis]) for axis in line if axis not in _ASKED):
+            wanted = {axis: value if isinstance(value, list) else [value] for axis, value in line.items()}
+            if key in line and all(axes.get(axis) in wanted[axis] for axis in line if axis not in _ASKED):
                 return int(line[key])
         raise UserError(
             f"{PATH}: limits has no {key} for {run.path}; begin it with a line for all runs, such as "
@@ -150,11 +141,7 @@ def path_of(folder: Path) -> Path:
 
 
 def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...], path: Path = PATH) -> Site:
-    """The checked site file.
-
-    Args:
-        sizes: gives a run's sizes by name.
-        known: the names of all sizes.
+    """The checked site file. sizes: gives a run's sizes by name; known: the names of all.
 
     Raises:
         UserError: the file is missing or is not YAML, or a setting is wrong.
@@ -197,7 +184,3 @@ def gpus_per_node(run: Run) -> int:
 def cores_per_node(run: Run) -> int:
     """The run's cores per node, one for each thread."""
     return run.ranks * run.threads // run.nodes
-
-
-def _fits(value: Any, wanted: Any) -> bool:
-    return value in (wanted if isinstance(wanted, list) else [wanted])

@@ -13,7 +13,6 @@ import shlex
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,13 +43,16 @@ _refused: dict[str, str] = {}
 _ending = threading.Event()
 
 
-def begin(workflow: Any, trains: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Have what SLURM refuses for now submitted again.
+class _Refusal(NamedTuple):
+    words: str
+    call: str
+    pause_s: float
 
-    Args:
-        workflow: Snakemake's, whose executor is SLURM's.
-        trains: what each job group trains, in words.
-        say: is told when SLURM begins to refuse jobs, and when it takes them again.
+
+def begin(workflow: Any, trains: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Have what SLURM refuses for now submitted again, by Snakemake's SLURM executor.
+
+    trains: what each job group trains, in words. say: is told when SLURM begins to refuse jobs, and when it takes them again.
     """
     _trains.update(trains)
     NOTE.unlink(missing_ok=True)
@@ -83,12 +85,6 @@ def passes(words: str) -> bool:
     return not _FOR_GOOD.search(words)
 
 
-class _Refusal(NamedTuple):
-    words: str
-    call: str
-    pause_s: float
-
-
 class _Submissions:
     """Stands before two methods of the executor: the report of a job that failed, and the end of the call."""
 
@@ -99,7 +95,6 @@ class _Submissions:
         self._report, self._cancel = executor.report_job_error, executor.cancel
         executor.report_job_error, executor.cancel = self._fail, self._end
         self._waiting: dict[Any, _Refusal] = {}
-        self._since = ""
         self._lock = threading.Lock()
 
     def _fail(self, info: Any, msg: str | None = None, **more: Any) -> None:
@@ -128,14 +123,12 @@ class _Submissions:
     def _again(self, job: Any) -> None:
         refusal = self._waiting[job]
         try:
-            info = _queued(job, refusal.call)
+            if info := _queued(job, refusal.call):
+                self._executor.report_job_submission(info)
+            else:
+                self._executor.run_job(job)
         except UserError as error:
             self._wait(job, str(error), refusal.call)
-            return
-        if info is not None:
-            self._executor.report_job_submission(info)
-        else:
-            self._executor.run_job(job)
         if self._waiting[job] is refusal:
             self._note(job, None)
 
@@ -143,14 +136,13 @@ class _Submissions:
         """Note why SLURM refuses a job; None once it has taken it."""
         with self._lock:
             before = len(self._waiting)
-            if not before:
-                self._since = datetime.now(UTC).strftime("%H:%M UTC")
             self._waiting.pop(job, None)
             if refusal is not None:
                 self._waiting[job] = refusal
+            count = Counter(one.words for one in self._waiting.values())
             lines = [
-                f"sbatch refuses {counted(number, 'job')} since {self._since} and is asked again, which counts as no attempt: {words}"
-                for words, number in Counter(one.words for one in self._waiting.values()).items()
+                f"sbatch refuses {counted(count[words], 'job')}, and is asked again: {words}"
+                for words in count
             ]
             write_atomic(NOTE, "\n".join(lines).encode())
             if bool(before) != bool(lines):
