@@ -41,7 +41,9 @@ class Preparation(Block, frozen=True, kw_only=True):
 class SiteFile(Block, frozen=True, kw_only=True):
     """A cluster as its users see it."""
 
-    account: Annotated[Text | None, Meta(description="The account of the jobs; null: if you have one")] = None
+    account: Annotated[Text | None, Meta(description="The account that pays; null if you have only one")] = (
+        None
+    )
     partition: Annotated[
         Text | None, Meta(description="Partition for runs on CPUs; null for the cluster's default")
     ] = None
