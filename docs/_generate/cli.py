@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from docs._generate.markdown import code, sentence, table
 
 from benchmarks import command
-from ketscale.cli import _parser
+from ketscale.cli import OF_RULES, _parser
 
 
 def page() -> str:
@@ -27,7 +27,8 @@ def commands(parser: argparse.ArgumentParser | None = None) -> Iterator[argparse
         yield parser
     for group in groups:
         for inner in group.choices.values():
-            yield from commands(inner)
+            if inner.prog.split()[-1] not in OF_RULES:
+                yield from commands(inner)
 
 
 def _command(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -1,17 +1,15 @@
-"""What a call of Snakemake notes of itself: whether it is over, and how it is typed again from this folder."""
+"""What a call of Snakemake notes of itself: how it is typed again from this folder."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from ketscale import process
 from ketscale.jobs import driver
 from tests import ROOT
 
@@ -36,7 +34,7 @@ def begin(monkeypatch, snakefile: Path, *words: str, configs: tuple[str, ...] = 
     snakefile.parent.mkdir(exist_ok=True)
     snakefile.touch()
     monkeypatch.setattr(sys, "argv", ["snakemake", *words])
-    driver.begin(Workflow(str(snakefile), configs))
+    driver.begin(Workflow(str(snakefile), configs)).release()
 
 
 def typed(config: str = "config.yaml") -> list[str]:
@@ -53,7 +51,8 @@ def test_without_a_note_the_checkout_of_the_package_is_named(folder):
     local = str(ROOT / "profiles/local")
     assert typed() == ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", local]
     # A note of a Snakefile that has moved is none.
-    driver._write(driver.Call(str(folder / "gone"), None, None, "", None))
+    driver.NOTE.parent.mkdir(parents=True)
+    driver.NOTE.write_text('{"snakefile": "gone", "config": null, "profile": null}')
     assert typed() == ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", local]
     Path("Snakefile").touch()
     assert typed() == ["snakemake", "--profile", "profiles/local"]
@@ -64,27 +63,6 @@ def test_the_config_of_the_last_call_is_noted_from_this_folder(monkeypatch, fold
     assert driver.last().config == "moons.yaml"
     driver.NOTE.write_text("{}")
     assert driver.last() is None
-
-
-def test_a_call_is_over_if_its_process_or_its_boot_is(monkeypatch, folder):
-    begin(monkeypatch, folder / "Snakefile")
-    call = driver.last()
-    assert call.process.pid == os.getpid() and call.over is False
-
-    def over(**changed):
-        return driver.replace(call, process=driver.replace(call.process, **changed)).over
-
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    assert over(pid=ended.pid) is True
-    assert over(started=call.process.started - 1) is True  # another process has its number now
-    assert over(boot="another") is True
-    assert over(boot="another", host="elsewhere") is None
-    assert over(pid_namespace="of a container") is None
-    monkeypatch.setattr(process, "boot_and_namespace", lambda: (None, None))
-    assert over() is None
-    driver.end()
-    assert driver.last() == driver.replace(call, process=None)
 
 
 def test_the_user_is_told_by_a_command_of_theirs(capsys, monkeypatch, folder):

@@ -292,7 +292,7 @@ def test_what_a_model_remembers_is_in_its_checkpoint_and_no_sample_sees_others(
 
 # Statements at the head of the file, in the constructor and in forward.
 KEEPER = """
-import collections, dataclasses, functools, itertools, os, random, traceback, types
+import dataclasses, os, random
 from pathlib import Path
 
 import numpy as np
@@ -302,8 +302,6 @@ from torch import nn
 {head}
 
 class Ring(nn.Module):
-    calls = 0
-
     def __init__(self, inputs, outputs):
         super().__init__()
         self.layer = nn.Linear(inputs, outputs)
@@ -316,7 +314,6 @@ class Ring(nn.Module):
 LATE = "y = 0.5 * x if self.k >= 20 else x; x = y; self.k += self.training"
 NOISE = "x = x + torch.randn_like(x) if self.k >= 20 else x; self.k += self.training"
 PART = "@dataclasses.dataclass\nclass Part:\n    n: int = 0\n    def step(self): self.n += 1\n"
-CLOSED = "def closed():\n    k = 0\n    def step():\n        nonlocal k\n        k += 1\n    return step\n"
 
 
 def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: Any) -> None:
@@ -333,12 +330,6 @@ def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: An
         ("", "self.k = 0", LATE, "changes self.k from call to call"),
         ("", "self.k = 0", "self.k += not self.training", "changes self.k from call"),
         (PART, "self.parts = {'a': [Part()]}", "self.parts['a'][0].n += 1", "changes self.parts['a'][0].n"),
-        (PART, "self.step = Part().step", "self.step()", "changes self.step.__self__.n"),
-        ("K = 0", "pass", "global K; K += 1", "changes ring.K"),
-        ("", "pass", "type(self).calls += 1", "changes ring.Ring.calls"),
-        (CLOSED, "self.step = closed()", "self.step()", "changes self.step.k"),
-        ("def step(memo=[]): memo.append(0)", "pass", "step()", "changes ring.step.defaults[0][0][1]"),
-        ("", "self.count = itertools.count()", "next(self.count)", "changes self.count"),
         ("", "self.m = torch.zeros(inputs)", "self.m = 0.9 * self.m + x.detach().mean(0)", "changes self.m"),
         ("", "self.register_buffer('m', torch.zeros(1), persistent=False)", "self.m += 1", "changes self.m"),
         ("", "self.drawn = torch.Generator()", "torch.rand(1, generator=self.drawn)", "changes self.drawn"),

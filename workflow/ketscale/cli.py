@@ -1,7 +1,7 @@
 """The command line.
 
-`ketscale init | train | launch | fetch | prepare | try | report | compare | export | status | plan | recommend | recover |
-schema | bench | doctor`. The commands of a group stand in a module of `commands`.
+`ketscale init | train | try | report | compare | export | status | plan | recommend | schema | bench | doctor`, and those that
+only rules call. The commands of a group stand in a module of `commands`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ EPILOG = """\
 examples:
   ketscale doctor
       what this machine can run, and what each missing thing would enable
-  ketscale launch results/runs/digits/vqc/q4-l3-b64/fused/cpu-n1r1t1/timing/seed0/metrics.json
-      train one run of config.yaml with its ranks and threads set, no Snakemake needed
+  snakemake --profile profiles/local results/runs/digits/vqc/q4-l3-b64/fused/cpu-n1r1t1/timing/seed0/metrics.json
+      train one run of config.yaml
   ketscale status
       the state of every run of config.yaml, and how much is left
   snakemake --profile profiles/local report
       the whole study, its tables and figures, and results/report.html
 """
+
+
+# Their rules are what people call.
+OF_RULES = ("launch", "fetch", "prepare", "choose")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function: Command, text: str, detail: str = "") -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=f"{text}. {detail}".strip())
+        shown = {} if name in OF_RULES else {"help": text}
+        sub = commands.add_parser(name, description=f"{text}. {detail}".strip(), **shown)
         sub.set_defaults(command=function)
         return sub
 

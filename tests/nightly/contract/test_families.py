@@ -187,7 +187,9 @@ def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(p
     others = [record.replace("out/tiny", "out/once-more") for record in records]
     with project.one_cohort(records):
         project.interrupted_and_resumed(records[0])
-        launch(project, others[0])
+        launch(project, records[1])
+        for other in others:
+            launch(project, other)
     for record, other in zip(records, others, strict=True):
         resumed, undisturbed = (json.loads((project.folder / each).read_text()) for each in (record, other))
         assert (resumed["resumed"], undisturbed["resumed"]) == (1, 0)

@@ -24,7 +24,8 @@ def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_ha
     monkeypatch.setenv("KETSCALE_CALL", "a-call")
     monkeypatch.setenv(cohorts.VARIABLE, "")
     cohorts.write(tmp_path / "results", [trials])
-    study.train(tmp_path, trials[0].run, digits_features)
+    for trial in trials:
+        study.train(tmp_path, trial.run, digits_features)
     hashed = json.loads(digits_features.read_text())["hash"]
     found = [check(tmp_path / study.record(each.run), each, hashed).record for each in trials]
     quality = [record.quality for record in found if record and record.quality]

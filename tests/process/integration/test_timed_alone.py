@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 
 import pytest
@@ -23,7 +22,6 @@ RUN = study.run(protocol="timed")
 def host(tmp_path, monkeypatch):
     """The lock of a host that nobody else uses, held."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with host_lock.path().open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock

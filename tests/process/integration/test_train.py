@@ -117,7 +117,12 @@ def test_a_run_whose_time_is_over_leaves_a_record_that_says_so(tmp_path, digits_
     assert record["weights_hash"] is None
     features = json.loads(digits_features.read_text())["hash"]
     assert check(tmp_path / study.record(run), study.settings(run), features).state == "timed_out"
-    assert sorted(path.suffix for path in study.results(tmp_path, run).glob("*.*")) == [".csv", ".json"]
+    assert sorted(path.suffix for path in study.results(tmp_path, run).glob("*.*")) == [
+        ".csv",
+        ".json",
+        ".json",
+        ".lock",
+    ]
 
 
 FULL = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")

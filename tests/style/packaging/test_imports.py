@@ -37,7 +37,7 @@ LAUNCH_NEVER = (
 )
 LAUNCH_MODULES = 151
 # The modules of a rank, besides the package's own and those of `import torch`.
-RANK_MODULES = 70
+RANK_MODULES = 80
 
 SAY = "print('MODULES', *sys.modules); sys.stdout.flush(); os._exit(0)"
 LAUNCH = f"""

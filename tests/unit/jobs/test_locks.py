@@ -23,9 +23,8 @@ lock.finished = True
 lock.release()
 """
 RUN = """
-import sys, tempfile
+import sys
 from ketscale.jobs import host_lock
-tempfile.tempdir = sys.argv[1]
 with host_lock.hold(sys.argv[2] == "timed"):
     print("in", flush=True)
     sys.stdin.read()
@@ -37,7 +36,7 @@ def outside_slurm(monkeypatch, tmp_path):
     """No job, and a host that no other test uses."""
     for name in ("SLURM_JOB_ID", "SLURMD_NODENAME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(host_lock.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
 @pytest.fixture

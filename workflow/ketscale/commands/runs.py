@@ -133,11 +133,13 @@ def _launched(options: argparse.Namespace) -> int:
 
 def _has_result(options: argparse.Namespace, folder: Path) -> bool:
     """Whether the run need not be trained; then its record is in its place."""
-    from ketscale.jobs import finished, prepared
+    from ketscale.jobs import finished
 
     # Most have none, and need not import what checks it.
     if not any((place / grid.RECORD).exists() for place in (folder, folder / finished.KEPT)):
         return False
+    from ketscale.jobs import prepared
+
     settings = _chosen(options)
     return finished.result(folder, settings, prepared.features_hash(_manifest(options, settings))) is not None
 

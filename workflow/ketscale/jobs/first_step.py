@@ -7,6 +7,7 @@ import math
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -14,8 +15,7 @@ import torch
 from ketscale.config import Data, FileModel, Settings
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
-from ketscale.jobs import reads, started
-from ketscale.jobs.attributes import Attributes
+from ketscale.jobs import attributes, reads, started
 from ketscale.jobs.tried import Tried
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
@@ -131,7 +131,7 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
     protocol = msgspec.structs.replace(settings.protocol, learning_rate=rate)
     start, seen = dict[str, torch.Tensor](), dict[str, tuple[torch.Tensor, dict[str, torch.Tensor]]]()
     for calls in CALLS:
-        problem, attributes = started.build(settings, data, world.device), dict[str, Attributes]()
+        problem, kept = started.build(settings, data, world.device), dict[str, dict[str, Any]]()
         if settings.fitted and not start:
             fit(problem, most=FEW)
         start = start or state_of(problem.model)
@@ -148,11 +148,11 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
             numbers = step if isinstance(step, torch.Tensor) else problem.outputs(split, samples)
             known, _ = seen.setdefault(call, (numbers, state_of(problem.model)))
             check(not close(known, numbers), "makes something else of the same samples each time")
-            kept = Attributes(problem.model, importer.modules(model.code))
-            place = attributes.setdefault(call, kept).change(kept)
+            now = attributes.snapshot(problem.model)
+            place = attributes.change(kept.setdefault(call, now), now)
             check(bool(place), f"changes {place} from call to call; keep it in a buffer, or leave it out")
-        now = torch.get_rng_state().tolist(), random.getstate()
-        check(stepper is not None and now != drawn, "draws random numbers; do so in the constructor")
+        later = torch.get_rng_state().tolist(), random.getstate()
+        check(stepper is not None and later != drawn, "draws random numbers; do so in the constructor")
     changed = {
         call: [name for name in start if not close(state[name], start[name])]
         for call, (_, state) in seen.items()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ WAITS = "waiting for this host"
 
 def path() -> Path:
     """The file whose lock is the host's; everybody who uses the host must have the same folder for temporary files."""
-    return Path(tempfile.gettempdir()) / f"ketscale-host-{process.node_name()}.lock"
+    return Path(os.environ.get("TMPDIR") or "/tmp") / f"ketscale-host-{process.node_name()}.lock"
 
 
 @contextlib.contextmanager

@@ -81,12 +81,6 @@ def in_use(expected: str) -> OwnCode | None:
     return next((code for code in codes if code.hash == expected), None)
 
 
-def modules(expected: str) -> list[ModuleType]:
-    """The modules of the code with this hash as it was last imported."""
-    package = f"{OWN}{expected[:16]}."
-    return [module for name, module in sys.modules.items() if name.startswith(package)]
-
-
 @contextlib.contextmanager
 def running(seed: int) -> Iterator[None]:
     """Inside the block the user's code may run: random generators begin with `seed`, and what all code shares is then as
