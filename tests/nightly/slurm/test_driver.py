@@ -52,11 +52,9 @@ def test_after_the_driver_was_killed_the_same_command_goes_on(project, tmp_path)
     assert resumed["weights_hash"] == other["weights_hash"]
     assert resumed["losses"] == other["losses"]
     assert resumed["resumed"] == 1
-    for table in ("history.csv", "runs.csv"):
-        ours, theirs = (pd.read_csv(p.folder / "results/tables" / table) for p in (project, quiet))
-        known = ("seed", "epoch", "step", "train_loss", "validation_loss", "status", "why")
-        untimed = [c for c in ours.columns if c in known]
-        pd.testing.assert_frame_equal(ours[untimed], theirs[untimed])
+    ours, theirs = (pd.read_csv(each.folder / "results/tables/runs.csv") for each in (project, quiet))
+    untimed = ["seed", "status", "parameters"]
+    pd.testing.assert_frame_equal(ours[untimed], theirs[untimed])
 
 
 @pytest.mark.long
