@@ -117,7 +117,9 @@ def ask(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UserError(f"{command[0]} does not answer ({error}); is SLURM up?") from None
+        raise UserError(
+            f"{command[0]} does not answer ({error}); is this the login node of a SLURM cluster?"
+        ) from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise UserError(f"{command[0]} failed: {lines[-1] if lines else f'exit status {done.returncode}'}")
