@@ -1,4 +1,5 @@
 # What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
+import os
 import shutil
 from collections import Counter
 
@@ -10,7 +11,9 @@ IN_JOB = not workflow.is_main_process
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
-from ketscale.jobs import cohorts
+from ketscale.errors import UserError
+from ketscale.jobs import cohorts, driver, finished, launch
+from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
@@ -25,8 +28,8 @@ ASKED = bool(
 )
 
 try:
-    SITE = sites.load_site(CONFIG.sizes, CONFIG.size_names)
-    PACKS = packs.packs(RUNS, CONFIG.timed, SITE, CONFIG.is_trial) if ASKED else {}
+    SITE = sites.load_site(study.config.sizes, study.config.size_names)
+    PACKS = packs.packs(study.runs, study.config.timed, SITE, study.config.is_trial) if ASKED else {}
 except UserError as error:
     sys.exit(f"Error: {error}")
 
@@ -48,11 +51,6 @@ CALL = []
 ROOM = {}
 
 
-def scheduled():
-    """Whether the job runs in an allocation of a scheduler (asked when a job's resources are worked out)."""
-    return IN_JOB or not workflow.local_exec
-
-
 def pack_of(run):
     """The name of the run's job group."""
     return PACKS.get(run) or packs.name_alone(run)
@@ -60,7 +58,7 @@ def pack_of(run):
 
 def pack(wildcards):
     """The group of a run: the runs that share an allocation with it."""
-    name = pack_of(run_of(wildcards))
+    name = pack_of(study.run_of(wildcards))
     # The profile's group-components for `pack` applies to this group.
     internals.make_one_job(workflow, name, "pack")
     return name
@@ -70,7 +68,7 @@ def of_run(function):
     """A resource: the value of `function` for a run if there is a scheduler, else None."""
 
     def resource(wildcards):
-        return function(run_of(wildcards)) if scheduled() else None
+        return function(study.run_of(wildcards)) if study.scheduled() else None
 
     return resource
 
@@ -90,7 +88,7 @@ def memory_mb(attempt, run=None):
 
 def sbatch_options(run):
     """Options that give a timed run its nodes alone, and warn every run before its time limit."""
-    alone = ["--exclusive"] if CONFIG.timed(run) else []
+    alone = ["--exclusive"] if study.config.timed(run) else []
     return " ".join([*alone, f"--signal=USR1@{SITE.file.warning_s}"])
 
 
@@ -111,8 +109,8 @@ if ASKED:
     # One task per node, with all cores of the run's ranks there; srun divides them among the ranks.
     OF_TRAIN = of_site | {
         "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
-        "runtime": lambda wildcards, attempt: minutes(attempt, run_of(wildcards)),
-        "mem_mb": lambda wildcards, attempt: memory_mb(attempt, run_of(wildcards)),
+        "runtime": lambda wildcards, attempt: minutes(attempt, study.run_of(wildcards)),
+        "mem_mb": lambda wildcards, attempt: memory_mb(attempt, study.run_of(wildcards)),
         "nodes": of_run(lambda run: run.nodes),
         "tasks": of_run(lambda run: run.nodes),
         "cpus_per_task": of_run(lambda run: sites.cores_per_node(run)),
@@ -133,12 +131,12 @@ if ASKED:
 def planned_runs():
     """The runs of this call, and the job of each."""
     jobs = [job for job in internals.planned(workflow) if "seed" in job.wildcards_dict]
-    return {run_of(job.wildcards): job for job in jobs}
+    return {study.run_of(job.wildcards): job for job in jobs}
 
 
 # What speaks on the terminal, if the profile names it.
 TERMINAL = internals.terminal(workflow)
-PROGRESS = Progress(CONFIG, SITE, workflow.overwrite_configfiles or ())
+PROGRESS = Progress(study.config, SITE, workflow.overwrite_configfiles or ())
 if TERMINAL:
     TERMINAL.follow(
         PROGRESS,
@@ -148,14 +146,14 @@ if TERMINAL:
 
 def together():
     """Write down which runs of this call are trained together."""
-    if CONFIG.cohorts:
+    if study.config.cohorts:
         # Runs of a job group take turns in its allocation.
-        cores, place = min(HOST, workflow.resource_settings.cores or HOST), lambda run: ""
-        if scheduled():
+        cores, place = min(study.host, workflow.resource_settings.cores or study.host), lambda run: ""
+        if study.scheduled():
             cores, place = 1, pack_of
-        everything = [*RUNS, *(run for run in CALLED if run not in ORDER)]
-        planned = cohorts.plan(map(CONFIG.settings, everything), cores, place, set(CALLED))
-        cohorts.write(Path(RESULTS), planned)
+        everything = [*study.runs, *(run for run in CALLED if run not in study.order)]
+        planned = cohorts.plan(map(study.config.settings, everything), cores, place, set(CALLED))
+        cohorts.write(Path(study.results), planned)
         PROGRESS.train_together([one.run for one in cohort] for cohort in planned)
 
 
@@ -172,8 +170,8 @@ def begin():
     if asked.forceall or asked.forcerun or asked.forcetargets:
         os.environ[finished.AGAIN] = "1"
     # What a killed call has left.
-    shutil.rmtree(RESULTS_PATH / cohorts.FOLDER, ignore_errors=True)
-    CALLED.extend(sorted(planned_runs(), key=lambda run: ORDER.get(run, len(RUNS))))
+    shutil.rmtree(Path(study.results) / cohorts.FOLDER, ignore_errors=True)
+    CALLED.extend(sorted(planned_runs(), key=lambda run: study.order.get(run, len(study.runs))))
     try:
         start()
     except UserError as error:
@@ -186,7 +184,7 @@ def start():
     if TERMINAL:
         TERMINAL.begin()
     submitted = {job.rule.name for job in internals.planned(workflow) if not workflow.is_local(job.rule)}
-    if not scheduled() or not submitted:
+    if not study.scheduled() or not submitted:
         together()
         return
     packed = {run: pack_of(run) for run in CALLED}
@@ -204,7 +202,7 @@ def trained_by(packed):
     """What each job group trains, in words: its first run, and how many more."""
     first, count = {}, Counter(packed.values())
     for run, name in packed.items():
-        first.setdefault(name, f"{RESULTS}/{run.folder}")
+        first.setdefault(name, f"{study.results}/{run.folder}")
     return {
         name: path + (f" and {count[name] - 1} more" if count[name] > 1 else "")
         for name, path in first.items()
