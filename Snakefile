@@ -20,7 +20,7 @@ include: "workflow/rules/cluster.smk"
 
 
 # A partial report must not train, so it has only the rules that build it from existing records.
-if not PARTIAL:
+if not study.partial:
 
     include: "workflow/rules/features.smk"
     include: "workflow/rules/train.smk"
@@ -32,24 +32,24 @@ include: "workflow/rules/report.smk"
 # Lists every record: otherwise nobody would notice that a record was deleted after the tables were made.
 rule all:
     input:
-        records,
-        f"{RESULTS}/report.html",
+        study.records,
+        f"{study.results}/report.html",
 
 
 rule runs:
     input:
-        records,
+        study.records,
 
 
 rule figures:
     input:
-        f"{RESULTS}/figures",
+        f"{study.results}/figures",
 
 
 rule report:
     input:
-        records,
-        f"{RESULTS}/report.html",
+        study.records,
+        f"{study.results}/report.html",
 
 
 onstart:

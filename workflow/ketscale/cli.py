@@ -80,8 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function: Command, text: str, detail: str = "") -> argparse.ArgumentParser:
-        shown = {} if name in OF_RULES else {"help": text}
-        sub = commands.add_parser(name, description=f"{text}. {detail}".strip(), **shown)
+        description = f"{text}. {detail}".strip()
+        if name in OF_RULES:
+            sub = commands.add_parser(name, description=description)
+        else:
+            sub = commands.add_parser(name, help=text, description=description)
         sub.set_defaults(command=function)
         return sub
 

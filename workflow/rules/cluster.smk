@@ -1,5 +1,6 @@
 # What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
 import collections
+import os
 import shutil
 
 # Whether this process is that of a job or a job group in an allocation. It runs the commands of its rules itself, one
@@ -10,7 +11,9 @@ IN_JOB = not workflow.is_main_process
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
-from ketscale.jobs import cohorts
+from ketscale.errors import UserError
+from ketscale.jobs import cohorts, driver, finished, launch
+from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
@@ -25,8 +28,8 @@ ASKED = bool(
 )
 
 try:
-    SITE = sites.load_site(CONFIG.sizes, CONFIG.size_names)
-    PACKS = packs.packs(RUNS, CONFIG.timed, SITE, CONFIG.is_trial) if ASKED else {}
+    SITE = sites.load_site(study.config.sizes, study.config.size_names)
+    PACKS = packs.packs(study.runs, study.config.timed, SITE, study.config.is_trial) if ASKED else {}
 except UserError as error:
     sys.exit(f"Error: {error}")
 
@@ -35,19 +38,15 @@ if not IN_JOB:
     os.environ.pop(finished.AGAIN, None)
 elif SITE.file.setup:
     # No -u here, which environment modules do not survive. Snakemake formats the text, so braces are doubled.
-    shell.prefix("set -eo pipefail\n" + SITE.file.setup.replace("{", "{{").replace("}", "}}") + "\nset -u\n")
+    commands = SITE.file.setup.replace("{", "{{").replace("}", "}}")
+    shell.prefix(f"set -eo pipefail\n{commands}\nset -u\n")
 
-# The runs of this call, and how far their requests may grow (None: for preparing data), once the call has started. On one
-# machine and inside an allocation the request is that of the first attempt.
+# The runs of this call, and the lock of this folder, once the call has it.
 CALLED = []
-ROOM = collections.defaultdict(cluster.Room)
-# The lock of this folder, once the call has it.
 CALL = []
-
-
-def scheduled():
-    """Whether jobs run in allocations of a scheduler (known when the resources of jobs are worked out)."""
-    return IN_JOB or not workflow.local_exec
+# How far the requests of runs may grow (None: that for preparing data), once the call has started. On one machine and inside
+# an allocation they are those of the first attempt.
+ROOM = collections.defaultdict(cluster.Room)
 
 
 def pack_of(run):
@@ -57,7 +56,7 @@ def pack_of(run):
 
 def pack(wildcards):
     """The group of a run: the runs that share an allocation with it."""
-    name = pack_of(run_of(wildcards))
+    name = pack_of(study.run_of(wildcards))
     # The profile's group-components for `pack` applies to this group.
     internals.make_one_job(workflow, name, "pack")
     return name
@@ -65,14 +64,14 @@ def pack(wildcards):
 
 def of_run(function):
     """A resource of the executor's: the value of `function` for a run if there is a scheduler, else None."""
-    return lambda wildcards: function(run_of(wildcards)) if scheduled() else None
+    return lambda wildcards: function(study.run_of(wildcards)) if study.scheduled() else None
 
 
 def of_attempt(grow, first):
     """A resource that grows with the attempt: by a method of `Room`, from the value of `first` for a run."""
 
     def resource(wildcards, attempt):
-        run = run_of(wildcards) if "seed" in wildcards.keys() else None
+        run = study.run_of(wildcards) if "seed" in wildcards.keys() else None
         return getattr(ROOM[run], grow)(first(run), attempt)
 
     return resource
@@ -102,7 +101,7 @@ if ASKED:
         "cpus_per_task": of_run(sites.cores_per_node),
         "gres": of_run(gres),
         "tasks_per_gpu": of_run(lambda run: 0 if gres(run) else None),
-        "slurm_extra": of_run(lambda run: "--exclusive" if CONFIG.timed(run) else None),
+        "slurm_extra": of_run(lambda run: "--exclusive" if study.config.timed(run) else None),
     }
     # Features are computed by two threads on every machine, so that they are the same.
     OF_FEATURES = of_site | {
@@ -117,12 +116,12 @@ if ASKED:
 def planned_runs():
     """The runs of this call, and the job of each."""
     jobs = [job for job in internals.planned(workflow) if "seed" in job.wildcards_dict]
-    return {run_of(job.wildcards): job for job in jobs}
+    return {study.run_of(job.wildcards): job for job in jobs}
 
 
 # What speaks on the terminal, if the profile names it.
 TERMINAL = internals.terminal(workflow)
-PROGRESS = Progress(CONFIG, SITE, workflow.overwrite_configfiles or ())
+PROGRESS = Progress(study.config, SITE, workflow.overwrite_configfiles or ())
 if TERMINAL:
     TERMINAL.follow(
         PROGRESS,
@@ -132,14 +131,14 @@ if TERMINAL:
 
 def together():
     """Write down which runs of this call are trained together."""
-    if CONFIG.cohorts:
+    if study.config.cohorts:
         # Runs of a job group take turns in its allocation.
-        cores, place = min(HOST, workflow.resource_settings.cores or HOST), lambda run: ""
-        if scheduled():
+        cores, place = min(study.host, workflow.resource_settings.cores or study.host), lambda run: ""
+        if study.scheduled():
             cores, place = 1, pack_of
-        everything = [*RUNS, *(run for run in CALLED if run not in ORDER)]
-        planned = cohorts.plan(map(CONFIG.settings, everything), cores, place, set(CALLED))
-        cohorts.write(Path(RESULTS), planned)
+        everything = [*study.runs, *(run for run in CALLED if run not in study.order)]
+        planned = cohorts.plan(map(study.config.settings, everything), cores, place, set(CALLED))
+        cohorts.write(Path(study.results), planned)
         PROGRESS.train_together([one.run for one in cohort] for cohort in planned)
 
 
@@ -156,8 +155,8 @@ def begin():
     if asked.forceall or asked.forcerun or asked.forcetargets:
         os.environ[finished.AGAIN] = "1"
     # What a killed call has left.
-    shutil.rmtree(RESULTS_PATH / cohorts.FOLDER, ignore_errors=True)
-    CALLED.extend(sorted(planned_runs(), key=lambda run: ORDER.get(run, len(RUNS))))
+    shutil.rmtree(Path(study.results) / cohorts.FOLDER, ignore_errors=True)
+    CALLED.extend(sorted(planned_runs(), key=lambda run: study.order.get(run, len(study.runs))))
     try:
         start()
     except UserError as error:
@@ -170,7 +169,7 @@ def start():
     if TERMINAL:
         TERMINAL.begin()
     submitted = {job.rule.name for job in internals.planned(workflow) if not workflow.is_local(job.rule)}
-    if not scheduled() or not submitted:
+    if not study.scheduled() or not submitted:
         together()
         return
     packed = {run: pack_of(run) for run in CALLED}
@@ -181,10 +180,9 @@ def start():
 
 def trained_by(packed):
     """What each job group trains, in words: its first run, and how many more."""
-    more, first = collections.Counter(packed.values()), {}
-    for run, name in packed.items():
-        first.setdefault(name, f"{RESULTS}/{run.folder}" + f" and {more[name] - 1} more" * (more[name] > 1))
-    return first
+    first = {name: f"{study.results}/{run.folder}" for run, name in reversed(packed.items())}
+    count = collections.Counter(packed.values())
+    return {name: f"{run} and {count[name] - 1} more" if count[name] > 1 else run for name, run in first.items()}
 
 
 def let_go():

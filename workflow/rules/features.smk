@@ -5,16 +5,16 @@
 rule fetch:
     """Download a workload's data set or weights, and verify checksums."""
     output:
-        FETCHED,
+        study.fetched,
     log:
-        f"{RESULTS}/data/{{workload}}/fetch.log",
+        f"{study.results}/data/{{workload}}/fetch.log",
     localrule: True
     conda:
         "../../envs/ketscale.yaml"
     resources:
-        places=workload_places,
+        places=study.workload_places,
     params:
-        settings=workload_settings,
+        settings=study.workload_settings,
     shell:
         "ketscale fetch {wildcards.workload} --settings {params.settings:q} --local {resources.places:q}"
         " --out {output:q} > {log:q} 2>&1"
@@ -27,23 +27,23 @@ rule fetch:
 rule prepare:
     """Convert a workload's data, once, to the form that runs read."""
     input:
-        fetched=fetched_for,
+        fetched=study.fetched_of,
     output:
-        FEATURES,
+        study.features,
     log:
-        f"{RESULTS}/features/{{workload}}/features.log",
+        f"{study.results}/features/{{workload}}/features.log",
     # Before any run, so that runs of all workloads go seed by seed.
-    priority: len(RUNS) + 1
+    priority: len(study.runs) + 1
     localrule: IN_JOB
     conda:
         "../../envs/ketscale.yaml"
     resources:
         **OF_FEATURES,
-        places=workload_places,
-        host=HOST,
+        places=study.workload_places,
+        host=study.host,
     params:
-        settings=workload_settings,
-        sources=sources,
+        settings=study.workload_settings,
+        sources=study.workload_sources,
     shell:
         "ketscale prepare {wildcards.workload} --settings {params.settings:q} --local {resources.places:q}"
         " --fetched {input.fetched:q} --out {output:q} > {log:q} 2>&1"

@@ -2,39 +2,43 @@
 # tables/*.csv with the config and a note of what they were made from, figures/, report.html.
 
 # Paths alone: an input that has the mark of an output would be in Snakemake's report twice.
-MADE = [*(f"{RESULTS}/tables/{table}.csv" for table in TABLES), f"{RESULTS}/{analysed.NOTE}"]
+from ketscale.analysis import analysed
+from ketscale.analysis.columns import TABLES
+from ketscale.analysis.figures import figures_of
+
+MADE = [*(f"{study.results}/tables/{table}.csv" for table in TABLES), f"{study.results}/{analysed.NOTE}"]
 
 # Snakemake's report packs what is there, and what an input function raises does not stop it.
-if any(word.partition("=")[0] == "--report" for word in sys.argv) and outdated():
+if any(word.partition("=")[0] == "--report" for word in sys.argv) and study.tables_outdated():
     sys.exit("Error: run Snakemake without --report first")
 
 
 rule tabulate:
     """Check every record against the config and the invariants, and write the tables."""
     input:
-        records_of_tables,
+        study.records_of_tables,
     output:
         [
             report(
-                f"{RESULTS}/tables/{table}.csv",
+                f"{study.results}/tables/{table}.csv",
                 caption="../report/table.rst",
                 category="Tables",
                 labels={"table": table},
             )
             for table in TABLES
         ],
-        f"{RESULTS}/{CONFIG_FILE}",
-        f"{RESULTS}/{analysed.NOTE}",
+        f"{study.results}/{analysed.CONFIG_FILE}",
+        f"{study.results}/{analysed.NOTE}",
     log:
-        f"{RESULTS}/tables.log",
+        f"{study.results}/tables.log",
     localrule: True
     conda:
         "../../envs/ketscale.yaml"
     resources:
-        places=PLACES,
+        places=study.places,
     params:
-        study=study,
-        partial="--partial" if PARTIAL else "",
+        study=study.text,
+        partial="--partial" if study.partial else "",
     shell:
         "ketscale report --study {params.study:q} --local {resources.places:q} {params.partial} --only tables > {log:q} 2>&1"
 
@@ -46,23 +50,23 @@ rule draw:
         MADE,
     output:
         report(
-            directory(f"{RESULTS}/figures"),
+            directory(f"{study.results}/figures"),
             patterns=["{figure,[^./]+}.svg"],
             caption="../report/figure.rst",
             category="Figures",
             labels={"figure": "{figure}"},
         ),
     log:
-        f"{RESULTS}/figures.log",
+        f"{study.results}/figures.log",
     localrule: True
     conda:
         "../../envs/ketscale.yaml"
     resources:
-        places=PLACES,
+        places=study.places,
     params:
-        study=study,
-        partial="--partial" if PARTIAL else "",
-        captions={figure.name: figure.caption for figure in figures_of(CONFIG)},
+        study=study.text,
+        partial="--partial" if study.partial else "",
+        captions={figure.name: figure.caption for figure in figures_of(study.config)},
     shell:
         "ketscale report --study {params.study:q} --local {resources.places:q} {params.partial} --only figures > {log:q} 2>&1"
 
@@ -71,23 +75,23 @@ rule write_page:
     """Write the page of the tables and figures."""
     input:
         MADE,
-        f"{RESULTS}/figures",
+        f"{study.results}/figures",
     output:
         report(
-            f"{RESULTS}/report.html",
+            f"{study.results}/report.html",
             caption="../report/page.rst",
             category="The page",
             labels={"page": "answers, verdicts, figures, tables"},
         ),
     log:
-        f"{RESULTS}/report.log",
+        f"{study.results}/report.log",
     localrule: True
     conda:
         "../../envs/ketscale.yaml"
     resources:
-        places=PLACES,
+        places=study.places,
     params:
-        study=study,
-        partial="--partial" if PARTIAL else "",
+        study=study.text,
+        partial="--partial" if study.partial else "",
     shell:
         "ketscale report --study {params.study:q} --local {resources.places:q} {params.partial} --only page > {log:q} 2>&1"

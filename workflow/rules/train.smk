@@ -8,20 +8,20 @@
 rule try:
     """Take one step of each model on a workload and each simulator, at the smallest size."""
     input:
-        features=features_of,
+        features=study.data_of,
     output:
-        TRIED,
+        study.tried,
     log:
-        f"{RESULTS}/tried/{{workload}}.log",
-    priority: len(RUNS) + 1
+        f"{study.results}/tried/{{workload}}.log",
+    priority: len(study.runs) + 1
     localrule: IN_JOB
     conda:
         "../../envs/ketscale.yaml"
     resources:
         **OF_FEATURES,
-        host=HOST,
+        host=study.host,
     params:
-        study=study,
+        study=study.text,
     shell:
         "ketscale try {wildcards.workload} --study {params.study:q} --features {input.features:q} --out {output:q}"
         " > {log:q} 2>&1"
@@ -30,18 +30,18 @@ rule try:
 rule choose:
     """Choose the settings of a point by the validation of the trials of its search."""
     input:
-        trials_for,
-        features=features_of,
+        study.trials_of,
+        features=study.data_of,
     output:
-        CHOSEN,
+        study.chosen,
     log:
-        f"{POINT}/choose.log",
-    priority: len(RUNS)
+        f"{study.point}/choose.log",
+    priority: len(study.runs)
     localrule: True
     conda:
         "../../envs/ketscale.yaml"
     params:
-        settings=point_settings,
+        settings=study.point_settings,
     shell:
         "ketscale choose {output:q} --settings {params.settings:q} --features {input.features:q} > {log:q} 2>&1"
 
@@ -49,16 +49,15 @@ rule choose:
 rule train:
     """Train one run of the grid and write its record."""
     input:
-        **FIRST_STEP,
-        **SEARCHED,
-        features=features_for,
+        **study.conditions,
+        features=study.features_of,
     output:
         # Snakemake deletes no output before a job that updates it, and so none of a run that has its result.
-        record=update(f"{RUN}/{grid.RECORD}"),
-        history=update(f"{RUN}/{grid.HISTORY}"),
+        record=update(f"{study.run}/{grid.RECORD}"),
+        history=update(f"{study.run}/{grid.HISTORY}"),
     log:
-        f"{RUN}/train.log",
-    priority: priority
+        f"{study.run}/train.log",
+    priority: study.priority
     group:
         pack if ASKED and not IN_JOB else None
     localrule: IN_JOB
@@ -67,9 +66,9 @@ rule train:
     threads: lambda wildcards: int(wildcards.ranks) * int(wildcards.threads)
     resources:
         **OF_TRAIN,
-        host=host_share,
+        host=study.host_share,
     params:
-        settings=run_settings,
+        settings=study.run_settings,
     shell:
         "ketscale launch {output.record:q} --settings {params.settings:q}"
         " --features {input.features:q} > {log:q} 2>&1"

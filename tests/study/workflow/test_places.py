@@ -44,16 +44,11 @@ def test_a_link_to_the_checkout_is_the_same_checkout(fresh: Path) -> None:
 def test_an_installed_package_is_taken_and_another_version_is_said(
     fresh: Path, tmp_path: Path, version: str
 ) -> None:
-    shutil.copytree(ROOT / "workflow/ketscale", tmp_path / "site/ketscale")
-    about = tmp_path / f"site/ketscale-{ketscale.__version__}.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: ketscale\nVersion: {ketscale.__version__}\n"
-    )
-    (about / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-    done = run_in(checkout(fresh, version), *LOCAL, "-n", PYTHONPATH=str(tmp_path / "site"))
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "workflow/ketscale", site / "ketscale")
+    done = run_in(checkout(fresh, version), *LOCAL, "-n", PYTHONPATH=str(site))
     assert planned(done)["train"] == len(RUNS)
-    said = f"this workflow is that of version 9.9.9, but the installed package, which trains and reports, is {ketscale.__version__}"
+    said = f"this workflow is of another version than the package ({ketscale.__version__})"
     assert (said in done.stderr) == (version == "9.9.9")
 
 

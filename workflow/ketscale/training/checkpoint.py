@@ -71,7 +71,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
         raise unusable(path, error) from None
     if about != told:
         raise unusable(path, "its checksum, key or step differs")
-    return state  # type: ignore[no-any-return]
+    return state
 
 
 def steps(folder: Path) -> dict[str, int]:

@@ -1,0 +1,274 @@
+"""The jobs of a config as Snakemake's rules ask for them: paths, inputs, settings and priorities.
+
+Functions that take wildcards are input and param functions of rules. Snakemake decides by its notes and by times of files; where
+contents say otherwise they have a file made again. Imports nothing heavy: Snakemake imports it at every start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ketscale import analysis, grid
+from ketscale.analysis import analysed
+from ketscale.config import Config, Settings, laid, load, sources
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs import choice, launch, prepared, tried
+from ketscale.jobs import snakemake_internals as internals
+from ketscale.measure import record
+
+Wildcards = Any
+
+
+class Jobs:
+    """The jobs of a config.
+
+    runs: in scheduling order, seed by seed. results, run, ...: patterns of paths. places: those of each workload's files on this
+    machine; they change no number. host: the units of the resource `host`, which a timed run takes all.
+    """
+
+    def __init__(self, workflow: Any, given: Mapping[str, Any]) -> None:
+        """Read the config.
+
+        given: Snakemake's `config`, with what stands on the command line.
+
+        Raises:
+            SystemExit: the config or a file that it names cannot be used; says why. (A WorkflowError would name a line of a
+                rule file, but the mistake is in the config.)
+        """
+        self._workflow = workflow
+        try:
+            self.config = _read(workflow, given)
+            self.places = grid.canonical(
+                {name: workload.places() for name, (_, workload) in self.config.workloads.items()}
+            )
+            # Files that no run reads need not be there.
+            for name in self.config.studied:
+                sources(self.config, name)
+            launch.check_length(self.config.text, self.places)
+        except UserError as error:
+            sys.exit(f"Error in {', '.join(map(str, workflow.configfiles)) or 'the config'}: {error}")
+        # A dry run writes nothing. Only when the jobs are planned does Snakemake know that it is one.
+        prepared.may_note = lambda: not workflow.dryrun
+        self.runs = self.config.runs
+        self.results, self.partial = self.config.results, self.config.partial
+        self.run = f"{self.results}/{grid.RUNS}/{grid.PATTERN}"
+        self.point = self.run.rpartition("/")[0]
+        self.chosen, self.features = f"{self.point}/{grid.CHOSEN}", f"{self.results}/{grid.PREPARED}"
+        self.fetched, self.tried = f"{self.results}/{grid.FETCHED}", f"{self.results}/{grid.TRIED}"
+        # The first trials of all searches come first: they train the others with them, which would wait on other cores.
+        first = sorted(
+            self.runs, key=lambda run: self.config.trials.get(run.protocol, ("", len(self.runs)))[1]
+        )
+        self.order = {run: index for index, run in enumerate(first)}
+        self.host = max([len(os.sched_getaffinity(0)), *(run.ranks * run.threads for run in self.runs)])
+        # Inputs of the runs of a config with code of the user's, or with searches. Others are not asked, thousands of times.
+        parts = (*self.config.workloads.values(), *self.config.models.values())
+        self.conditions = {"tried": self.tried_of} if any(part.own_code for _, part in parts) else {}
+        self.conditions |= {"chosen": self.choice_of} if self.config.trials else {}
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019  # there is one object of this class
+    def run_of(self, wildcards: Wildcards) -> Run:
+        """The run that wildcards name; Snakemake asks several functions about each run, one after the other."""
+        return Run.of(wildcards)
+
+    def record(self, run: Run) -> str:
+        """The path of a run's record."""
+        return f"{self.results}/{run.path}"
+
+    def records(self, wildcards: Wildcards = None) -> list[str]:
+        """The record of every run; for a partial report only the existing ones."""
+        paths = map(self.record, self.runs)
+        return [path for path in paths if not self.partial or Path(path).exists()]
+
+    def text(self, wildcards: Wildcards) -> str:
+        """The config as JSON. A function, so that braces in it are no wildcards."""
+        return self.config.text
+
+    # ------------------------------------------------------------------ data
+
+    def workload_settings(self, wildcards: Wildcards) -> str:
+        """Everything that determines a workload's data, as one canonical text."""
+        return self.config.workload_text(wildcards.workload)
+
+    def workload_places(self, wildcards: Wildcards) -> str:
+        """The places of a workload's files on this machine."""
+        return grid.canonical(self.config.workloads[wildcards.workload][1].places())
+
+    def workload_sources(self, wildcards: Wildcards) -> str:
+        """The digest of the names and contents of a workload's files: if it changes, its data are prepared again."""
+        return self._digest(wildcards.workload)
+
+    def fetched_of(self, wildcards: Wildcards) -> str | list[str]:
+        """The manifest of what is fetched for a workload's data, which are prepared again if they are of others."""
+        if self._data_outdated(wildcards.workload):
+            self._make_again(self.features.format(workload=wildcards.workload))
+        needed = self.config.workloads[wildcards.workload][1].fetched
+        return self.fetched.format(workload=wildcards.workload) if needed else []
+
+    def data_of(self, wildcards: Wildcards) -> str | list[str]:
+        """The manifest of a workload's data; empty if its family prepares none."""
+        known = wildcards.workload in self.config.workloads
+        prepares = known and self.config.family(wildcards.workload).prepared
+        return self.features.format(workload=wildcards.workload) if prepares else []
+
+    @functools.cache  # noqa: B019
+    def _features_hash(self, workload: str) -> str | None:
+        return prepared.features_hash(prepared.manifest(self.config, Path(self.results), workload))
+
+    @functools.cache  # noqa: B019
+    def _data_outdated(self, workload: str) -> bool:
+        """Whether a workload's data are of other settings or sources."""
+        return prepared.outdated(self.config, Path(self.results), workload)
+
+    @functools.cache  # noqa: B019
+    def _digest(self, workload: str) -> str:
+        manifest = Path(self.features.format(workload=workload))
+        with _in_words():
+            return prepared.digest(sources(self.config, workload), manifest)
+
+    # ------------------------------------------------------------------ runs
+
+    def settings(self, run: Run) -> Settings:
+        """The resolved settings of a run."""
+        with _in_words():
+            return self.config.settings(run)
+
+    def run_settings(self, wildcards: Wildcards) -> str:
+        """Everything that determines a run's numbers and timing, as one canonical text."""
+        return self.settings(self.run_of(wildcards)).text
+
+    def features_of(self, wildcards: Wildcards) -> str | list[str]:
+        """The manifest of a run's data. Snakemake asks before it decides whether the run is done.
+
+        By its notes and the times of files it would keep a record that no table takes.
+        """
+        run = self.run_of(wildcards)
+        if self._workflow.is_main_process:
+            settings = choice.resolved(self.settings(run), Path(self.results))
+            if record.outdated(Path(self.results, run.path), settings, self._features_hash(run.workload)):
+                self._make_again(self.record(run))
+        else:
+            # Inputs are worked out before the scheduler of a job group is made, which reads its settings once.
+            internals.complete_settings(self._workflow)
+        return self.data_of(wildcards)
+
+    def tried_of(self, wildcards: Wildcards) -> str | list[str]:
+        """The note that a first step was taken, if model or data are code of the user's and the run has to be trained.
+
+        A finished run asks for none, so that a note which was deleted, or is made again for other runs, trains none again.
+        """
+        run = self.run_of(wildcards)
+        settings = self.settings(run)
+        own = settings.model.own_code or settings.workload.own_code
+        # The smallest step of a study stands for all its runs; others are named by the command line. The trials of a search
+        # have asked for it.
+        if not own or run.workload not in self.config.studied or settings.protocol.search:
+            return []
+        features, path = self._features_hash(run.workload), Path(self.results, run.path)
+        trained = path.exists() and not record.outdated(path, settings, features)
+        if trained and not self._data_outdated(run.workload):
+            return []
+        note = self.tried.format(workload=run.workload)
+        if not tried.covers(Path(note), settings, features):
+            self._make_again(note)
+        return note
+
+    def choice_of(self, wildcards: Wildcards) -> str | list[str]:
+        """What a search has chosen for a run, if its protocol has one."""
+        searched = self.settings(self.run_of(wildcards)).protocol.search
+        return self.chosen.format(**dict(wildcards.items())) if searched else []
+
+    def priority(self, wildcards: Wildcards) -> int:
+        """Runs start seed by seed in the order of the grid; runs that only the command line names come last."""
+        return len(self.runs) - self.order.get(self.run_of(wildcards), len(self.runs))
+
+    def scheduled(self) -> bool:
+        """Whether a job runs in an allocation of a scheduler; known when its resources are worked out."""
+        return not self._workflow.is_main_process or not self._workflow.local_exec
+
+    def host_share(self, wildcards: Wildcards) -> int:
+        """How much of the machine a run takes; inside an allocation all of it, since runs take turns there."""
+        run = self.run_of(wildcards)
+        whole = self.config.timed(run) or self.scheduled()
+        return self.host if whole else min(run.ranks * run.threads, self.host)
+
+    # ------------------------------------------------------------------ searches
+
+    def point_settings(self, wildcards: Wildcards) -> str:
+        """Everything that determines the numbers of a point's runs but what a search chooses, as one canonical text."""
+        return self.settings(_of_point(wildcards)).text
+
+    def trials_of(self, wildcards: Wildcards) -> list[str]:
+        """The records of the trials of a point's search, which chooses again if they say something else now."""
+        point = _of_point(wildcards)
+        features = self._features_hash(point.workload)
+        if choice.outdated(self.settings(point), Path(self.results), features):
+            self._make_again(f"{self.results}/{point.choice}")
+        return [self.record(trial) for trial in self.config.trials_of(point)]
+
+    # ------------------------------------------------------------------ tables
+
+    def records_of_tables(self, wildcards: Wildcards) -> list[str]:
+        """The input of the tables; if they are there and are not what these records say now, they are made again."""
+        if self._workflow.is_main_process and self.tables_outdated():
+            self._make_again(f"{self.results}/{analysed.NOTE}")
+        return self.records()
+
+    @functools.cache  # noqa: B019
+    def tables_outdated(self) -> str | None:
+        """Why the tables must be made again although they are there; None if they must not."""
+        why = analysed.outdated(self.config, Path(self.results))
+        if why:
+            print(f"ketscale: {why}; they are made again", file=sys.stderr)
+        return why
+
+    def _make_again(self, path: str) -> None:
+        # The jobs of a call do not ask: their own process plans only what it was told.
+        if self._workflow.is_main_process:
+            internals.make_again(self._workflow, path)
+
+
+@contextlib.contextmanager
+def _in_words() -> Iterator[None]:
+    """In an input or param function: a `UserError` becomes Snakemake's own, of which it says the words alone."""
+    try:
+        yield
+    except UserError as error:
+        from snakemake.exceptions import WorkflowError  # type: ignore[import-untyped]
+
+        raise WorkflowError(str(error)) from None
+
+
+def _of_point(wildcards: Wildcards) -> Run:
+    """Any run of a point, whose search is that of all."""
+    return Run.of({**dict(wildcards.items()), "seed": 0})
+
+
+def _read(workflow: Any, given: Mapping[str, Any]) -> Config:
+    """The checked config of a call.
+
+    Raises:
+        UserError: it is wrong, or of several files.
+    """
+    if len(workflow.overwrite_configfiles or ()) > 1:
+        first = os.path.relpath(workflow.overwrite_configfiles[0])
+        raise UserError(
+            "--configfile takes every name after it, and a study is one file. A target stands before --configfile; a file "
+            f"that is laid over {first} says so itself (`over: {first}`)"
+        )
+    # `--config partial=true` arrives as text.
+    texts = {"true": True, "false": False}
+    switches = {name: texts.get(given[name], given[name]) for name in ("partial", "cohorts") if name in given}
+    # The files are read again: Snakemake's own reader takes the last of duplicate keys, and knows no `over`.
+    whole: dict[str, Any] = {}
+    for path in workflow.configfiles:
+        whole = laid(load(path), whole)
+    asked = {**given, **switches}
+    return analysis.of(laid(asked, whole) if "over" in asked else asked)
