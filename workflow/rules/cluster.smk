@@ -182,7 +182,9 @@ def trained_by(packed):
     """What each job group trains, in words: its first run, and how many more."""
     first = {name: f"{study.results}/{run.folder}" for run, name in reversed(packed.items())}
     count = collections.Counter(packed.values())
-    return {name: f"{run} and {count[name] - 1} more" if count[name] > 1 else run for name, run in first.items()}
+    return {
+        name: f"{run} and {count[name] - 1} more" if count[name] > 1 else run for name, run in first.items()
+    }
 
 
 def let_go():
