@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,13 @@ def test_what_passes_is_told_from_what_no_wait_changes(said: str, passes: bool) 
     assert submission.passes(said) is passes
 
 
+@dataclass
+class Info:
+    job: Any
+    external_jobid: str | None = None
+    aux: dict[str, Any] | None = None
+
+
 class Executor:
     """As far as `submission` knows it: jobs are named by their group, and `answers` are given one after the other."""
 
@@ -62,11 +70,11 @@ class Executor:
     def run_job(self, job: Any) -> None:
         self.asked.append(job.groupid)
         if (said := self.answers.pop(0) if self.answers else None) is None:
-            self.report_job_submission(SimpleNamespace(job=job, external_jobid="7"))
+            self.report_job_submission(Info(job, "7"))
             return
         call = f"sbatch --parsable --job-name uuid --output logs/%j.log --comment rule_{job.groupid}_train"
         msg = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        {call} --wrap=\"it's\"\n"
-        self.report_job_error(SimpleNamespace(job=job, external_jobid=None), msg=msg)
+        self.report_job_error(Info(job), msg=msg)
 
     def report_job_submission(self, info: Any) -> None:
         self.submitted.append(info)

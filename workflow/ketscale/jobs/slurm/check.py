@@ -6,7 +6,7 @@ has, and the job waits for ever. What no node has it refuses, but perhaps only h
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -46,16 +46,16 @@ def check(site: Site, runs: Mapping[Run, str], features: bool) -> dict[Run | Non
         UserError: SLURM does not answer, or a request exceeds what its partition has.
     """
     minutes = Counter[str]()
-    for run, pack in runs.items():
-        minutes[pack] += site.minutes(run)
+    for member, pack in runs.items():
+        minutes[pack] += site.minutes(member)
     requests: dict[Run | None, dict[str, int]] = {
-        run: {
-            "nodes": run.nodes,
-            "cores per node": cores_per_node(run),
-            "MB per node": site.memory_mb(run),
+        member: {
+            "nodes": member.nodes,
+            "cores per node": cores_per_node(member),
+            "MB per node": site.memory_mb(member),
             "minutes": minutes[pack],
         }
-        for run, pack in runs.items()
+        for member, pack in runs.items()
     }
     if features:
         asked = site.file.features
@@ -86,7 +86,7 @@ def partitions() -> dict[str | None, dict[str, float]]:
     for line in ask("sinfo", "-h", "-e", "-o", "%P|%D|%l|%c|%m").splitlines():
         name, nodes, limit, cores, memory = line.split("|")
         # A partition with different nodes has several lines.
-        size = sizes.setdefault(name.rstrip("*"), Counter())
+        size = sizes.setdefault(name.rstrip("*"), defaultdict(float))
         size["nodes"] += int(nodes)
         size["minutes"] = seconds(limit) / 60
         size["cores per node"] = max(size["cores per node"], int(cores.rstrip("+")))

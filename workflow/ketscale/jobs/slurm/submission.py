@@ -8,6 +8,7 @@ changes stays the executor's error, without further attempts. All of it is in th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import shlex
 import threading
@@ -101,36 +102,36 @@ class _Submissions:
         if refusal := _REFUSAL.search(msg or ""):
             job, words = info.job, _line(refusal[1])
             if passes(words):
-                self._wait(job, words, refusal[2])
+                self._wait(info, words, refusal[2])
                 return
             _refused[job.groupid if job.is_group() else job.rule.name] = words
             # It would be refused again. Not `attempt`, since the resources of the next one would be worked out.
             job._attempt = job.restart_times + 1
         self._report(info, msg=msg, **more)
 
-    def _wait(self, job: Any, words: str, call: str) -> None:
-        last = self._waiting.get(job)
+    def _wait(self, info: Any, words: str, call: str) -> None:
+        last = self._waiting.get(info.job)
         pause_s = min(2 * last.pause_s, _LONGEST_S) if last else _PAUSE_S
-        self._note(job, _Refusal(words, call, pause_s))
-        timer = threading.Timer(pause_s, self._ask, [job])
+        self._note(info.job, _Refusal(words, call, pause_s))
+        timer = threading.Timer(pause_s, self._ask, [info])
         timer.daemon = True
         timer.start()
 
-    def _ask(self, job: Any) -> None:
+    def _ask(self, info: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the call ends
-            self._pool.submit(self._again, job)
+            self._pool.submit(self._again, info)
 
-    def _again(self, job: Any) -> None:
-        refusal = self._waiting[job]
+    def _again(self, info: Any) -> None:
+        refusal = self._waiting[info.job]
         try:
-            if info := _queued(job, refusal.call):
-                self._executor.report_job_submission(info)
+            if entry := _entry(refusal.call):
+                self._executor.report_job_submission(dataclasses.replace(info, **entry))
             else:
-                self._executor.run_job(job)
+                self._executor.run_job(info.job)
         except UserError as error:
-            self._wait(job, str(error), refusal.call)
-        if self._waiting[job] is refusal:
-            self._note(job, None)
+            self._wait(info, str(error), refusal.call)
+        if self._waiting[info.job] is refusal:
+            self._note(info.job, None)
 
     def _note(self, job: Any, refusal: _Refusal | None) -> None:
         """Note why SLURM refuses a job; None once it has taken it."""
@@ -163,23 +164,17 @@ def _line(words: str) -> str:
     return short(line, 300) if line else "it says nothing"
 
 
-def _queued(job: Any, call: str) -> Any:
-    """The job as submitted, if SLURM has taken it although its answer was lost; None if not.
+def _entry(call: str) -> dict[str, Any]:
+    """The number and the log of a job that SLURM has taken, although its answer was lost; empty if it has not.
 
     Raises:
         UserError: SLURM does not answer.
     """
-    from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
-
     words = shlex.split(call.partition(" --wrap=")[0])
-    name, comment, log = (
-        words[words.index(option) + 1] for option in ("--job-name", "--comment", "--output")
-    )
+    name, comment, log = (words[words.index(key) + 1] for key in ("--job-name", "--comment", "--output"))
     # A job that is just ending is that of the attempt before.
     lines = queue.ask("squeue", "--me", "-h", "-t", "PD,CF,R,S", "--name", name, "-o", "%i|%k").splitlines()
-    number = next((line.partition("|")[0] for line in lines if line.partition("|")[2] == comment), None)
-    if number is None:
-        return None
-    return SubmittedJobInfo(
-        job, external_jobid=number, aux={"slurm_logfile": Path(log.replace("%j", number))}
-    )
+    for number, _, other in (line.partition("|") for line in lines):
+        if other == comment:
+            return {"external_jobid": number, "aux": {"slurm_logfile": Path(log.replace("%j", number))}}
+    return {}
