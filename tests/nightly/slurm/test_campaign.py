@@ -16,7 +16,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,8 +35,7 @@ PARTITION = "campaign"
 # Enough for a fault to meet them. A step of ranks that share a machine's cores takes ten times as long.
 STEPS, STEPS_ON_RANKS = 1500, 800
 STATE = Path(os.environ.get("KETSCALE_SLURM_STATE", "/var/tmp/ketscale-slurm"))
-# Python runs this when a process starts. A training process that takes the file `clock` has a clock that is an hour ahead,
-# and none opens the record of one run while the file `held` exists.
+# Python runs this when a process starts: none that trains opens the record of one run while the file `held` exists.
 AT_START = """
 import os, sys, time
 def wait(event, arguments):
@@ -46,15 +44,7 @@ def wait(event, arguments):
             time.sleep(0.1)
 if "train" in sys.orig_argv:
     sys.addaudithook(wait)
-    try:
-        os.rename("{clock}", "{clock}-taken")
-        now = time.time
-        time.time = lambda: now() + 3600
-    except OSError:
-        pass
 """
-# A launcher's variables for one of two ranks, as an interrupted one leaves them in a shell.
-LEAKED = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
 
 
 class Night:
@@ -62,17 +52,15 @@ class Night:
 
     def __init__(self, project: Project, runs: list[Run], rng: random.Random) -> None:
         self.project, self.runs, self.rng = project, runs, rng
-        self.clock, self.held = project.folder / "clock", project.folder / "held"
+        self.held = project.folder / "held"
         self.held.touch()
         project.first = [str(project.folder / "first")]
         (project.folder / "first").mkdir()
         (project.folder / "first" / "sitecustomize.py").write_text(
-            AT_START.format(record=self.last.folder + f"/.{grid.RECORD}.", clock=self.clock, held=self.held)
+            AT_START.format(record=self.last.folder + f"/.{grid.RECORD}.", held=self.held)
         )
         self.driver = project.start("runs")
         self.calls = 1
-        # What must be true in the end, where a fault does not wait for it.
-        self.proofs: dict[str, Callable[[], Any]] = {}
 
     def again(self) -> None:
         """The same command again."""
@@ -243,78 +231,16 @@ def partition_inactive(night: Night) -> None:
     ask("scontrol", "update", f"partitionname={PARTITION}", "state=up")
 
 
-def full_disk(night: Night) -> None:
-    """Until a run has met it."""
-    night.job()
-    results, before = night.project.folder / "results", complaints(night.project)
-    subprocess.run(f"cat /dev/zero > {results / 'full'}", shell=True, check=False, capture_output=True)
-    # The run whose record waits may be the only one left.
-    night.held.unlink()
-    wait_for("a run that finds the disk full", lambda: complaints(night.project) - before, 600)
-    night.held.touch()
-    (results / "full").unlink()
-
-
-def complaints(project: Project) -> set[tuple[Path, int]]:
-    """Which logs of drivers and jobs say that a disk is full, and how often."""
-    logs = [project.folder / "driver.log", *(project.folder / ".snakemake" / "slurm_logs").rglob("*.log")]
-    found = set()
-    for path in logs:
-        with contextlib.suppress(FileNotFoundError):  # that of a job that succeeded is deleted
-            found.add((path, path.read_text(errors="replace").count("No space left on device")))
-    return {(path, count) for path, count in found if count}
-
-
 def short_limit(night: Night) -> None:
     night.disturb(
         lambda job: said("scontrol", "update", f"jobid={job.id}", "timelimit=1"), ("TIMEOUT", "REQUEUED")
     )
 
 
-def leaked_variables(night: Night) -> None:
-    night.driver.send_signal(signal.SIGINT)
-    night.driver.wait(300)
-    night.project.variables = LEAKED
-    night.goes_on()
-
-
-def clock_jumps(night: Night) -> None:
-    """The clock of the next process that trains; there is one, since a job begins again."""
-    night.clock.touch()
-    night.requeue()
-    night.proofs["another clock"] = lambda: not night.clock.exists()
-
-
 FAULTS: tuple[Callable[[Night], None], ...] = (
-    requeued, cancelled, node_down, out_of_memory, driver_killed, partition_inactive, full_disk, short_limit,
-    leaked_variables, clock_jumps,
+    requeued, cancelled, node_down, out_of_memory, driver_killed, partition_inactive, short_limit,
 )  # fmt: skip
-SHORT = (requeued, driver_killed, leaked_variables, clock_jumps)
-
-
-@contextlib.contextmanager
-def disk(folder: Path, megabytes: int) -> Iterator[None]:
-    """A disk of its own in a folder, seen from all nodes, which have file systems of their own."""
-    image = folder.with_name(f"{folder.name}.img")
-    subprocess.run(["fallocate", "-l", f"{megabytes}M", image], check=True)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
-    device = ask("losetup", "--show", "-f", str(image)).strip()
-    folder.mkdir()
-    places = [
-        [],
-        *(["nsenter", "-m", "-t", path.read_text().strip()] for path in (STATE / "run").glob("slurmd.*.pid")),
-    ]
-    mounted: list[list[str]] = []
-    try:
-        for place in places:
-            subprocess.run([*place, "mount", device, folder], check=True)
-            mounted.append(place)
-        yield
-    finally:
-        for place in mounted:
-            subprocess.run([*place, "umount", "-l", folder], check=True)
-        subprocess.run(["losetup", "-d", device], check=True)
-        image.unlink()
+SHORT = (requeued, driver_killed, partition_inactive)
 
 
 @pytest.fixture
@@ -355,22 +281,20 @@ def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers
     project, _ = campaign(folder / "disturbed", numbers)
     order = rng.sample(faults, len(faults))
     moments = sorted(rng.uniform(0.02, 0.8) for _ in faults)
-    own_disk = full_disk in faults
-    with disk(project.folder / "results", 40 + 2 * len(runs)) if own_disk else contextlib.nullcontext():
-        project.prepare()
-        night = Night(project, runs, rng)
-        try:
-            for moment, fault in zip(moments, order, strict=True):
-                night.until(moment)
-                done = f"{night.trained():.0%} of the steps and {len(runs) - len(night.left())} of {len(runs)} runs"
-                print(f"seed {SEED}: {fault.__name__} after {done}", flush=True)
-                fault(night)
-            night.until_over()
-            for what, proof in night.proofs.items():
-                wait_for(f"seed {SEED}: {what}", proof)
-            records = {run: (project.record(run), quiet.record(run)) for run in runs}
-        finally:
-            project.end(night.driver)
+    project.prepare()
+    night = Night(project, runs, rng)
+    try:
+        for moment, fault in zip(moments, order, strict=True):
+            night.until(moment)
+            done = (
+                f"{night.trained():.0%} of the steps and {len(runs) - len(night.left())} of {len(runs)} runs"
+            )
+            print(f"seed {SEED}: {fault.__name__} after {done}", flush=True)
+            fault(night)
+        night.until_over()
+        records = {run: (project.record(run), quiet.record(run)) for run in runs}
+    finally:
+        project.end(night.driver)
     for run, (record, whole) in records.items():
         assert record["status"] == whole["status"] == "completed", run.path
         assert record["features_hash"] == whole["features_hash"] and record["split"] == whole["split"], (
