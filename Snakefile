@@ -17,6 +17,7 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/cluster.smk"
+include: "workflow/rules/call.smk"
 
 
 # A partial report must not train, so it has only the rules that build it from existing records.
