@@ -70,7 +70,7 @@ def check(site: Site, runs: Mapping[Run, str], features: bool) -> dict[Run | Non
             if number > sizes[name][kind]:
                 raise UserError(
                     f"{f'the job group of {run.path}' if run else 'features'} needs {number} {kind} by the layout and {PATH}, "
-                    f"but partition {name or 'by default'} has {sizes[name][kind]:g}; change limits or partition there, or the runs"
+                    f"but partition {name or 'by default'} has {sizes[name][kind]:g}; change limits, pack or partition there, or the runs"
                 )
         rooms[run] = Room(sizes[name]["minutes"] / request["minutes"], sizes[name]["MB per node"])
     return rooms
