@@ -40,7 +40,9 @@ def add(command: Add) -> None:
         "status",
         _status,
         "Show the state of every run of a study, and how much is left",
-        "It changes nothing and may be called at any time.",
+        "A run is done (it has a record, however it ended), running, waiting for its host, queued in SLURM, failed (it says "
+        "why), interrupted (it was killed), stale (its record is of other settings, data or versions), refused (its record is "
+        "damaged, or contradicts others) or missing. It changes nothing and may be called at any time.",
     )
     add_config(status)
     shown = status.add_mutually_exclusive_group()
