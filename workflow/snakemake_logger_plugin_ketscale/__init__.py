@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Snakemake says these without an event: the first are news, the second are said here in other words.
 _NEWS = ("Nothing to be done", "Terminating processes on user request", "Will exit after finishing")
-_KNOWN = ("RuleException:\nCalledProcessError", "At least one job did not", "Exiting because a job", "--keep-incomplete mode")  # fmt: skip
+_KNOWN = ("RuleException:\nCalledProcessError", "At least one job did not", "Exiting because a job", "--keep-incomplete mode", "no backup found")  # fmt: skip
 
 
 class LogHandler(LogHandlerBase):

@@ -152,8 +152,7 @@ def _queue(of: Queue) -> list[str]:
     unknown = [f"queue: unknown, so waiting runs are not shown as queued ({of.problem})"] * bool(of.problem)
     jobs = Counter(f"{job.state.lower()} ({job.reason})".replace(" (None)", "") for job in of.jobs or ())
     said = ", ".join(f"{number} {state}" for state, number in jobs.most_common())
-    known = [f"queue: {said}"] if said else []
-    return [*unknown, *known, *of.refusals]
+    return [*unknown, *([f"queue: {said}"] if said else []), *of.refusals]
 
 
 def _trouble(of: Report) -> list[str]:
@@ -173,10 +172,11 @@ def _each_trouble(of: Report) -> list[str]:
 
 
 def _left(of: Report) -> list[str]:
-    """What the runs without a result take, and the command that trains them."""
+    """What the runs without a result take, and the command that trains them, unless it is at work."""
     if not of.left.runs:
         return ["left: nothing"]
     nodes = sum({one.launch or one.run: one.run.nodes for one in of.seen if one.state == "running"}.values())
-    rest_s = 3600 * of.left.node_hours.middle / nodes if nodes else 0.0
-    pace = f"; {duration(rest_s, 2)} with as many at a time as now" if rest_s else ""
-    return [f"left: {of.left}{pace}", f"go on: {command(of.configfile)}"]
+    rest_s = 3600 * of.left.node_hours.middle / max(nodes, 1)
+    pace = f"; {duration(rest_s, 2)} with as many at a time as now" if nodes and of.left.known else ""
+    at_work = nodes or any(one.state in ("waiting", "queued") for one in of.seen)
+    return [f"left: {of.left}{pace}", *([] if at_work else [f"go on: {command(of.configfile)}"])]
