@@ -28,9 +28,6 @@ def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in (done.stdout + done.stderr).splitlines()]
 
 
-# ---------------------------------------------------------------- in a call of Snakemake
-
-
 def test_a_study_says_how_far_it_is_and_where_its_report_and_the_log_are(fresh: Path) -> None:
     done = run_in(fresh, *LOCAL)
     said = lines_of(done)
@@ -76,9 +73,6 @@ def test_the_users_command_runs_at_the_end_and_other_errors_are_heard(fresh: Pat
     assert "ketscale: notify in profiles/slurm/site.yaml failed (" in done.stderr
     unknown = run_in(fresh, *LOCAL, "nosuchrule", check=False)
     assert unknown.returncode == 1 and "nosuchrule" in " ".join(lines_of(unknown))
-
-
-# ---------------------------------------------------------------- what is said of jobs
 
 
 @pytest.fixture
