@@ -28,12 +28,9 @@ def planned_runs():
 
 # What speaks on the terminal, if the profile names it.
 TERMINAL = internals.terminal(workflow)
-PROGRESS = Progress(study.config, SITE, workflow.overwrite_configfiles or ())
 if TERMINAL:
-    TERMINAL.follow(
-        PROGRESS,
-        lambda: {run: internals.reason(workflow, job) for run, job in planned_runs().items()},
-    )
+    reasons = lambda: {run: internals.reason(workflow, job) for run, job in planned_runs().items()}
+    TERMINAL.follow(Progress(study.config, workflow.overwrite_configfiles or (), reasons))
 
 
 def together():
@@ -46,7 +43,6 @@ def together():
         everything = [*study.runs, *(run for run in CALLED if run not in study.order)]
         planned = cohorts.plan(map(study.config.settings, everything), cores, place, set(CALLED))
         cohorts.write(Path(study.results), planned)
-        PROGRESS.train_together([one.run for one in cohort] for cohort in planned)
 
 
 def begin():
@@ -73,8 +69,6 @@ def begin():
 
 def start():
     """Prepare what the runs of this call need, and watch them."""
-    if TERMINAL:
-        TERMINAL.begin()
     submitted = {job.rule.name for job in internals.planned(workflow) if not workflow.is_local(job.rule)}
     if not study.scheduled() or not submitted:
         together()

@@ -97,9 +97,9 @@ def test_a_misspelt_gate_stops_27_runs_before_the_first(tmp_path: Path) -> None:
     said = done.stdout + done.stderr
     assert "runs to train: 27" in said
     line = 1 + next(number for number, text in enumerate(RING.splitlines()) if ".cnot(" in text)
-    failed = said[said.index("failed: try, see out/tried/mine.log") :].splitlines()
-    assert failed[1] == (
-        f"    models/ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'cnott' (the first step of "
+    failed = said[said.index("failed: out/tried/mine.log: ") :].splitlines()
+    assert failed[0] == (
+        f"failed: out/tried/mine.log: models/ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'cnott' (the first step of "
         "mine/ring/q2-l0-b4/none/cpu-n1r1t1/p/seed0)"
     )
     assert not (project.results / "runs").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +88,7 @@ def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: P
     with pytest.raises(UserError, match=r"none of 4 trials can be chosen \(3 diverged, 1 without accuracy\)"):
         made(folder)
     assert "none of 4 trials" in records.read(CONFIG, folder).checked[FINALS[0]].why
-    (seen,) = (
-        one for one in survey.survey(CONFIG, tmp_path, Queue(), datetime.now(UTC)) if one.run == FINALS[0]
-    )
+    (seen,) = (one for one in survey.survey(CONFIG, tmp_path, Queue()) if one.run == FINALS[0])
     assert seen.state == "failed" and seen.reason.endswith("give `search` other settings")
 
 

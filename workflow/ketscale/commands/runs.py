@@ -170,10 +170,10 @@ def _chosen(options: argparse.Namespace) -> Settings:
     results = _results(options, settings)
     chosen = choice.resolved(settings, results)
     if chosen.choice is None:
-        from ketscale.jobs.status.report import of_config
+        from ketscale.jobs.status.progress import option
 
         path = results / settings.run.choice
-        source = "" if options.settings else of_config(options.config)
+        source = "" if options.settings else option(options.config)
         raise UserError(
             f"{path}: missing, or of other trials; train these, and run `ketscale choose {path}{source}`"
         )

@@ -1,4 +1,4 @@
-"""`ketscale try`, `status`, `plan`, `recommend` and `recover`: the runs of a study, done and left."""
+"""`ketscale try`, `status`, `plan` and `recommend`: the runs of a study, done and left."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ def add(command: Add) -> None:
         "status",
         _status,
         "Show the state of every run of a study, and how much is left",
-        "It changes nothing and may be called at any time.",
+        "A run is done (it has a record, however it ended), running, waiting for its host, queued in SLURM, failed (it says "
+        "why), interrupted (it was killed), stale (its record is of other settings, data or versions), refused (its record is "
+        "damaged, or contradicts others) or missing. It changes nothing and may be called at any time.",
     )
     add_config(status)
     shown = status.add_mutually_exclusive_group()
     shown.add_argument("--json", action="store_true", help="print JSON, for scripts")
     shown.add_argument(
-        "--watch",
+        "--follow",
         type=amount,
         nargs="?",
         const=30.0,
@@ -169,21 +171,21 @@ def _status(options: argparse.Namespace) -> None:
     from ketscale.problems.registry import read_config
 
     config, said = read_config(options.config), report.as_json if options.json else report.as_text
-    if options.watch is None:
-        print(said(report.look(config, options.config, Path()), options.failed))
+    if options.follow is None:
+        print(said(report.report(config, options.config, Path()), options.failed))
         return
     if not sys.stdout.isatty():
-        raise UserError("--watch needs a terminal; elsewhere call `ketscale status` again and again")
+        raise UserError("--follow needs a terminal; elsewhere call `ketscale status` again and again")
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            lines = said(report.look(config, options.config, Path()), options.failed).splitlines()
+            lines = said(report.report(config, options.config, Path()), options.failed).splitlines()
             columns, height = shutil.get_terminal_size()
             shown = [line[: columns - 1] for line in lines[: height - 2]]
             more = f", {len(lines) - len(shown)} more lines" if len(lines) > len(shown) else ""
             shown += [f"{time.strftime('%H:%M:%S')}{more}; Ctrl-C ends"]
             # Home, each line to its end, and what is left of the screen.
             print("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J", end="", flush=True)
-            time.sleep(max(1.0, options.watch))
+            time.sleep(max(1.0, options.follow))
 
 
 def _plan(options: argparse.Namespace) -> None:

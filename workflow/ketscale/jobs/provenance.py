@@ -40,6 +40,7 @@ _NOT_TRAINING = (
     "commands/study.py",
     "jobs/slurm",
     "jobs/status",
+    "jobs/dag.py",
     "jobs/doctor.py",
     "jobs/driver.py",
     "jobs/snakemake_internals.py",

@@ -15,10 +15,11 @@ from ketscale.analysis.intervals import FEWEST
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.jobs import driver
 from ketscale.jobs.costs import Call, Costs, Forecast, between, total
 from ketscale.jobs.slurm import site as sites
-from ketscale.jobs.status import report
-from ketscale.jobs.status.spent import spent
+from ketscale.jobs.status import survey
+from ketscale.jobs.status.report import spent
 from ketscale.words import aligned, counted, rounded
 
 # Why runs are left out.
@@ -57,7 +58,7 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     Raises:
         UserError: the site file exists but is invalid, or has a budget of which sacct does not say what is used.
     """
-    seen = report.states(config, Path())[1]
+    seen = survey.look(config, Path())[1]
     if node_hours is None:
         so_far = spent(seen, Path())
         if so_far.budget is not None and so_far.left is None:
@@ -66,7 +67,7 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
         node_hours = so_far.left
     have = {one.run for one in seen if one.state in ("done", "running", "waiting", "queued")}
     missing = [one.run for one in seen if one.run not in have]
-    told = Costs.of(Path(config.results), *folders, known=report.known(config, seen, Path()))
+    told = Costs.of(Path(config.results), *folders, known=survey.known(config, seen, Path()))
     call = Call(told, config, missing, Path())
 
     def costs(runs: Iterable[Run]) -> dict[Run, Forecast]:
@@ -94,7 +95,7 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     for run in chosen:
         del left_out[run]
     every |= costs(chosen)
-    return Plan(config, report.command(configfile), told, every, node_hours, chosen, left_out)
+    return Plan(config, driver.command(configfile), told, every, node_hours, chosen, left_out)
 
 
 def order(config: Config, have: set[Run], hours: dict[Run, float]) -> list[tuple[list[Run], list[Run]]]:

@@ -5,8 +5,8 @@ tells what runs will cost, and `call` what those do that one call of Snakemake t
 simulator and backend no record has: no number is made up.
 """
 
-from ketscale.jobs.costs.call import Call, longest
+from ketscale.jobs.costs.call import Call, Remainder, remainder
 from ketscale.jobs.costs.forecast import Asked, Costs, Forecast
 from ketscale.jobs.costs.law import Interval, between, total
 
-__all__ = ["Asked", "Call", "Costs", "Forecast", "Interval", "between", "longest", "total"]
+__all__ = ["Asked", "Call", "Costs", "Forecast", "Interval", "Remainder", "between", "remainder", "total"]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from ketscale.config import Config, Settings
-from ketscale.grid import BACKENDS, Run
+from ketscale.grid import Run
 from ketscale.jobs import choice, cohorts, prepared
 from ketscale.jobs.costs.forecast import Asked, Costs, Forecast
 from ketscale.jobs.costs.law import Interval, total
 from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm import packs, queue, site
+from ketscale.measure.form import Record
 from ketscale.training import checkpoint
-from ketscale.words import counted, duration, spelled
+from ketscale.words import counted, rounded
 
 
 class Call:
@@ -80,15 +81,33 @@ def _places(config: Config, root: Path) -> tuple[int, Callable[[Run], str]]:
     return 1, lambda run: named.get(run) or packs.name_alone(run)
 
 
-def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
-    """What the longest of some runs takes at its real size, in words; '' if nothing is known of any."""
-    one = max(forecasts, key=lambda one: one.wall_s.middle, default=None)
-    if one is None:
-        return ""
-    run, protocol = one.run, config.settings(one.run).protocol
-    length = counted(protocol.epochs, "epoch") if protocol.epochs else counted(protocol.steps or 0, "step")
-    kind = "GPU" if BACKENDS[run.backend].device == "gpu" else "core"
-    workers = run.ranks if kind == "GPU" else run.ranks * run.threads
-    together = f", {one.members} runs together" if one.members > 1 else ""
-    about = f"{'at most ' * one.at_most or 'about '}{duration(one.wall_s.middle, 2)}"
-    return f"{run.model} {run.size} on {run.workload}, {length}: {about} on {spelled(workers)} {kind}{'s' * (workers > 1)}{together}"
+@dataclass(frozen=True)
+class Remainder:
+    """What some runs will take, as far as records tell.
+
+    known: those that have a forecast; the others count as zero. at_most: those of the known that may stop early, and no
+    record says when.
+    """
+
+    runs: int
+    known: int
+    at_most: int
+    node_hours: Interval
+
+    def __str__(self) -> str:
+        if not self.known:
+            return f"{counted(self.runs, 'run')}, of which no record tells what they take"
+        middle, low, high = map(rounded, astuple(self.node_hours))
+        about = "at most" if self.at_most else "about"
+        some = f"{self.known} of " * (self.known < self.runs) + counted(self.runs, "run")
+        return f"{about} {middle} node-hours ({low} to {high}) for {some}"
+
+
+def remainder(
+    config: Config, runs: Sequence[Run], root: Path, known: Mapping[Path, Record] | None = None
+) -> Remainder:
+    """What these runs of a config take from their checkpoints on. known: records that have been read, by their paths."""
+    told = Costs.of(root / config.results, known=known) if runs else None
+    forecasts = [*Call(told, config, runs, root).forecasts().values()] if told else []
+    at_most = sum(one.at_most for one in forecasts)
+    return Remainder(len(runs), len(forecasts), at_most, total(one.node_hours for one in forecasts))

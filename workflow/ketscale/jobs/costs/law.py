@@ -40,10 +40,6 @@ class Interval:
         """The sum, whose ends are those of values that err together."""
         return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
 
-    def less(self, amount: float) -> Interval:
-        """What is left of a value of which an amount is spent."""
-        return Interval(*(max(0.0, value - amount) for value in (self.middle, self.low, self.high)))
-
     def times(self, factor: float) -> Interval:
         """A multiple."""
         return Interval(self.middle * factor, self.low * factor, self.high * factor)

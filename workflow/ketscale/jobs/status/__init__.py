@@ -1,4 +1,4 @@
-"""`ketscale status`: `survey` finds the state of each run, `estimate` what is left, `report` puts both in words.
+"""`ketscale status`: `survey` finds the state of each run, `report` puts it and what is left in words; it writes nothing.
 
-Writes nothing and takes no lease. Thousands of runs take about a second, and the estimate a few more where there are hundreds of records.
+`progress` is what a call of Snakemake says of its own runs on the terminal.
 """

@@ -2,205 +2,176 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
+from math import inf
 from pathlib import Path
-from typing import Any
 
+from ketscale import process
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
-from ketscale.files import opened
+from ketscale.files import opened, read_text
 from ketscale.grid import RECORD, Run
-from ketscale.jobs import choice, finished, locks, records, supervise
-from ketscale.jobs.slurm import queue as slurm
-from ketscale.jobs.slurm import submission
-from ketscale.jobs.slurm.packs import packs
-from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.slurm.site import Site
+from ketscale.jobs import choice, driver, finished, host_lock, locks, records, supervise
+from ketscale.jobs.slurm import packs, queue, site, submission
 from ketscale.measure.form import EARLY_ENDS, Record
 from ketscale.measure.record import Checked, check
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 # Bytes at the end of a history that have its last two rows.
 _TAIL = 4096
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run and its state; fields that do not apply to the state are None or empty."""
+    """A run and its state; fields that do not apply to the state are None or empty.
+
+    status: in its record: completed, or why it ended early. at: when a running run started, a failed one ended, or an
+    interrupted one had started. launch: equal for the runs that one process trains.
+    record: of a run that is done.
+    """
 
     run: Run
     state: str
     reason: str = ""
-    status: str | None = None  # in its record: completed, or why it ended early
+    status: str | None = None
     host: str | None = None
     job: str | None = None
-    # A running or waiting run's start, a failed one's end, an interrupted one's last sign of life.
     at: str | None = None
     progress: str = ""
-    saved: float | None = None  # when its newest checkpoint was written, in seconds since 1970
-    # Used by its record with what interruptions cost it; without a record, by the last attempt.
-    node_hours: float = 0.0
-    launch: str | None = None  # equal for the runs that this attempt trained together
-    record: Record | None = None  # of a run that is done
+    launch: str | None = None
+    record: Record | None = None
 
-    def age_s(self, now: datetime) -> float:
-        """Seconds since `at`."""
-        return max(0.0, (now - time_of(self.at)).total_seconds())
+    @property
+    def node_hours(self) -> float:
+        """What its record says that it used; 0 without one."""
+        return self.record.node_hours if self.record else 0.0
 
 
 @dataclass(frozen=True)
 class Queue:
-    """This folder's jobs in SLURM's queue, and the job group of each run; `problem` says why they are unknown.
+    """This folder's jobs in SLURM's queue, and the job group of each run.
 
-    refusals: what sbatch says of those that it does not take, in lines.
+    jobs: None without SLURM, and if it does not answer. problem: why it does not. refusals: what sbatch says of jobs that it
+    does not take, in lines.
     """
 
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[queue.Job, ...] | None = None
     packs: Mapping[Run, str] = field(default_factory=dict)
     problem: str = ""
-    available: bool = False
     refusals: tuple[str, ...] = ()
 
-    def job_of(self, run: Run) -> Job | None:
+    def job_of(self, run: Run) -> queue.Job | None:
         """The job of the run's job group; if there are several, a running one."""
-        found = [j for j in self.jobs if j.pack == self.packs.get(run) and j.state != "COMPLETING"]
+        found = [j for j in self.jobs or () if j.pack == self.packs.get(run) and j.state != "COMPLETING"]
         return max(found, key=lambda job: job.state == "RUNNING", default=None)
 
-    def is_running(self, job: str | None) -> bool:
-        """Whether the job with this id is running."""
-        return any(job == other.id and other.state == "RUNNING" for other in self.jobs)
+
+def look(config: Config, root: Path) -> tuple[Queue, list[Seen]]:
+    """SLURM's queue, and every run of a config below `root` with its state, in scheduling order.
+
+    Raises:
+        UserError: the site file exists but is invalid.
+    """
+    path, jobs = site.path_of(root), Queue()
+    of_site = site.load_site(config.sizes, config.size_names, path) if path.exists() else None
+    if queue.available():
+        refusals = tuple(submission.in_words(root))
+        # Job groups depend on all runs of the config, whatever their state.
+        named = packs.packs(config.runs, config.timed, of_site, config.is_trial) if of_site else {}
+        try:
+            jobs = Queue(tuple(queue.jobs(root)), named, refusals=refusals)
+        except UserError as error:
+            jobs = Queue(problem=str(error), refusals=refusals)
+    return jobs, survey(config, root, jobs)
 
 
-def ask(config: Config, root: Path, site: Site | None) -> Queue:
-    """The queue of this folder; if it does not answer, the report says so, and it is not an error."""
-    if not slurm.available():
-        return Queue()
-    refusals = tuple(submission.in_words(root))
-    try:
-        jobs = tuple(slurm.jobs(root))
-    except UserError as error:
-        return Queue(problem=str(error), available=True, refusals=refusals)
-    # Job groups depend on all runs of the config, whatever their state.
-    named = packs(config.runs, config.timed, site, config.is_trial) if site else {}
-    return Queue(jobs, named, available=True, refusals=refusals)
-
-
-def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen]:
+def survey(config: Config, root: Path, jobs: Queue) -> list[Seen]:
     """Every run of a config with its state, in scheduling order."""
-    results = root / config.results
-    if os.path.lexists(results) and not results.is_dir():
-        raise UserError(
-            f"{config.results}: is not a folder, nor a link to one; move it away or set `results`"
-        )
+    results, called = root / config.results, locks.holder(root / driver.FOLDER)
+    call_s = datetime.fromisoformat(called.since).timestamp() if called else inf
     checked = records.read(config, results).checked
-    seen = []
-    for run in config.runs:
-        settings, found = config.settings(run), checked[run]
-        kept = results / run.folder / finished.KEPT / RECORD
-        if found.record is None and kept.exists():
-            # Trained with another run; its own job is about to put it in its place.
-            copy = check(kept, choice.resolved(settings, results), None)
-            found = copy if copy.record else found
-        seen.append(_see(settings, found, results, queue, queue.job_of(run), now))
-    return seen
+    return [_see(config.settings(run), checked[run], results, jobs, call_s) for run in config.runs]
 
 
-def time_of(text: str | None) -> datetime:
-    """A time of a note; a time long ago if there is none."""
-    return datetime.fromisoformat(text) if text else _LONG_AGO
+def known(config: Config, seen: Iterable[Seen], root: Path) -> dict[Path, Record]:
+    """The records of runs that are done, by their paths."""
+    return {root / config.results / one.run.path: one.record for one in seen if one.record is not None}
 
 
 def counts(seen: Iterable[Seen]) -> dict[str, int]:
     """The number of runs in each state, and with each early end; these are also counted as done."""
-    found = Counter(one.state for one in seen)
-    ended = Counter(one.status for one in seen if one.status)
-    return {state: found[state] for state in STATES} | {status: ended[status] for status in EARLY_ENDS}
+    found = Counter(name for one in seen for name in (one.state, one.status))
+    return {name: found[name] for name in (*STATES, *EARLY_ENDS)}
 
 
-def _see(
-    settings: Settings,
-    found: Checked,
-    results: Path,
-    queue: Queue,
-    job: Job | None,
-    now: datetime,
-) -> Seen:
-    run = settings.run
+def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s: float) -> Seen:
+    """call_s: when the call of Snakemake that works in this folder has begun, in seconds since 1970; infinite for none."""
+    run, folder, job = settings.run, results / settings.run.folder, jobs.job_of(settings.run)
+    kept = folder / finished.KEPT / RECORD
+    if found.record is None and kept.exists():
+        # Trained with another run; its own job is about to put it in its place.
+        copy = check(kept, choice.resolved(settings, results), None)
+        found = copy if copy.record else found
     if found.record is not None:
         quiet = found.record.quiet
         busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
-        lost_s = found.record.lost_s / (1 + len(found.record.cohort))
-        hours = found.record.node_hours + lost_s * run.nodes / 3600
-        why = found.why or busy
-        return Seen(run, "done", why, status=found.state, node_hours=hours, record=found.record)
-    folder = results / run.folder
-    try:
-        names = set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        names = set()
-    note = supervise.read_note(folder) if supervise.NOTE in names else None
-    saved = _saved(folder / "checkpoint") if "checkpoint" in names else None
-    last = locks.last(folder)
-    killed = last is not None and last.until is None
-    tried_s = 0.0
-    if last is not None:
-        end = time_of(last.until).timestamp() if last.until else locks.last_write(folder)
-        tried_s = max(0.0, end - time_of(last.since).timestamp())
-    blank = Seen(
-        run,
-        "",
-        saved=saved,
-        node_hours=tried_s * run.nodes / 3600,
-        launch=last.launch if last else None,
-    )
-
-    def seen(state: str, reason: str, of: Mapping[str, Any] | None = None) -> Seen:
-        of = of or {}
-        return replace(
-            blank, state=state, reason=reason, host=of.get("host"), job=of.get("job"), at=of.get("at")
-        )
-
-    held = locks.holder(folder) if killed else None
+        return Seen(run, "done", found.why or busy, found.state, record=found.record)
+    last, held, note = locks.last(folder), locks.holder(folder), supervise.read_note(folder)
     if held is not None:
-        progress = _progress(folder / "checkpoint", settings.protocol)
-        about = {"host": held.host, "job": held.job, "at": held.since}
-        return replace(seen("running", "", about), progress=progress)
+        about = Seen(run, "running", "", None, held.host, held.job, held.since, "", held.launch)
+        if _is_gone(held, jobs):
+            advice = f"if nothing trains it, delete {locks.LOCK} in its folder"
+            return replace(
+                about, state="interrupted", reason=f"the process that has its lock has ended: {advice}"
+            )
+        return replace(about, progress=_progress(folder / "checkpoint", settings.protocol))
+    if _waits(folder / "train.log", call_s):
+        return Seen(run, "waiting", "another run has this host")
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
-        running = f"waits in its job group; job {job.id} is running"
-        waits = f"{job.state.lower()}: {job.reason}"
-        return seen("queued", running if job.state == "RUNNING" else waits, {"job": job.id})
-    if found.why and RECORD not in names:
-        # What is missing for a reason has a search of which no trial can be chosen.
-        return seen("failed" if found.state == "missing" else found.state, found.why)
-    if found.why:
-        advice = "it will be trained again" if found.state == "missing" else "delete it and run it again"
-        return seen(found.state, f"{found.why}; {advice}")
+        return Seen(run, "queued", f"job {job.id}: {job.state.lower()}, {job.reason}", job=job.id)
+    # A record that cannot be used stays where it is until another takes its place.
     if note is not None:
         reason = records.why_missing(folder) or f"its {supervise.NOTE} cannot be read; see train.log"
-        return seen("failed", reason, {name: note.get(name) for name in ("job", "at")})
-    if killed and last is not None:
-        again = "start again, as it had no checkpoint" if saved is None else "resume from its checkpoint"
-        reason = f"it ended without a message (killed, or its machine went down); it will {again}"
-        return seen("interrupted", reason, {"host": last.host, "job": last.job, "at": last.since})
-    return seen("missing", "")
+        return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"))
+    if last is not None and last.until is None:
+        reason = "it was killed, or its machine went down; it will go on from its checkpoint, if it has one"
+        return Seen(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
+    return Seen(run, *(_unusable(settings, found, results) if found.why else ("missing", "")))
 
 
-def _saved(checkpoints: Path) -> float | None:
-    """When the newest checkpoint was written; None if there is none."""
-    times = []
-    for path in checkpoints.glob("*.pt"):
-        with contextlib.suppress(FileNotFoundError):  # it has just been replaced
-            times.append(path.stat().st_mtime)
-    return max(times, default=None)
+def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
+    """Whether a lock's holder has ended, as far as that can be known here."""
+    if held.host == process.node_name():
+        return not Path(f"/proc/{held.pid}").exists()
+    asked = held.job is not None and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
+    return asked and queue.job_over(str(held.job)) is True
+
+
+def _waits(log: Path, call_s: float) -> bool:
+    """Whether the last that a run of this call has said is that it waits for its host."""
+    try:
+        lines = read_text(log, errors="replace").splitlines() if log.stat().st_mtime >= call_s else []
+    except FileNotFoundError:
+        return False
+    return host_lock.WAITS in "".join(lines[-1:])
+
+
+def _unusable(settings: Settings, found: Checked, results: Path) -> tuple[str, str]:
+    """The state of a run whose record cannot be used, and why, with what comes of it."""
+    path = results / settings.run.path
+    if found.state == "missing" and not path.exists():
+        return "failed", found.why  # no trial of its search can be chosen
+    # What is wrong with a record by itself is mended by training; what other records say of it, is not.
+    alone = found.state != "refused" or check(path, choice.resolved(settings, results), None).record is None
+    advice = "it will be trained again" if alone else "delete it to train it again"
+    return found.state, f"{advice}; {found.why}"
 
 
 def _progress(checkpoints: Path, protocol: Protocol) -> str:
