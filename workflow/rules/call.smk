@@ -1,5 +1,4 @@
 # The life of a call of Snakemake: what it notes and checks before its first job, and what it says at its end. No rules.
-import collections
 import os
 import shutil
 
@@ -76,16 +75,7 @@ def start():
     packed = {run: pack_of(run) for run in CALLED}
     ROOM.update(cluster.check(SITE, packed, submitted != {"train"}))
     together()
-    submission.begin(workflow, trained_by(packed), TERMINAL.say if TERMINAL else print)
-
-
-def trained_by(packed):
-    """What each job group trains, in words: its first run, and how many more."""
-    first = {name: f"{study.results}/{run.folder}" for run, name in reversed(packed.items())}
-    count = collections.Counter(packed.values())
-    return {
-        name: f"{run} and {count[name] - 1} more" if count[name] > 1 else run for name, run in first.items()
-    }
+    submission.begin(workflow, TERMINAL.say if TERMINAL else print)
 
 
 def let_go():

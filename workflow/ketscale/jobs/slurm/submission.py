@@ -13,7 +13,7 @@ import re
 import shlex
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,10 +38,8 @@ _FOR_GOOD = re.compile(
     r"|count specification invalid|group not permitted|permission denied|pathname of a file)"
     r"|\b(Assoc|QOS)(?!\w*Submit)[A-Z]\w+"
 )
-# What each job group of this call trains, and sbatch's words for those that it refuses for good.
-_trains: dict[str, str] = {}
+# sbatch's words for the job groups of this call that it refuses for good.
 _refused: dict[str, str] = {}
-_ending = threading.Event()
 
 
 class _Refusal(NamedTuple):
@@ -50,29 +48,15 @@ class _Refusal(NamedTuple):
     pause_s: float
 
 
-def begin(workflow: Any, trains: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Have what SLURM refuses for now submitted again, by Snakemake's SLURM executor.
-
-    trains: what each job group trains, in words. say: is told when SLURM begins to refuse jobs, and when it takes them again.
-    """
-    _trains.update(trains)
+def begin(workflow: Any, say: Callable[[str], None]) -> None:
+    """Have what SLURM refuses for now submitted again; `say` is told when it begins to refuse, and when it takes jobs again."""
     NOTE.unlink(missing_ok=True)
     _Submissions(workflow.scheduler._executor, say)
-
-
-def trained_by(pack: str) -> str:
-    """What a job group of this call trains, in words; its name if that is not known."""
-    return _trains.get(pack, pack)
 
 
 def why_refused(pack: str) -> str | None:
     """sbatch's words for refusing a job group of this call for good; None if it did not."""
     return f"sbatch refuses it: {_refused[pack]}" if pack in _refused else None
-
-
-def ending() -> bool:
-    """Whether this call was interrupted, so that nothing is submitted any more."""
-    return _ending.is_set()
 
 
 def in_words(folder: Path = Path()) -> list[str]:
@@ -151,7 +135,6 @@ class _Submissions:
 
     def _end(self) -> None:
         """End the call: the executor would cancel the jobs that it knows, and then submit what is left in its threads."""
-        _ending.set()
         self._pool.shutdown(cancel_futures=True)
         NOTE.unlink(missing_ok=True)
         self._cancel()
