@@ -68,11 +68,11 @@ class Executor:
         self.cancelled = False
 
     def run_job(self, job: Any) -> None:
-        self.asked.append(job.name)
+        self.asked.append(job.groupid)
         if (said := self.answers.pop(0) if self.answers else None) is None:
             self.report_job_submission(Info(job, "7"))
             return
-        call = f"sbatch --parsable --job-name uuid --output logs/%j.log --comment rule_{job.name}_train"
+        call = f"sbatch --parsable --job-name uuid --output logs/%j.log --comment rule_{job.groupid}_train"
         msg = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        {call} --wrap=\"it's\"\n"
         self.report_job_error(Info(job), msg=msg)
 
@@ -89,8 +89,11 @@ class Executor:
 class Job:
     restart_times, _attempt = 2, 1
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, groupid: str) -> None:
+        self.groupid = groupid
+
+    def is_group(self) -> bool:
+        return True
 
 
 @pytest.fixture
