@@ -88,7 +88,8 @@ class _Submissions:
             if passes(words):
                 self._wait(info, words, refusal[2])
                 return
-            _refused[job.groupid if job.is_group() else job.rule.name] = words
+            if job.is_group():
+                _refused[job.groupid] = words
             # It would be refused again. Not `attempt`, since the resources of the next one would be worked out.
             job._attempt = job.restart_times + 1
         self._report(info, msg=msg, **more)
