@@ -24,7 +24,7 @@ if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists(
         )
 
 from ketscale import grid
-from ketscale.jobs import dag
+from ketscale import dag
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with
 # its usual threshold (700 objects) that is a tenth of a dry run of 20,000 runs.
