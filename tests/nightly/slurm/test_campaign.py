@@ -199,7 +199,6 @@ def short_limit(night: Night) -> None:
 FAULTS: tuple[Callable[[Night], None], ...] = (
     requeued, cancelled, out_of_memory, driver_killed, partition_inactive, short_limit,
 )  # fmt: skip
-SHORT = (requeued, driver_killed, partition_inactive)
 
 
 @pytest.fixture
@@ -232,14 +231,14 @@ def campaign(folder: Path, numbers: tuple[int, ...]) -> tuple[Project, list[Run]
     return project, project.study(**config)
 
 
-def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers: tuple[int, ...]) -> None:
+def bad_night(folder: Path, numbers: tuple[int, ...]) -> None:
     rng = random.Random(SEED)
     quiet, runs = campaign(folder / "quiet", numbers)
     quiet.prepare()
     quiet.snakemake("runs", seconds=3600)
     project, _ = campaign(folder / "disturbed", numbers)
-    order = rng.sample(faults, len(faults))
-    moments = sorted(rng.sample(range(len(runs) // 3, len(runs)), len(faults)), reverse=True)
+    order = rng.sample(FAULTS, len(FAULTS))
+    moments = sorted(rng.sample(range(len(runs) // 3, len(runs)), len(FAULTS)), reverse=True)
     project.prepare()
     night = Night(project, runs, rng)
     try:
@@ -264,10 +263,10 @@ def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers
     assert queue.jobs(project.folder) == []
 
 
-def test_a_bad_night_in_short(partition, tmp_path: Path) -> None:
-    bad_night(tmp_path, SHORT, (27, 2, 1))
+def test_a_bad_night(partition, tmp_path: Path) -> None:
+    bad_night(tmp_path, (27, 2, 1))
 
 
 @pytest.mark.long
-def test_a_bad_night(partition, tmp_path: Path) -> None:
-    bad_night(tmp_path, FAULTS, (270, 20, 10))
+def test_a_long_one(partition, tmp_path: Path) -> None:
+    bad_night(tmp_path, (270, 20, 10))
