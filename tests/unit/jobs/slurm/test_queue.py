@@ -40,6 +40,17 @@ def test_the_jobs_of_a_folder_are_those_that_its_snakemake_submitted(slurm, tmp_
     ]
 
 
+def test_a_job_is_over_when_slurm_says_so(slurm):
+    slurm("squeue", "COMPLETING")
+    assert not queue.job_over("7")
+    slurm("squeue")
+    assert queue.job_over("7")
+    slurm("squeue", error="slurm_load_jobs error: Invalid job id specified", status=1)
+    assert queue.job_over("7")
+    slurm("squeue", error="slurm_load_jobs error: Unable to contact slurm controller", status=1)
+    assert not queue.job_over("7")
+
+
 def test_a_job_is_read_where_slurm_answers(slurm):
     slurm("scontrol", "JobId=7 JobState=RUNNING Reason=None MinMemoryNode=1.5G Features=x")
     assert (queue.memory_mb("7"), queue.state("7")) == (1536, "RUNNING None")

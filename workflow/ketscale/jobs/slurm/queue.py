@@ -68,6 +68,15 @@ def cancel(jobs: list[Job]) -> None:
     ask("scancel", *(job.id for job in jobs))
 
 
+def job_over(job: str) -> bool:
+    """Whether a job has ended; False if SLURM does not say."""
+    try:
+        return not ask("squeue", "-h", "-j", job, "-o", "%T").strip()
+    except UserError as error:
+        # SLURM forgets a job some minutes after its end.
+        return "Invalid job id" in str(error)
+
+
 def state(job: str) -> str:
     """The job's present state and reason, such as 'TIMEOUT TimeLimit'; '' if SLURM does not say."""
     return " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", _shown(job)))

@@ -151,7 +151,7 @@ def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
     if held.host == process.node_name():
         return not Path(f"/proc/{held.pid}").exists()
     asked = held.job is not None and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
-    return asked and queue.job_over(str(held.job)) is True
+    return asked and queue.job_over(str(held.job))
 
 
 def _waits(log: Path, call_s: float) -> bool:
