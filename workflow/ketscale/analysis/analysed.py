@@ -29,7 +29,6 @@ from ketscale.errors import UserError
 from ketscale.files import read_bytes, read_csv, sha256
 from ketscale.grid import AXES, Run, Study
 from ketscale.jobs import prepared, records
-from ketscale.measure.record import put_aside
 from ketscale.words import counted
 
 # The folder of the tables below a results folder, and the file of the config that they are of, by which a folder can be
@@ -120,10 +119,8 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
         untold = state == "missing" and not why
         lost[run] = state, (records.why_missing(results / run.folder) or "not run yet") if untold else why
     if lost and not config.partial:
-        from ketscale.problems.registry import FAMILIES
-
-        refused = [results / run.path for run, (state, _) in lost.items() if state == "refused"]
-        aside = [path for each in refused if (path := put_aside(each, FAMILIES))]
+        refused = (results / run.path for run, (state, _) in lost.items() if state == "refused")
+        aside = records.put_aside(refused)
         raise UserError(
             f"{len(lost)} of {len(runs)} runs cannot be used:",
             *records.by_reason((*why, f"{config.results}/{run.path}") for run, why in lost.items()),

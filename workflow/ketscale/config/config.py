@@ -170,16 +170,9 @@ class Config:
 
     def family(self, workload: str) -> Family:
         """The family of a workload of this config, or of data with several splits, with the metrics of its task."""
-        if workload not in self._families:
-            kind, block = self.block(workload)
-            family = next(family for family in self.families.values() if kind in family.workloads)
-            self._families[workload] = family.for_task(block)
-        return self._families[workload]
-
-    @cached_property
-    def _families(self) -> dict[str, Family]:
-        """Those that were asked for: a plan of thousands of runs asks for each of them several times."""
-        return {}
+        kind, block = self.block(workload)
+        family = next(family for family in self.families.values() if kind in family.workloads)
+        return family.for_task(block)
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:

@@ -337,10 +337,9 @@ class Family:
         """The family with the metrics of a workload's targets, that which it chooses first."""
         if not isinstance(workload, WithTargets):
             return self
-        usual, known = METRICS[workload.targets], metrics_by_name(workload.targets)
-        rest = [metric for metric in usual if metric.name != workload.metric]
-        chosen = [known[workload.metric]] if workload.metric in known else []
-        return replace(self, metrics=(*chosen, *rest))
+        rest = [metric for metric in METRICS[workload.targets] if metric.name != workload.metric]
+        chosen = workload.metric and metrics_by_name(workload.targets).get(workload.metric)
+        return replace(self, metrics=(*([chosen] if chosen else []), *rest))
 
     @property
     def all_models(self) -> Mapping[str, type[Model]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -76,7 +75,6 @@ OF_PROBABILITIES = frozenset({"brier_score", "d2_log_loss_score", "log_loss"})
 OF_ONE_TARGET = frozenset({"max_error", "mean_gamma_deviance", "mean_poisson_deviance"})
 
 
-@functools.cache
 def metrics_by_name(targets: Targets) -> dict[str, Metric]:
     """The metrics that a workload may choose: the usual ones, and scikit-learn's."""
     made = {

@@ -20,7 +20,7 @@ from ketscale.jobs import choice, prepared, supervise
 from ketscale.jobs.choice import Choice
 from ketscale.measure import parity
 from ketscale.measure.parity import Comparison
-from ketscale.measure.record import Checked, check
+from ketscale.measure.record import Checked, check, check_alone
 
 # Reasons that are listed.
 _REASONS = 4
@@ -88,6 +88,17 @@ def _choice(
         return choice.of(settings, trials, features)
     except UserError as error:
         return error
+
+
+def put_aside(paths: Iterable[Path]) -> list[Path]:
+    """Rename the records at some paths that are damaged or edited, so that their runs are trained again; where they are then.
+
+    Those that differ from other runs' stay: they would be the same again.
+    """
+    from ketscale.problems.registry import FAMILIES
+
+    damaged = (path for path in paths if check_alone(path, FAMILIES)[0].state == "refused")
+    return [path.replace(path.with_name("metrics.damaged.json")) for path in damaged]
 
 
 def why_missing(folder: Path) -> str:

@@ -138,10 +138,8 @@ class _Head(msgspec.Struct):
 
 
 def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
-    """Whether there is a record at `path` whose run, of these settings and features, has to be trained again.
-
-    It is of another version, other settings or other features, or of a timed run that went on from a checkpoint. This is
-    no `check`: it reads thousands of records in a second. False if there is no record.
+    """Whether the record at `path` is damaged, of another version, other settings or features, or of a timed run that went
+    on from a checkpoint, so that its run is trained again. No `check`: it reads thousands in a second.
     """
     try:
         head = msgspec.json.decode(read_bytes(path), type=_Head)
@@ -155,13 +153,6 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
         or features_hash not in (None, head.features_hash)
         or _timed_in_part(settings.protocol.timed, head.resumed)
     )
-
-
-def put_aside(path: Path, families: Families) -> Path | None:
-    """Rename the record at `path` if it is damaged or edited, so that its run is trained again; where it is then, if it is."""
-    if check_alone(path, families)[0].state != "refused":
-        return None
-    return path.replace(path.with_name("metrics.damaged.json"))
 
 
 def _complete(folder: Path, found: Checked) -> Checked:

@@ -275,7 +275,8 @@ def comparisons(candidates: Iterable[Configuration], study: Study, collected: Co
     for number, match in enumerate(made):
         model, task = match.of.model, match.of.task
         beside = {name for data, name in asked if data == task[0]}
-        control = any(controls(config, model, name) or stands_in(config, model, name) for name in beside)
+        plain = [name for name in beside if not config.models[name][1].baseline]
+        control = any(controls(config, model, name) for name in beside) or (plain and model not in plain)
         if match.to is None and match.of.tests and not control and task not in controlled:
             made[number] = replace(match, to=match.baseline or match.of.guessing())
         elif match.to is None:
@@ -308,8 +309,3 @@ def controls(config: Config, other: str, model: str) -> bool:
     (kind, control), (_, of) = config.models[other], config.models[model]
     classical = other in config.classical and model not in config.classical and not control.baseline
     return other != model and (of.control in (other, kind) or classical)
-
-
-def stands_in(config: Config, other: str, model: str) -> bool:
-    """Whether a model is a baseline beside another, which is none."""
-    return config.models[other][1].baseline and not config.models[model][1].baseline
