@@ -35,11 +35,12 @@ PARTITION = "campaign"
 # Enough for a fault to meet them. A step of ranks that share a machine's cores takes ten times as long.
 STEPS, STEPS_ON_RANKS = 1500, 800
 STATE = Path(os.environ.get("KETSCALE_SLURM_STATE", "/var/tmp/ketscale-slurm"))
-# Python runs this when a process starts: none that trains opens the record of one run while the file `held` exists.
+# Python runs this when a process starts: none that trains opens the record of one run, or the copy that it leaves for the
+# run's own job, while the file `held` exists.
 AT_START = """
 import os, sys, time
 def wait(event, arguments):
-    if event == "open" and "{record}" in str(arguments[0]):
+    if event == "open" and "{folder}/" in str(arguments[0]) and "/.{record}." in str(arguments[0]):
         while os.path.exists("{held}"):
             time.sleep(0.1)
 if "train" in sys.orig_argv:
@@ -57,7 +58,7 @@ class Night:
         project.first = [str(project.folder / "first")]
         (project.folder / "first").mkdir()
         (project.folder / "first" / "sitecustomize.py").write_text(
-            AT_START.format(record=self.last.folder + f"/.{grid.RECORD}.", held=self.held)
+            AT_START.format(folder=self.last.folder, record=grid.RECORD, held=self.held)
         )
         self.driver = project.start("runs")
         self.calls = 1
