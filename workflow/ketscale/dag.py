@@ -135,6 +135,7 @@ class Jobs:
 
     # ------------------------------------------------------------------ runs
 
+    @functools.cache  # noqa: B019
     def settings(self, run: Run) -> Settings:
         """The resolved settings of a run."""
         with _in_words():
