@@ -42,17 +42,36 @@ def has_result(folder: Path, settings: Settings, features_hash: str | None) -> b
     return any(right(place, settings, features_hash) for place in places)
 
 
+def trained_in_this_call(folder: Path) -> bool:
+    """Whether another run's job of this call has trained a run; then its record is in its place.
+
+    Its settings, features and code are those of this call, so that nothing of a record needs to be checked: a search has
+    thousands of such jobs.
+    """
+    from ketscale import process, strict_json
+
+    told = strict_json.of_note(folder / KEPT / RECORD).get("call")
+    if told is None or told != process.call():
+        return False
+    _put_in_place(folder)
+    return True
+
+
 def result(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
     """The record of a run that need not be trained, in its place and newer than all that it was made from; else None."""
-    kept = folder / KEPT
-    record = right(kept, settings, features_hash)
+    record = right(folder / KEPT, settings, features_hash)
     if record is not None:
-        # The record comes last, since it is refused without the others.
-        for name in (HISTORY, CURVES, RECORD):
-            if (kept / name).exists():
-                copy_atomic(kept / name, folder / name)
+        _put_in_place(folder)
     elif AGAIN not in os.environ and (record := right(folder, settings, features_hash)):
         for name in (HISTORY, RECORD):
             os.utime(folder / name)
-    shutil.rmtree(kept, ignore_errors=True)
+    shutil.rmtree(folder / KEPT, ignore_errors=True)
     return record
+
+
+def _put_in_place(folder: Path) -> None:
+    # The record comes last, since it is refused without the others.
+    for name in (HISTORY, CURVES, RECORD):
+        if (folder / KEPT / name).exists():
+            copy_atomic(folder / KEPT / name, folder / name)
+    shutil.rmtree(folder / KEPT)
