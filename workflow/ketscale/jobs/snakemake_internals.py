@@ -1,4 +1,5 @@
-"""What is used of Snakemake beside its documented interface, each with its reason; a test looks whether it is still there.
+"""What is used of Snakemake (9.19 to 9.x) beside its documented interface, each with its reason and, where there is one, its
+issue there; a test looks whether it is still there.
 
 Imports next to nothing: the Snakefile imports it at every start.
 """
@@ -17,8 +18,8 @@ _USUAL_LIMIT = (100, 1)
 def make_again(workflow: Any, path: str) -> None:
     """Have a file made again, whatever Snakemake's notes and the times of files say, by the call that is planned.
 
-    The option --forcerun would also make it a target. The jobs of the call do not ask: their own process plans only what
-    it was told.
+    The option --forcerun would also make it a target, and triggers are a fixed list. The jobs of the call do not ask: their
+    own process plans only what it was told.
     """
     workflow.dag.forcefiles.add(path)
 
@@ -39,14 +40,17 @@ def reason(workflow: Any, job: Any) -> str:
 
 
 def make_one_job(workflow: Any, group: str, component: str) -> None:
-    """Apply what a profile sets for the group `component` to a job group: its runs do not depend on one another."""
+    """Apply what a profile sets for the group `component` to a job group: its runs do not depend on one another.
+
+    Snakemake groups values of a wildcard by their number alone (issue 113).
+    """
     workflow.parent_groupids[group] = component
 
 
 def complete_settings(workflow: Any) -> None:
     """In the process of a job group, set what Snakemake does not pass on to it.
 
-    If a run fails the others go on, and there is no limit of submissions (see `lift_limit`).
+    If a run fails the others go on (issue 2508), and there is no limit of submissions (see `lift_limit`).
     """
     _set(workflow.execution_settings, "keep_going", True)
     _set(workflow.scheduling_settings, "max_jobs_per_timespan", None)
@@ -56,7 +60,7 @@ def lift_limit(workflow: Any) -> None:
     """Remove Snakemake's limit of 100 submissions a second; one that the user gave stays.
 
     It leaves one more timer behind whenever a job ends, and each timer wakes the scheduler once a second. After a hundred
-    runs that takes a tenth of two cores, while runs are being timed.
+    runs that takes a tenth of two cores, while runs are being timed (pull request 3744 is about the same timers).
     """
     limiter = workflow.scheduler.job_rate_limiter
     if limiter and (limiter.max_jobs, limiter.timespan) == _USUAL_LIMIT:
