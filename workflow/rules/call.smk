@@ -1,6 +1,5 @@
 # The life of a call of Snakemake: what it notes and checks before its first job, and what it says at its end. No rules.
 import os
-import shutil
 
 from ketscale.errors import UserError
 from ketscale.jobs import cohorts, driver, finished, launch
@@ -50,14 +49,12 @@ def begin():
         if not workflow.deployment_settings.deployment_method:
             launch.check_package()
         CALL.append(driver.begin(workflow))
-    except UserError as error:
+    except (UserError, OSError) as error:
         sys.exit(f"Error: {error}")
     # A run that has its result is trained again only for those who say so.
     asked = workflow.dag_settings
     if asked.forceall or asked.forcerun or asked.forcetargets:
         os.environ[finished.AGAIN] = "1"
-    # What a killed call has left.
-    shutil.rmtree(Path(study.results) / cohorts.FOLDER, ignore_errors=True)
     CALLED.extend(sorted(planned_runs(), key=lambda run: study.order.get(run, len(study.runs))))
     try:
         start()

@@ -133,7 +133,7 @@ class LogHandler(LogHandlerBase):
         job = (group or given["aux"]).get("external_jobid")
         why = self._progress.reason(run, job) if run else ""
         # Snakemake says that all runs of a group have failed, also those that had ended before.
-        result = bool(run and group and self._progress.is_new(self._progress.folder(run) / "metrics.json"))
+        result = bool(run and group and not why and self._progress.is_new(self._progress.results / run.path))
         if not why and group:
             # Without a job, and if sbatch has not refused it for good, the call is ending.
             ended = "its job ended before it began, or could say why" if job else ""

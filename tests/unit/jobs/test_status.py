@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from ketscale import cli
 from ketscale.errors import UserError
 from ketscale.grid import HISTORY, RECORD, config_hash
 from ketscale.jobs import driver, finished, host_lock, locks
+from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.survey import Queue, survey
 from tests import record_maker as maker
@@ -113,10 +113,6 @@ def test_a_run_is_running_while_its_lock_is_held_and_interrupted_if_its_holder_w
     lock = locks.Lock(RESULTS / one[1].folder)
     assert lock.acquire()
     assert state_of(one).state == "running" and state_of(one).host == locks.last(lock.folder).host
-    # A file system without locks may keep a lock of a process that has ended.
-    hold(one[1], host=socket.gethostname(), pid=2**22 + 1, job=None)
-    seen = state_of(one)
-    assert seen.state == "interrupted" and "if nothing trains it, delete run.lock" in seen.reason
     lock.release()
     hold(one[1], until="2026-01-02T01:30:00Z")
     assert state_of(one).state == "missing"
@@ -143,13 +139,17 @@ def test_a_run_waits_whose_log_of_this_call_says_so_last(one):
     call.release()
 
 
-def test_a_result_that_another_runs_job_has_left_is_done(one):
-    finish(*one)
+def test_a_result_that_another_runs_job_has_left_is_done_while_a_call_is_at_work(one):
+    code = {"version": "0.3.0", "hash": code_hash(), "imported": "", "commit": None, "dirty": None}
+    finish(*one, code=code)
     kept = RESULTS / one[1].folder / finished.KEPT
     kept.mkdir(parents=True)
     for name in (RECORD, HISTORY):
         (kept.parents[1] / name).rename(kept / name)
-    assert state_of(one).state == "done"
+    assert state_of(one).state == "missing"
+    call = locks.Lock(driver.FOLDER)
+    assert call.acquire() and state_of(one).state == "done"
+    call.release()
 
 
 @pytest.mark.parametrize(

@@ -110,14 +110,13 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _launched(options: argparse.Namespace) -> int:
-    from ketscale.jobs import cohorts, host_lock, launch, supervise, tried
+    from ketscale.jobs import cohorts, finished, host_lock, launch, supervise, tried
 
     run, folder, settings = _run(options), _folder(options), options.settings
     # The ranks check them while they start; those of another run are refused before.
     if not settings or json_object(settings, "--settings").get("run") != dataclasses.asdict(run):
         settings = _settings(options).text
     if _has_result(options, folder):
-        print(f"{run.folder}: has its result")
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
     cohort = None if options.trace else cohorts.file_of(run)
@@ -127,23 +126,32 @@ def _launched(options: argparse.Namespace) -> int:
         if value:
             arguments += [f"--{name}", str(value)]
     with host_lock.hold(json_object(settings, "--settings")["protocol"]["timed"]):
+        # Another process may have trained it meanwhile.
+        if _has_result(options, folder):
+            return 0
+        if finished.AGAIN in os.environ:
+            (folder / grid.RECORD).unlink(missing_ok=True)
         command = f"{launch.prefix_here(run)} {shlex.join(arguments)}"
         return supervise.run(command, folder, launch.environment())
 
 
 def _has_result(options: argparse.Namespace, folder: Path) -> bool:
-    """Whether the run need not be trained; then its record is in its place."""
-    from ketscale.jobs import finished
+    """Whether the run need not be trained; then its record is in its place, and that is said."""
+    from ketscale.jobs import finished, supervise
 
     # Most have none, and need not import what checks it.
     if not any((place / grid.RECORD).exists() for place in (folder, folder / finished.KEPT)):
         return False
-    if finished.trained_in_this_call(folder):
-        return True
-    from ketscale.jobs import prepared
+    if not finished.trained_in_this_call(folder):
+        from ketscale.jobs import prepared
 
-    settings = _chosen(options)
-    return finished.result(folder, settings, prepared.features_hash(_manifest(options, settings))) is not None
+        settings = _chosen(options)
+        features = prepared.features_hash(_manifest(options, settings))
+        if finished.result(folder, settings, features) is None:
+            return False
+    (folder / supervise.NOTE).unlink(missing_ok=True)
+    print(f"{_run(options).folder}: has its result; without its {grid.RECORD} it is trained again")
+    return True
 
 
 def _settings(options: argparse.Namespace) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,8 +20,8 @@ _OF_MODULE = ("_parameters", "_buffers", "_modules")
 def snapshot(model: nn.Module) -> dict[str, torch.Tensor | str]:
     """The values of a model's attributes and those of its modules by place, such as 'self.steps'.
 
-    They are plain values, tensors, arrays and generators of random numbers, also in containers and in objects of classes
-    of the user's; other objects do not count.
+    They are plain values, tensors, arrays, and generators of torch and of numpy.random.default_rng, also in containers and in
+    objects of classes of the user's; other objects do not count.
     """
     values: dict[str, torch.Tensor | str] = {}
     seen = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
@@ -30,14 +31,16 @@ def snapshot(model: nn.Module) -> dict[str, torch.Tensor | str]:
         if id(value) in seen:
             continue
         if isinstance(value, torch.Tensor):
-            values[place] = value.detach().clone()
+            values[place] = (value if value.layout == torch.strided else value.to_dense()).detach().clone()
         elif isinstance(value, float | np.number):
             values[place] = torch.tensor(value)
         elif isinstance(value, torch.Generator):
             values[place] = value.get_state()
         elif isinstance(value, np.random.Generator):
             values[place] = repr(value.bit_generator.state)
-        elif value is None or isinstance(value, np.ndarray | str | bytes | int | complex | set):
+        elif isinstance(value, np.ndarray):
+            values[place] = repr(value.tolist())
+        elif value is None or isinstance(value, str | bytes | int | complex | set | frozenset):
             values[place] = repr(value)
         else:
             seen.add(id(value))
@@ -50,7 +53,7 @@ def _parts(place: str, value: object) -> Iterator[tuple[str, Any]]:
     inner: Mapping[str, Any] = {}
     if isinstance(value, Mapping):
         yield from ((f"{place}[{key!r}]", each) for key, each in value.items())
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | deque):
         yield from ((f"{place}[{number}]", each) for number, each in enumerate(value))
     elif isinstance(value, nn.Module):
         inner = {name: each for name, each in vars(value).items() if name not in _OF_MODULE}

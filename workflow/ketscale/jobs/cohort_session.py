@@ -89,6 +89,8 @@ def _together(
             if not other.lock.acquire():
                 continue
             locked.callback(other.lock.release)
+            if finished.has_result(place, each, hashed):
+                continue
             clear(place, place / checkpoint.FOLDER)
         clock = Clock(world.device, each.protocol.warmup, frozenset())
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -75,6 +76,8 @@ def begin(workflow: Any) -> Lock:
         say(f"the last Snakemake here was killed ({lock.former})")
         if queue.available():
             _cancel_jobs()
+    # Snakemake would restore what an earlier call has left there over what is here now.
+    shutil.rmtree(FOLDER.parent / "backups", ignore_errors=True)
     os.environ[process.CALL] = os.urandom(16).hex()
     named = [name for names in given("--profile") for name in names[:1]]
     profile = named[-1] if named else os.environ.get("SNAKEMAKE_PROFILE")

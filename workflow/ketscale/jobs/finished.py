@@ -26,20 +26,25 @@ AGAIN = "KETSCALE_AGAIN"
 
 
 def right(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
-    """The record in a folder if it belongs to these settings and features and to this code, else None."""
+    """The record in a folder if it belongs to these settings and features and to this code, else None.
+
+    In a call that was told to train runs again it also belongs to this call: its job groups may be retried.
+    """
+    from ketscale import process
     from ketscale.jobs.provenance import code_hash
     from ketscale.measure.record import check
 
     if not (folder / RECORD).exists():
         return None
     record = check(folder / RECORD, settings, features_hash).record
-    return record if record is not None and record.code.hash == code_hash() else None
+    if record is None or (AGAIN in os.environ and record.call != process.call()):
+        return None
+    return record if record.code.hash == code_hash() else None
 
 
 def has_result(folder: Path, settings: Settings, features_hash: str | None) -> bool:
     """Whether a run, in its folder, need not be trained."""
-    places = [folder / KEPT] if AGAIN in os.environ else [folder / KEPT, folder]
-    return any(right(place, settings, features_hash) for place in places)
+    return any(right(place, settings, features_hash) for place in (folder / KEPT, folder))
 
 
 def trained_in_this_call(folder: Path) -> bool:
@@ -62,10 +67,9 @@ def result(folder: Path, settings: Settings, features_hash: str | None) -> Recor
     record = right(folder / KEPT, settings, features_hash)
     if record is not None:
         _put_in_place(folder)
-    elif AGAIN not in os.environ and (record := right(folder, settings, features_hash)):
+    elif record := right(folder, settings, features_hash):
         for name in (HISTORY, RECORD):
             os.utime(folder / name)
-    shutil.rmtree(folder / KEPT, ignore_errors=True)
     return record
 
 
@@ -74,4 +78,4 @@ def _put_in_place(folder: Path) -> None:
     for name in (HISTORY, CURVES, RECORD):
         if (folder / KEPT / name).exists():
             copy_atomic(folder / KEPT / name, folder / name)
-    shutil.rmtree(folder / KEPT)
+    shutil.rmtree(folder / KEPT, ignore_errors=True)

@@ -109,7 +109,7 @@ def holder(folder: Path) -> Holder | None:
     try:
         with FileLock(folder / LOCK, timeout=0):
             return None
-    except (Timeout, PermissionError):  # it is held, or is another user's
+    except (Timeout, OSError):  # it is held, or is another user's, or nothing can be written here
         return noted
 
 

@@ -1,10 +1,11 @@
 """The record of every run of a config, checked by itself, against its data and against the other runs' records.
 
-Status, recovery and tables all ask here, so that no run is done for one and refused by another.
+Status and tables ask here, so that no run is done for one and refused by another.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,8 @@ def put_aside(paths: Iterable[Path]) -> list[Path]:
     """
     from ketscale.problems.registry import FAMILIES
 
-    damaged = (path for path in paths if check_alone(path, FAMILIES)[0].state == "refused")
+    found = [path for path in paths if os.access(path, os.R_OK)]
+    damaged = (path for path in found if check_alone(path, FAMILIES)[0].state == "refused")
     return [path.replace(path.with_name("metrics.damaged.json")) for path in damaged]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -83,6 +84,8 @@ def write(
     if run.guest and CURVES in made["files"]:
         copy_atomic(folder / CURVES, place / CURVES)
     record.write(place / RECORD, settings, made)
+    if not run.guest:  # what an earlier call has left there must not follow this record
+        shutil.rmtree(folder / finished.KEPT, ignore_errors=True)
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
     run.lock.finished = True

@@ -64,6 +64,7 @@ _DEAD_RANK = (
 # Lines of ranks that are no reason to end; what a failing rank has raised comes below its line.
 _NOTICE = re.compile(
     r"trains \d+ runs together: |.* is training this run; waiting until |the checkpoint in .* belongs to "
+    r"|.*, and the run starts from the beginning$|.*: its steps are taken again "
     r"|this run was stopped before |rank \d+ failed and ends the run"
 )
 # This many dead ranks are named.

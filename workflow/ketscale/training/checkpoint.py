@@ -29,7 +29,7 @@ def path_of(folder: Path, key: str) -> Path:
 
 
 def history_of(folder: Path, key: str) -> Path:
-    """The history of a training that began under this key. It is no output of Snakemake, which would delete it."""
+    """The history of a training that began under this key. It is no output of Snakemake's."""
     return path_of(folder, key).with_suffix(".csv")
 
 
@@ -67,6 +67,8 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
         told = {"key": key, "step": _step(state), "sha256": hashlib.sha256(content).hexdigest()}
     except FileNotFoundError:
         return None
+    except (OSError, MemoryError):  # which may pass
+        raise
     except Exception as error:  # torch and pickle raise whatever garbage leads them to
         raise unusable(path, error) from None
     if about != told:

@@ -14,7 +14,7 @@ from ketscale import process
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import opened, read_text
-from ketscale.grid import RECORD, Run
+from ketscale.grid import Run
 from ketscale.jobs import choice, driver, finished, host_lock, locks, records, supervise
 from ketscale.jobs.slurm import packs, queue, site, submission
 from ketscale.measure.form import EARLY_ENDS, Record
@@ -113,11 +113,10 @@ def counts(seen: Iterable[Seen]) -> dict[str, int]:
 def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s: float) -> Seen:
     """call_s: when the call of Snakemake that works in this folder has begun, in seconds since 1970; infinite for none."""
     run, folder, job = settings.run, results / settings.run.folder, jobs.job_of(settings.run)
-    kept = folder / finished.KEPT / RECORD
-    if found.record is None and kept.exists():
+    if found.record is None and call_s < inf:
         # Trained with another run; its own job is about to put it in its place.
-        copy = check(kept, choice.resolved(settings, results), None)
-        found = copy if copy.record else found
+        kept = finished.right(folder / finished.KEPT, choice.resolved(settings, results), None)
+        found = Checked(kept.status, kept.reason or "", kept) if kept else found
     if found.record is not None:
         quiet = found.record.quiet
         busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
@@ -148,9 +147,9 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s:
 
 def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
     """Whether a lock's holder has ended, as far as that can be known here."""
-    if held.host == process.node_name():
-        return not Path(f"/proc/{held.pid}").exists()
-    asked = held.job is not None and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
+    # Of this host the kernel has given the lock back, or filelock.
+    there = held.host != process.node_name() and held.job is not None
+    asked = there and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
     return asked and queue.job_over(str(held.job))
 
 
