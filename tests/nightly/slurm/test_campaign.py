@@ -48,6 +48,10 @@ if "train" in sys.orig_argv:
 """
 
 
+# A launcher's variables for one of two ranks, as an interrupted one leaves them in a shell.
+LEAKED = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+
+
 class Night:
     """A campaign, its driver, and what happens to both."""
 
@@ -157,6 +161,35 @@ def said(*command: str) -> None:
     subprocess.run(command, check=False, capture_output=True, timeout=60)
 
 
+def node_down(night: Night) -> None:
+    nodes = []
+
+    def goes_down(job: queue.Job) -> None:
+        node = ask("squeue", "-h", "-t", "all", "-j", job.id, "-o", "%B").strip()
+        nodes.append(node)
+        there = daemons(ask("squeue", "-h", "-w", node, "-o", "%i").split())
+        ask("scontrol", "update", f"nodename={node}", "state=down", "reason=a bad night")
+        # Nothing runs on a node that comes back. SLURM holds a job whose former attempt is still there, for ever.
+        wait_for("its processes to end", lambda: not any(Path(f"/proc/{pid}").exists() for pid in there))
+        # It may be back by itself, and is then refused.
+        said("scontrol", "update", f"nodename={node}", "state=resume")
+
+    night.disturb(goes_down, ("NODE_FAIL", "REQUEUED"))
+    for node in nodes:
+        wait_for(f"{node} to be back", lambda: "down" not in ask("sinfo", "-h", "-n", node, "-o", "%T"))  # noqa: B023
+
+
+def daemons(jobs: list[str]) -> list[int]:
+    """The processes of SLURM's that run the steps of some jobs."""
+    found = []
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):  # it has just ended
+            words = " ".join(process.command_of(pid))
+            if any(words.startswith(f"slurmstepd: [{job}.") for job in jobs):
+                found.append(pid)
+    return found
+
+
 def out_of_memory(night: Night) -> None:
     """The kernel, short of memory, ends the largest process of a job, which is one that trains."""
     while True:
@@ -191,15 +224,70 @@ def partition_inactive(night: Night) -> None:
     ask("scontrol", "update", f"partitionname={PARTITION}", "state=up")
 
 
+def full_disk(night: Night) -> None:
+    """Until a run has met it."""
+    night.job()
+    results, before = night.project.folder / "results", complaints(night.project)
+    subprocess.run(f"cat /dev/zero > {results / 'full'}", shell=True, check=False, capture_output=True)
+    # The run whose record waits may be the only one left.
+    night.held.unlink()
+    wait_for("a run that finds the disk full", lambda: complaints(night.project) - before, 600)
+    night.held.touch()
+    (results / "full").unlink()
+
+
+def complaints(project: Project) -> set[tuple[Path, int]]:
+    """Which logs of drivers and jobs say that a disk is full, and how often."""
+    logs = [project.folder / "driver.log", *(project.folder / ".snakemake" / "slurm_logs").rglob("*.log")]
+    found = set()
+    for path in logs:
+        with contextlib.suppress(FileNotFoundError):  # that of a job that succeeded is deleted
+            found.add((path, path.read_text(errors="replace").count("No space left on device")))
+    return {(path, count) for path, count in found if count}
+
+
 def short_limit(night: Night) -> None:
     night.disturb(
         lambda job: said("scontrol", "update", f"jobid={job.id}", "timelimit=1"), ("TIMEOUT", "REQUEUED")
     )
 
 
+def leaked_variables(night: Night) -> None:
+    night.driver.send_signal(signal.SIGINT)
+    night.driver.wait(300)
+    night.project.variables = LEAKED
+    night.goes_on()
+
+
 FAULTS: tuple[Callable[[Night], None], ...] = (
-    requeued, cancelled, out_of_memory, driver_killed, partition_inactive, short_limit,
+    requeued, cancelled, node_down, out_of_memory, driver_killed, partition_inactive, full_disk, short_limit,
+    leaked_variables,
 )  # fmt: skip
+
+
+@contextlib.contextmanager
+def disk(folder: Path, megabytes: int) -> Iterator[None]:
+    """A disk of its own in a folder, seen from all nodes, which have file systems of their own."""
+    image = folder.with_name(f"{folder.name}.img")
+    subprocess.run(["fallocate", "-l", f"{megabytes}M", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    device = ask("losetup", "--show", "-f", str(image)).strip()
+    folder.mkdir()
+    places = [
+        [],
+        *(["nsenter", "-m", "-t", path.read_text().strip()] for path in (STATE / "run").glob("slurmd.*.pid")),
+    ]
+    mounted: list[list[str]] = []
+    try:
+        for place in places:
+            subprocess.run([*place, "mount", device, folder], check=True)
+            mounted.append(place)
+        yield
+    finally:
+        for place in mounted:
+            subprocess.run([*place, "umount", "-l", folder], check=True)
+        subprocess.run(["losetup", "-d", device], check=True)
+        image.unlink()
 
 
 @pytest.fixture
@@ -240,19 +328,21 @@ def bad_night(folder: Path, numbers: tuple[int, ...]) -> None:
     project, _ = campaign(folder / "disturbed", numbers)
     order = rng.sample(FAULTS, len(FAULTS))
     moments = sorted(rng.sample(range(len(runs) // 3, len(runs)), len(FAULTS)), reverse=True)
-    project.prepare()
-    night = Night(project, runs, rng)
-    try:
-        for moment, fault in zip(moments, order, strict=True):
-            night.until(moment)
-            print(
-                f"seed {SEED}: {fault.__name__} with {len(night.left())} of {len(runs)} runs left", flush=True
-            )
-            fault(night)
-        night.until_over()
-        records = {run: (project.record(run), quiet.record(run)) for run in runs}
-    finally:
-        project.end(night.driver)
+    with disk(project.folder / "results", 40 + 2 * len(runs)):
+        project.prepare()
+        night = Night(project, runs, rng)
+        try:
+            for moment, fault in zip(moments, order, strict=True):
+                night.until(moment)
+                print(
+                    f"seed {SEED}: {fault.__name__} with {len(night.left())} of {len(runs)} runs left",
+                    flush=True,
+                )
+                fault(night)
+            night.until_over()
+            records = {run: (project.record(run), quiet.record(run)) for run in runs}
+        finally:
+            project.end(night.driver)
     for run, (record, whole) in records.items():
         assert record["status"] == whole["status"] == "completed", run.path
         np.testing.assert_allclose(

@@ -1,8 +1,14 @@
-"""Time limits, which take minutes."""
+"""What takes minutes: time limits, and the driver of a study of 3,000 runs."""
 
+import signal
+import time
+
+import psutil
 import pytest
 
+from ketscale import analysis
 from ketscale.jobs.slurm import attempt, queue
+from tests import records_factory as factory
 from tests.nightly.slurm.disturbed import config, ready
 from tests.nightly.slurm.project import accounted, restarts, target, wait_for
 
@@ -50,3 +56,49 @@ def test_an_attempt_without_progress_counts_and_the_next_has_more_time(project):
         assert wait_for("the accounting", lambda: accounted(second.id, "TimelimitRaw")) == "2"
         assert driver.poll() is None, project.log
     assert queue.jobs(project.folder) == []
+
+
+def test_the_driver_of_three_thousand_runs_of_which_a_hundred_are_finished(project):
+    """A login node does not notice it, and nothing is submitted twice; the figures are printed. Jobs wait in the queue."""
+    project.site(
+        partition="waiting", limits=[{"minutes": 1, "memory_mb": 500}], pack={"minutes": 60, "runs": 25}
+    )
+    axes = factory.point(protocol="parity", simulator="fused", seed=list(range(3000)))
+    many = factory.small_study({"many": {"kind": "parity", "question": "Do losses agree?", "axes": axes}})
+    runs, config = project.study(**many), analysis.of(many)
+    finished = set(runs[:100])
+    factory.write_all(config, project.folder / "results", lambda run: {} if run in finished else None)
+    begun = time.monotonic()
+    project.snakemake("-n", "--quiet", "all", "--", "runs")
+    dry_s = time.monotonic() - begun
+    with project.running("runs") as driver:
+        process = psutil.Process(driver.pid)
+        begun = time.monotonic()
+        wait_for("the first job", lambda: jobs(project), 600)
+        first_s = time.monotonic() - begun
+        wait_for("all that may be in the queue", lambda: len(jobs(project)) >= 100, 600)
+        all_s, planning_s = time.monotonic() - begun, sum(process.cpu_times()[:2])
+        watched = time.monotonic()
+        while time.monotonic() - watched < 60:
+            found = jobs(project)
+            assert len(found) == len(set(found)) == 100
+            time.sleep(5)
+        cpu_s = sum(process.cpu_times()[:2]) - planning_s
+        print(
+            f"\n{len(runs)} runs, 100 finished: dry run {dry_s:.0f} s; first job in the queue after {first_s:.0f} s, a hundred "
+            f"after {all_s:.0f} s ({planning_s:.0f} s of processor); then {cpu_s / 0.6:.1f} % of a processor and "
+            f"{process.memory_info().rss / 1e6:.0f} MB"
+        )
+        driver.send_signal(signal.SIGINT)
+        driver.wait(300)
+    assert jobs(project) == []
+    # Another call submits what is not finished, once.
+    with project.running("runs"):
+        wait_for("all that may be in the queue", lambda: len(jobs(project)) >= 100, 600)
+        found = jobs(project)
+        assert len(found) == len(set(found)) == 100
+
+
+def jobs(project):
+    """The job groups in the queue."""
+    return [job.pack for job in queue.jobs(project.folder)]
