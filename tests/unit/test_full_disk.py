@@ -8,6 +8,7 @@ import pytest
 
 from ketscale import cli, files
 from ketscale.errors import in_words
+from ketscale.jobs.locks import LOCK
 from ketscale.measure import record
 from tests.process.integration import study
 
@@ -37,7 +38,6 @@ def test_a_folder_that_cannot_be_written_is_named(capsys):
         "ketscale: results: File exists, but it is not a folder"
     )
     assert not Path("nowhere").exists()
-    assert said(capsys, "status").startswith("ketscale: results: is not a folder, nor a link to one")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_full_disk_is_named_and_holds_no_part_of_a_file(capsys, one_thread, fu
     for command in ("prepare sentences", "report --partial", f"train {study.record(RUN)}"):
         line = said(capsys, *command.split())
         assert line.startswith("ketscale: results/") and "File too large; free some space" in line
-        assert not [path for path in Path("results").rglob("*") if path.is_file()]
+        assert not [path for path in Path("results").rglob("*") if path.is_file() and path.name != LOCK]
 
 
 def test_nothing_waits_for_a_pipe(tmp_path, monkeypatch):
