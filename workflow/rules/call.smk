@@ -58,7 +58,7 @@ def begin():
     CALLED.extend(sorted(planned_runs(), key=lambda run: study.order.get(run, len(study.runs))))
     try:
         start()
-    except UserError as error:
+    except (UserError, OSError) as error:
         let_go()
         sys.exit(f"Error: {error}")
 

@@ -37,7 +37,7 @@ class LogHandler(LogHandlerBase):
         self._full = common.verbose or common.printshellcmds or common.debug_dag
         self._stream = sys.stdout if common.stdout else sys.stderr
         self._runs: dict[int, Run | None] = {}
-        self._group: dict[str, Any] = {}
+        self._groups: dict[int, dict[str, Any]] = {}
         self._before: list[str] = []
         self._executing = self._begun = False
         self._log = ""
@@ -93,7 +93,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.JOB_ERROR:
             self._fail(given)
         elif event == LogEvent.GROUP_ERROR:
-            self._group = given
+            self._groups |= {each["jobid"]: given for each in given["job_error_info"]}
         elif event is None and text.startswith("Complete log(s): "):
             self._log = f"log: {os.path.relpath(text.partition(': ')[2])}"
         elif record.levelno >= WARNING or (event is None and text.startswith(_NEWS)):
@@ -129,7 +129,7 @@ class LogHandler(LogHandlerBase):
         from ketscale.jobs.supervise import explain
 
         run, log = self._runs.get(given["jobid"]), given["log"][0]
-        group = self._group if given["indent"] else {}
+        group = self._groups.get(given["jobid"], {}) if given["indent"] else {}
         job = (group or given["aux"]).get("external_jobid")
         why = self._progress.reason(run, job) if run else ""
         # Snakemake says that all runs of a group have failed, also those that had ended before.

@@ -134,7 +134,7 @@ class Night:
                 return job
 
     def until_over(self) -> None:
-        self.held.unlink()
+        self.held.unlink(missing_ok=True)
         status = self.driver.wait(3600)
         if status:
             # What the night has left undone after three attempts; nobody would do less in the morning.
@@ -225,14 +225,13 @@ def partition_inactive(night: Night) -> None:
 
 
 def full_disk(night: Night) -> None:
-    """Until a run has met it."""
+    """Until a run has met it; the last fault, since no run waits any more."""
     night.job()
     results, before = night.project.folder / "results", complaints(night.project)
     subprocess.run(f"cat /dev/zero > {results / 'full'}", shell=True, check=False, capture_output=True)
     # The run whose record waits may be the only one left.
     night.held.unlink()
     wait_for("a run that finds the disk full", lambda: complaints(night.project) - before, 600)
-    night.held.touch()
     (results / "full").unlink()
 
 
@@ -326,7 +325,7 @@ def bad_night(folder: Path, numbers: tuple[int, ...]) -> None:
     quiet.prepare()
     quiet.snakemake("runs", seconds=3600)
     project, _ = campaign(folder / "disturbed", numbers)
-    order = rng.sample(FAULTS, len(FAULTS))
+    order = sorted(rng.sample(FAULTS, len(FAULTS)), key=lambda fault: fault is full_disk)
     moments = sorted(rng.sample(range(len(runs) // 3, len(runs)), len(FAULTS)), reverse=True)
     with disk(project.folder / "results", 40 + 2 * len(runs)):
         project.prepare()

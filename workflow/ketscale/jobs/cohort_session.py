@@ -6,6 +6,7 @@ Each run has its own folder, lock, history, checkpoint, trained model and record
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.files import clear
+from ketscale.grid import RECORD
 from ketscale.jobs import choice, finished, outcome, prepared, results, started, supervise
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
@@ -92,10 +94,12 @@ def _together(
             if finished.has_result(place, each, hashed):
                 continue
             clear(place, place / checkpoint.FOLDER)
+            if finished.AGAIN in os.environ:
+                (place / RECORD).unlink(missing_ok=True)
         clock = Clock(world.device, each.protocol.warmup, frozenset())
         try:
             other.begin(world, clock, signals, progress=other is run and sys.stderr.isatty(), pace=pace)
-        except UserError as error:
+        except (UserError, OSError) as error:
             if other is run:
                 raise
             say(error)

@@ -89,16 +89,21 @@ def begin(workflow: Any) -> Lock:
 
 def _cancel_jobs() -> None:
     """End this folder's jobs in the queue; their runs save a checkpoint."""
-    jobs = queue.jobs(Path())
+    jobs = _in_queue()
     if not jobs:
         return
     queue.cancel(jobs)
     say(f"cancelled its {counted(len(jobs), 'job')} in the queue ({', '.join(job.id for job in jobs[:10])})")
     end = time.monotonic() + _CANCELLED_S
-    while left := queue.jobs(Path()):
+    while left := _in_queue():
         if time.monotonic() >= end:
             raise UserError(f"{counted(len(left), 'job')} of it cannot be cancelled; see `squeue --me`")
         time.sleep(_POLL_S)
+
+
+def _in_queue() -> list[queue.Job]:
+    """This folder's jobs, without those that SLURM clears up after: a dead node may do so for hours."""
+    return [job for job in queue.jobs(Path()) if job.state != "COMPLETING"]
 
 
 def notify(command: str, where: str, succeeded: bool, done: int, runs: int) -> None:

@@ -31,8 +31,8 @@ _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 # Open MPI 4 looks for ssh, which containers may lack, also where all ranks are started here; any program will do.
 _NO_SSH = '"OMPI_MCA_plm_rsh_agent=${OMPI_MCA_plm_rsh_agent:-sh}"'
-# SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
-# shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
+# SIGUSR1, by which a user has a run save a checkpoint (`scancel --signal`), reaches every process of a step. It would end
+# those that do not handle it (a shell, torchrun, Python while it starts), so they ignore it. A rank installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
 # The Python of this process. With -P no file of the folder that it is started in takes a module's place.
 _PYTHON = shlex.quote(sys.executable)

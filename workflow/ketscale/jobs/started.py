@@ -153,6 +153,8 @@ class StartedRun:
         """The state in the checkpoint; a damaged one is put aside, and the run starts from the beginning."""
         try:
             return checkpoint.load(self.folder, self.key)
+        except MemoryError:
+            raise UserError(f"{self.folder}: memory does not suffice to read its checkpoint") from None
         except UserError as error:
             aside = checkpoint.put_aside(checkpoint.path_of(self.folder, self.key))
             say(f"{error}: it is now {aside.name}, and the run starts from the beginning")

@@ -82,8 +82,8 @@ _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
-    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal and SLURM's warning before the time
-    limit reach the ranks directly. Ranks that outlive their launcher are ended. If a rank or its launcher dies after
+    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal and SIGUSR1 of a user reach the
+    ranks directly. Ranks that outlive their launcher are ended. If a rank or its launcher dies after
     the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)

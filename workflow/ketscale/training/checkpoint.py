@@ -111,6 +111,6 @@ def others(folder: Path, key: str) -> bool:
 
 def clear(folder: Path) -> None:
     """Delete all checkpoints of a run that has its record, so that a rerun starts from the beginning."""
-    for kind in ("*.pt", "*.csv"):
+    for kind in ("*.pt", "*.csv", "*.damaged"):
         for path in (folder / FOLDER).glob(kind):
             path.unlink()

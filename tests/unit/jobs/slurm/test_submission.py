@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ketscale.jobs import locks
 from ketscale.jobs.slurm import submission
 
 FAILED = "sbatch: error: Batch job submission failed: "
@@ -61,7 +62,7 @@ class Executor:
 
     def __init__(self) -> None:
         self._job_submission_executor = ThreadPoolExecutor(2)
-        self.answers: list[str | None] = []
+        self.answers: list[str | Exception | None] = []
         self.asked: list[str] = []
         self.submitted: list[Any] = []
         self.failed: list[str] = []
@@ -69,12 +70,18 @@ class Executor:
 
     def run_job(self, job: Any) -> None:
         self.asked.append(job.groupid)
-        if (said := self.answers.pop(0) if self.answers else None) is None:
+        said = self.answers.pop(0) if self.answers else None
+        if isinstance(said, Exception):
+            raise said
+        if said is None:
             self.report_job_submission(Info(job, "7"))
             return
         call = f"sbatch --parsable --job-name uuid --output logs/%j.log --comment rule_{job.groupid}_train"
         msg = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        {call} --wrap=\"it's\"\n"
         self.report_job_error(Info(job), msg=msg)
+
+    def _report_job_error_threadsafe(self, info: Any, msg: str) -> None:
+        self.report_job_error(info, msg)
 
     def report_job_submission(self, info: Any) -> None:
         self.submitted.append(info)
@@ -110,8 +117,11 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]):
     queue(tmp_path, "true")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     made = Executor()
+    lock = locks.Lock(submission.NOTE.parent)
+    assert lock.acquire()
     submission.begin(SimpleNamespace(scheduler=SimpleNamespace(_executor=made)), said.append)
     yield made
+    lock.release()
     made._job_submission_executor.shutdown()
 
 
@@ -149,6 +159,16 @@ def test_a_refusal_for_good_is_an_error_without_another_attempt(executor: Execut
     assert job._attempt == job.restart_times + 1
     reason = "sbatch refuses it: Invalid account or account/partition combination specified"
     assert (submission.why_refused("a"), submission.why_refused("b")) == (reason, None)
+
+
+def test_what_the_executor_cannot_submit_is_told_and_asked_again_where_that_may_pass(
+    executor: Executor,
+) -> None:
+    """It reports nothing of a job group itself."""
+    executor.answers = [OSError(28, "No space left on device"), OSError(7, "Argument list too long: 'bash'")]
+    executor.run_job(Job("a"))
+    until(lambda: executor.failed)
+    assert executor.asked == ["a", "a"] and "Argument list too long" in str(submission.why_refused("a"))
 
 
 def test_a_job_that_slurm_took_although_its_answer_was_lost_is_not_submitted_twice(

@@ -1,17 +1,21 @@
 """A time limit is no failure of a job that got further than it was: SLURM requeues it before.
 
 Snakemake counts how often a job has failed, and the executor has no other way (no issue known). A job that is requeued has not
-failed, so a run may take many times the limit of its partition. One that got no further ends at its limit, and counts.
+failed, so a run may take many times the limit of its partition. One that got no further, by a checkpoint or by runs of it that ended, ends
+at its limit, and counts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from pathlib import Path
 
+from ketscale import grid
 from ketscale.errors import UserError
 from ketscale.jobs.slurm import queue
+from ketscale.measure import record
 from ketscale.training import checkpoint
 from ketscale.words import say
 
@@ -36,13 +40,29 @@ class Attempt:
             return
         left_s = queue.left_s(self._job) - _BEFORE_S
         self._rests_until = now + min(max(left_s, _SOON_S), _AGAIN_S)
-        if left_s <= 0 and step(self._folder) > self._began_at:
+        if left_s <= 0 and (step(self._folder) > self._began_at or self._has_finished_others()):
             self._rests_until = math.inf
             try:
                 queue.ask("scontrol", "requeue", self._job)
                 say("its job is requeued, since its time limit is near and it got further")
             except UserError as error:
                 say(f"its job cannot be requeued before its time limit, so this attempt counts: {error}")
+
+    def _has_finished_others(self) -> bool:
+        """Whether another run of the job has ended since this attempt began."""
+        above = (folder for folder in self._folder.absolute().parents if folder.name == grid.RUNS)
+        runs = next(above, self._folder)
+        with contextlib.suppress(UserError):
+            begun = time.time() - queue.seconds(
+                queue.ask("squeue", "-h", "-j", self._job, "-o", "%M").strip()
+            )
+            # Most are older, and need not be read. One that was touched is new, but ended before.
+            new = [path for path in runs.rglob(grid.RECORD) if path.stat().st_mtime > begun]
+            records = [found for path in new if (found := record.read(path).record)]
+            return any(
+                each.slurm_job_id == self._job and each.stopped.timestamp() > begun for each in records
+            )
+        return False
 
 
 def step(folder: Path) -> int:

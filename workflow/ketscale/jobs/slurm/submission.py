@@ -30,12 +30,13 @@ _PAUSE_S, _LONGEST_S = 5.0, 300.0
 _REFUSAL = re.compile(
     r"SLURM sbatch failed\. The error message was '(.*)'\.\n +sbatch call:\n +(.*)", re.DOTALL
 )
+_WORDS = "SLURM sbatch failed. The error message was '{}'.\n sbatch call:\n "
 # What no wait changes (slurm_errno.c); all else may pass, also what no version has said before. A limit of an account or
 # QoS passes if it is one on submitted jobs; older versions do not name the limit.
 _FOR_GOOD = re.compile(
     r"(?i:invalid (account|partition|qos|feature|generic|trackable|license|node name)|(invalid|unrecognized) option"
     r"|more processors requested than permitted|requested node configuration is not available|time limit is invalid"
-    r"|count specification invalid|group not permitted|permission denied|pathname of a file)"
+    r"|count specification invalid|group not permitted|permission denied|pathname of a file|argument list too long|appears to be invalid)"
     r"|\b(Assoc|QOS)(?!\w*Submit)[A-Z]\w+"
 )
 # sbatch's words for the job groups of this call that it refuses for good.
@@ -62,7 +63,9 @@ def why_refused(pack: str) -> str | None:
 def in_words(folder: Path = Path()) -> list[str]:
     """What sbatch says of the jobs of a folder that it refuses now, a line for each answer."""
     note = folder / NOTE
-    return note.read_text().splitlines() if note.exists() and not locks.killed(note.parent) else []
+    with contextlib.suppress(FileNotFoundError):
+        return note.read_text().splitlines() if locks.holder(note.parent) else []
+    return []
 
 
 def passes(words: str) -> bool:
@@ -70,22 +73,39 @@ def passes(words: str) -> bool:
     return not _FOR_GOOD.search(words)
 
 
+@dataclasses.dataclass
+class _Unsent:
+    """A job that was not submitted, as the executor reports it."""
+
+    job: Any
+    external_jobid: str | None = None
+    aux: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
 class _Submissions:
-    """Stands before two methods of the executor: the report of a job that failed, and the end of the call."""
+    """Stands before three methods of the executor: to submit a job, to report that one failed, and to end the call."""
 
     def __init__(self, executor: Any, say: Callable[[str], None]) -> None:
         self._executor, self._say = executor, say
         # The executor submits in these threads.
         self._pool = executor._job_submission_executor
-        self._report, self._cancel = executor.report_job_error, executor.cancel
-        executor.report_job_error, executor.cancel = self._fail, self._end
+        self._run, self._report, self._cancel = executor.run_job, executor.report_job_error, executor.cancel
+        executor.run_job, executor.report_job_error, executor.cancel = self._submit, self._fail, self._end
         self._waiting: dict[Any, _Refusal] = {}
         self._lock = threading.Lock()
+
+    def _submit(self, job: Any) -> None:
+        try:
+            self._run(job)
+        except Exception as error:
+            # What the executor does about it fails for a job group, in a thread of its own, so that nobody would hear of it.
+            words = _WORDS.format(error.__context__ or error)
+            self._executor._report_job_error_threadsafe(_Unsent(job), words)
 
     def _fail(self, info: Any, msg: str | None = None, **more: Any) -> None:
         if refusal := _REFUSAL.search(msg or ""):
             job, words = info.job, _line(refusal[1])
-            if passes(words):
+            if passes(refusal[1]):
                 self._wait(info, words, refusal[2])
                 return
             if job.is_group():
@@ -97,10 +117,10 @@ class _Submissions:
     def _wait(self, info: Any, words: str, call: str) -> None:
         last = self._waiting.get(info.job)
         pause_s = min(2 * last.pause_s, _LONGEST_S) if last else _PAUSE_S
-        self._note(info.job, _Refusal(words, call, pause_s))
         timer = threading.Timer(pause_s, self._ask, [info])
         timer.daemon = True
         timer.start()
+        self._note(info.job, _Refusal(words, call, pause_s))
 
     def _ask(self, info: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the call ends
@@ -130,22 +150,30 @@ class _Submissions:
                 f"sbatch refuses {counted(count[words], 'job')}, and is asked again: {words}"
                 for words in count
             ]
-            write_atomic(NOTE, "\n".join(lines).encode())
-            if bool(before) != bool(lines):
-                self._say("\n".join(lines) or "sbatch takes jobs again")
+            # Neither a full disk nor a terminal that is gone ends a campaign.
+            with contextlib.suppress(OSError):
+                write_atomic(NOTE, "\n".join(lines).encode())
+            with contextlib.suppress(OSError):
+                if bool(before) != bool(lines):
+                    self._say("\n".join(lines) or "sbatch takes jobs again")
 
     def _end(self) -> None:
         """End the call: the executor would cancel the jobs that it knows, and then submit what is left in its threads."""
         self._pool.shutdown(cancel_futures=True)
         NOTE.unlink(missing_ok=True)
         self._cancel()
+        # It forgets jobs while it asks for their states.
+        with contextlib.suppress(UserError):
+            if left := queue.jobs(Path()):
+                queue.cancel(left)
 
 
 def _line(words: str) -> str:
     """sbatch's words in a line, without its name."""
     lines = (re.sub(r"^sbatch: (error: |fatal: )?", "", line.strip()) for line in words.splitlines())
     line = "; ".join(filter(None, lines)).replace("Batch job submission failed: ", "")
-    return short(line, 300) if line else "it says nothing"
+    # A site's greeting stands first, and the answer last.
+    return short(line[-300:], 300) if line else "it says nothing"
 
 
 def _entry(call: str) -> dict[str, Any]:
@@ -154,6 +182,8 @@ def _entry(call: str) -> dict[str, Any]:
     Raises:
         UserError: SLURM does not answer.
     """
+    if not call:
+        return {}
     words = shlex.split(call.partition(" --wrap=")[0])
     name, comment, log = (words[words.index(key) + 1] for key in ("--job-name", "--comment", "--output"))
     # A job that is just ending is that of the attempt before.
