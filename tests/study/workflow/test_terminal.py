@@ -118,7 +118,7 @@ def test_of_a_job_of_several_runs_only_those_failed_that_have_left_no_record(
         monkeypatch.setenv("SLURM_JOB_ID", slurm_job)
         folder.mkdir(parents=True)
         supervise.leave_note(folder, reason)
-    event(handler, LogEvent.GROUP_ERROR, groupid="a", external_jobid="7")
+    event(handler, LogEvent.GROUP_ERROR, groupid="a", external_jobid="7", job_error_info=told)
     for one in told:
         event(handler, LogEvent.JOB_ERROR, **one)
     # A retry that ends well is no failure.
