@@ -120,7 +120,9 @@ class Night:
             job = self.job()
             before = restarts(job.id)
             said("scontrol", "requeue", job.id)
-            # The controller counts at once. Accounting has once not shown a requeued attempt, on a busy machine.
+            # Accounting has once not shown a requeued attempt, on a busy machine.
+            over = lambda: job.id not in [one.id for one in queue.jobs(self.project.folder)]  # noqa: B023, E731
+            wait_for("SLURM to requeue a job", lambda: restarts(job.id) > before or over(), 300)  # noqa: B023
             requeued = restarts(job.id) > before
 
     def disturb(self, how: Callable[[queue.Job], None], ends: tuple[str, ...]) -> queue.Job:
