@@ -221,7 +221,8 @@ def partition_inactive(night: Night) -> None:
         )
 
     if not any(job.state == "PENDING" for job in queue.jobs(night.project.folder)) and not waits():
-        night.requeue()
+        # Whether it waits then, or ends and its next attempt is refused.
+        said("scontrol", "requeue", night.job().id)
     wait_for("a job that waits for the partition", waits, 600)
     ask("scontrol", "update", f"partitionname={PARTITION}", "state=up")
 
