@@ -228,13 +228,14 @@ def partition_inactive(night: Night) -> None:
 
 
 def full_disk(night: Night) -> None:
-    """Until a run has met it; the last fault, since no run waits any more."""
+    """Until a run has met it; the first fault, while there is much to write and the run whose record waits is far from it."""
     night.job()
     results, before = night.project.folder / "results", complaints(night.project)
     subprocess.run(f"cat /dev/zero > {results / 'full'}", shell=True, check=False, capture_output=True)
     # The run whose record waits may be the only one left.
     night.held.unlink()
     wait_for("a run that finds the disk full", lambda: complaints(night.project) - before, 600)
+    night.held.touch()
     (results / "full").unlink()
 
 
@@ -261,9 +262,9 @@ def leaked_variables(night: Night) -> None:
     night.goes_on()
 
 
+# A disk is full for too long beside a few runs, so that only the long night has that.
 FAULTS: tuple[Callable[[Night], None], ...] = (
-    requeued, cancelled, node_down, out_of_memory, driver_killed, partition_inactive, full_disk, short_limit,
-    leaked_variables,
+    requeued, cancelled, node_down, out_of_memory, driver_killed, partition_inactive, short_limit, leaked_variables, full_disk,
 )  # fmt: skip
 
 
@@ -322,14 +323,14 @@ def campaign(folder: Path, numbers: tuple[int, ...]) -> tuple[Project, list[Run]
     return project, project.study(**config)
 
 
-def bad_night(folder: Path, numbers: tuple[int, ...]) -> None:
+def bad_night(folder: Path, numbers: tuple[int, ...], faults: tuple[Callable[[Night], None], ...]) -> None:
     rng = random.Random(SEED)
     quiet, runs = campaign(folder / "quiet", numbers)
     quiet.prepare()
     quiet.snakemake("runs", seconds=3600)
     project, _ = campaign(folder / "disturbed", numbers)
-    order = sorted(rng.sample(FAULTS, len(FAULTS)), key=lambda fault: fault is full_disk)
-    moments = sorted(rng.sample(range(len(runs) // 3, len(runs)), len(FAULTS)), reverse=True)
+    order = sorted(rng.sample(faults, len(faults)), key=lambda fault: fault is not full_disk)
+    moments = sorted(rng.sample(range(len(runs) // 3, len(runs)), len(faults)), reverse=True)
     with disk(project.folder / "results", 40 + 2 * len(runs)):
         project.prepare()
         night = Night(project, runs, rng)
@@ -357,9 +358,9 @@ def bad_night(folder: Path, numbers: tuple[int, ...]) -> None:
 
 
 def test_a_bad_night(partition, tmp_path: Path) -> None:
-    bad_night(tmp_path, (27, 2, 1))
+    bad_night(tmp_path, (27, 2, 1), FAULTS[:-1])
 
 
 @pytest.mark.long
 def test_a_long_one(partition, tmp_path: Path) -> None:
-    bad_night(tmp_path, (270, 20, 10))
+    bad_night(tmp_path, (270, 20, 10), FAULTS)
