@@ -102,7 +102,7 @@ test-slurm: $(SETUP) ## four runs on a real SLURM cluster, started here, one of 
 	@echo "==> Testing on SLURM"
 	@$(ENV) python -m pytest tests/nightly/slurm/test_smoke.py
 
-test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, and a campaign with faults
+test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, a campaign with nine faults, and a study of 3,000 runs
 	@echo "==> Testing on SLURM (the long tests)"
 	@$(ENV) python -m pytest tests/nightly/slurm -m long -s
 

@@ -82,15 +82,6 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def command_of(pid: int) -> list[str]:
-    """The command line of a process of this host.
-
-    Raises:
-        OSError: it has ended, or is another user's and hidden.
-    """
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-
-
 def keep_freed_memory() -> None:
     """Make glibc's allocator keep what this process frees, for its next allocations; with other C libraries nothing.
 

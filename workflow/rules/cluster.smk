@@ -58,11 +58,11 @@ def of_run(function):
 
 
 def of_attempt(grow, first):
-    """A resource that grows with the attempt: by a method of `Room`, from the value of `first` for a run."""
+    """A resource that grows with the attempt: by `grow`, a method of `Room`, from the value of `first` for a run."""
 
     def resource(wildcards, attempt):
         run = study.run_of(wildcards) if "seed" in wildcards.keys() else None
-        return getattr(ROOM[run], grow)(first(run), attempt)
+        return grow(ROOM[run], first(run), attempt)
 
     return resource
 
@@ -84,8 +84,8 @@ if ASKED:
     # nodes alone.
     OF_TRAIN = of_site | {
         "slurm_partition": of_run(SITE.partition_of),
-        "runtime": of_attempt("minutes", SITE.minutes),
-        "mem_mb": of_attempt("memory", SITE.memory_mb),
+        "runtime": of_attempt(cluster.Room.minutes, SITE.minutes),
+        "mem_mb": of_attempt(cluster.Room.memory, SITE.memory_mb),
         "nodes": of_run(lambda run: run.nodes),
         "tasks": of_run(lambda run: run.nodes),
         "cpus_per_task": of_run(sites.cores_per_node),
@@ -96,8 +96,8 @@ if ASKED:
     # Features are computed by two threads on every machine, so that they are the same.
     OF_FEATURES = of_site | {
         "slurm_partition": SITE.file.partition,
-        "runtime": of_attempt("minutes", lambda run: SITE.file.features.minutes),
-        "mem_mb": of_attempt("memory", lambda run: SITE.file.features.memory_mb),
+        "runtime": of_attempt(cluster.Room.minutes, lambda run: SITE.file.features.minutes),
+        "mem_mb": of_attempt(cluster.Room.memory, lambda run: SITE.file.features.memory_mb),
         "nodes": 1,
         "cpus_per_task": 2,
     }

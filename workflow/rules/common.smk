@@ -6,8 +6,7 @@ from pathlib import Path
 import ketscale
 
 # The package that Python imports, and the one of the checkout that this file is in. There is none in a cache of
-# Snakemake's, where the files of a remote module are. Looked at before anything else is imported, which another package may
-# not have.
+# Snakemake's, where the files of a remote module are. This comes before other imports, which another package may not have.
 PACKAGE = Path(ketscale.__file__).resolve().parent
 OWN = Path(workflow.current_basedir.get_path_or_uri(secret_free=True), "..", "ketscale").resolve()
 if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists():
@@ -23,8 +22,7 @@ if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists(
             file=sys.stderr,
         )
 
-from ketscale import grid
-from ketscale import dag
+from ketscale import dag, grid
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with
 # its usual threshold (700 objects) that is a tenth of a dry run of 20,000 runs.

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
-from ketscale import grid, process
+from ketscale import grid
 from ketscale.grid import Run
 from ketscale.jobs import locks
 from ketscale.jobs.slurm import queue, submission
@@ -185,8 +186,8 @@ def daemons(jobs: list[str]) -> list[int]:
     """The processes of SLURM's that run the steps of some jobs."""
     found = []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-        with contextlib.suppress(OSError):  # it has just ended
-            words = " ".join(process.command_of(pid))
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            words = " ".join(psutil.Process(pid).cmdline())
             if any(words.startswith(f"slurmstepd: [{job}.") for job in jobs):
                 found.append(pid)
     return found
@@ -198,8 +199,8 @@ def out_of_memory(night: Night) -> None:
         job = night.job()
         pids = {one.pid for one in night.holders() if one.job == job.id}
         # They may have ended meanwhile.
-        with contextlib.suppress(OSError, ValueError):
-            pid = min(pid for pid in pids if "train" in process.command_of(pid))
+        with contextlib.suppress(psutil.Error, OSError, ValueError):
+            pid = min(pid for pid in pids if "train" in psutil.Process(pid).cmdline())
             os.kill(pid, signal.SIGKILL)
             return
 

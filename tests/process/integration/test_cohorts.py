@@ -41,7 +41,7 @@ def test_the_first_job_trains_all_and_the_others_find_their_records(tmp_path, di
     call(wanted)
     study.train(tmp_path, wanted[0], digits_features)
     hashed = json.loads(digits_features.read_text())["hash"]
-    # Of the others it writes nothing that their own jobs write.
+    # It writes nothing that the others' own jobs write.
     for run in wanted[1:]:
         folder = study.results(tmp_path, run)
         assert not (folder / grid.RECORD).exists() and not (folder / grid.HISTORY).exists()

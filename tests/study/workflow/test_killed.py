@@ -70,8 +70,8 @@ def killed(fresh: Path) -> Path:
 
 
 def test_the_next_call_works_and_says_so_in_one_line(killed: Path) -> None:
-    last = locks.killed(killed / driver.FOLDER)
-    assert last is not None
+    last = locks.last(killed / driver.FOLDER)
+    assert last is not None and last.until is None and locks.holder(killed / driver.FOLDER) is None
     output = run(killed, "snakemake", *LOCAL)
     said = [line for line in output.splitlines() if line.startswith("ketscale: ")]
     assert said == [f"ketscale: the last Snakemake here was killed ({last})"]

@@ -44,9 +44,9 @@ def test_what_another_job_has_kept_is_put_in_its_place(kept):
 
 def test_of_this_call_it_need_not_be_checked(kept, monkeypatch):
     monkeypatch.setenv("KETSCALE_CALL", "two")
-    assert not finished.trained_in_this_call(kept)
+    assert not finished.adopt(kept)
     monkeypatch.setenv("KETSCALE_CALL", "one")
-    assert finished.trained_in_this_call(kept) and (kept / RECORD).exists()
+    assert finished.adopt(kept) and (kept / RECORD).exists()
 
 
 @pytest.mark.parametrize("place", ["folder", "kept"])

@@ -66,7 +66,7 @@ def test_one_process_writes_and_the_next_follows_it(tmp_path, start):
     assert second.stdout.readline() == "False\n"
     second.communicate("")
     lock.release()
-    assert locks.holder(tmp_path) is locks.killed(tmp_path) is None
+    assert locks.holder(tmp_path) is None and locks.last(tmp_path).until
     # It gave the lock back without having finished.
     third = start(WRITER)
     assert third.stdout.readline() == "True\n" and not lock.acquire()
@@ -81,10 +81,11 @@ def test_one_process_writes_and_the_next_follows_it(tmp_path, start):
 def test_a_killed_process_is_followed_and_named(tmp_path, start):
     writer = start(WRITER)
     assert writer.stdout.readline() == "True\n"
-    assert locks.holder(tmp_path).pid == writer.pid and locks.killed(tmp_path) is None
+    assert locks.holder(tmp_path).pid == writer.pid
     writer.kill()
     writer.wait()
-    assert locks.holder(tmp_path) is None and locks.killed(tmp_path).pid == writer.pid
+    assert locks.holder(tmp_path) is None
+    assert (locks.last(tmp_path).pid, locks.last(tmp_path).until) == (writer.pid, None)
     lock = Lock(tmp_path)
     assert lock.acquire() and lock.former.pid == writer.pid
     lock.release()

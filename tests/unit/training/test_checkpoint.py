@@ -29,7 +29,7 @@ def test_a_checkpoint_in_the_place_of_another_is_refused(tmp_path):
     checkpoint.save(tmp_path, HASH, {"step": 1})
     path = checkpoint.path_of(tmp_path, HASH)
     path.write_bytes(path.read_bytes().replace(b"a" * 64, b"b" * 64, 1))
-    with pytest.raises(UserError, match="key or step differs"):
+    with pytest.raises(UserError, match="key or checksum differs"):
         checkpoint.load(tmp_path, HASH)
 
 

@@ -119,12 +119,9 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
         untold = state == "missing" and not why
         lost[run] = state, (records.why_missing(results / run.folder) or "not run yet") if untold else why
     if lost and not config.partial:
-        refused = (results / run.path for run, (state, _) in lost.items() if state == "refused")
-        aside = records.put_aside(refused)
         raise UserError(
             f"{len(lost)} of {len(runs)} runs cannot be used:",
             *records.by_reason((*why, f"{config.results}/{run.path}") for run, why in lost.items()),
-            *(f"{counted(len(aside), 'damaged record')}: renamed to {path.name}" for path in aside[:1]),
             "Run Snakemake again, or do without these runs: --partial, or in Snakemake --config partial=true",
         )
     trained = (Trained(record, config.settings(run), [*asked[run]]) for run, record in usable.items())

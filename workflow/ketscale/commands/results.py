@@ -92,12 +92,19 @@ def _report(options: argparse.Namespace) -> None:
     # is not installed here.
     os.environ["MPLBACKEND"] = "agg"
     from ketscale.analysis import analysed, report
+    from ketscale.jobs import records
+    from ketscale.words import counted
 
     config, results = study(options)
+    try:
+        (report.PARTS[options.only] if options.only else report.build)(config, results)
+    except UserError as error:
+        # The same call trains their runs again.
+        aside = [] if config.partial else records.put_aside(results / run.path for run in config.runs)
+        renamed = [f"{counted(len(aside), 'damaged record')}: renamed to {path.name}" for path in aside[:1]]
+        raise UserError(*error.args, *renamed) from None
     if options.only:
-        report.PARTS[options.only](config, results)
         return
-    report.build(config, results)
     print("\n".join([*analysed.summary(results), f"report: {results / report.PAGE}"]))
 
 

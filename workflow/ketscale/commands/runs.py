@@ -142,7 +142,7 @@ def _has_result(options: argparse.Namespace, folder: Path) -> bool:
     # Most have none, and need not import what checks it.
     if not any((place / grid.RECORD).exists() for place in (folder, folder / finished.KEPT)):
         return False
-    if not finished.trained_in_this_call(folder):
+    if not finished.adopt(folder):
         from ketscale.jobs import prepared
 
         settings = _chosen(options)

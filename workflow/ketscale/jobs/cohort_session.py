@@ -88,7 +88,11 @@ def _together(
             if not fits(problem, first):
                 continue
             share(problem, first)
-            if not other.lock.acquire():
+            try:
+                if not other.lock.acquire():
+                    continue
+            except OSError as error:
+                say(error)
                 continue
             locked.callback(other.lock.release)
             if finished.has_result(place, each, hashed):

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -119,12 +120,17 @@ def notify(command: str, where: str, succeeded: bool, done: int, runs: int) -> N
     said = f"{status}: {done} of {counted(runs, 'run')} ended with a result in {os.getcwd()}"
     told = {"STATUS": status, "DONE": str(done), "RUNS": str(runs), "MESSAGE": said}
     variables = {**os.environ, **{f"KETSCALE_{name}": value for name, value in told.items()}}
-    try:
-        subprocess.run(command, shell=True, check=True, env=variables, capture_output=True, timeout=_NOTIFY_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        words = getattr(error, "stderr", None) or b""
-        last = "".join(f": {line}" for line in words.decode(errors="replace").splitlines()[-1:])
-        say(f"notify in {where} failed ({error}{last})")
+    # A file, since what it leaves in the background would hold a pipe open.
+    with tempfile.TemporaryFile("w+", errors="replace") as spoken:
+        try:
+            subprocess.run(
+                command, shell=True, check=True, env=variables, timeout=_NOTIFY_S,
+                stdin=subprocess.DEVNULL, stdout=spoken, stderr=spoken,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            spoken.seek(0)
+            last = "".join(f": {line.strip()}" for line in spoken.readlines()[-1:])
+            say(f"notify in {where} failed ({error}{last})")
 
 
 def command(configfile: Path) -> str:

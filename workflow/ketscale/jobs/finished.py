@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ketscale.config import Settings
     from ketscale.measure.form import Record
 
-# Where another run's job leaves a record and the tables beside it, in the run's folder.
+# Another run's job leaves a record and the tables beside it here, in the run's folder.
 KEPT = "checkpoint/finished"
 # Set in a call of Snakemake that was told to train runs again.
 AGAIN = "KETSCALE_AGAIN"
@@ -47,8 +47,8 @@ def has_result(folder: Path, settings: Settings, features_hash: str | None) -> b
     return any(right(place, settings, features_hash) for place in (folder / KEPT, folder))
 
 
-def trained_in_this_call(folder: Path) -> bool:
-    """Whether another run's job of this call has trained a run; then its record is in its place.
+def adopt(folder: Path) -> bool:
+    """Put in its place what another run's job of this call has left for a run; whether there was anything.
 
     Its settings, features and code are those of this call, so that nothing of a record needs to be checked: a search has
     thousands of such jobs.

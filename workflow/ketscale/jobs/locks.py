@@ -102,7 +102,7 @@ def last(folder: Path) -> Holder | None:
 
 
 def holder(folder: Path) -> Holder | None:
-    """Who holds a folder's lock now; None if nobody does."""
+    """The process that holds a folder's lock now; None if nobody does."""
     noted = last(folder)
     if noted is None or noted.until is not None:
         return None
@@ -111,12 +111,6 @@ def holder(folder: Path) -> Holder | None:
             return None
     except (Timeout, OSError):  # it is held, or is another user's, or nothing can be written here
         return noted
-
-
-def killed(folder: Path) -> Holder | None:
-    """The last holder of a folder's lock if it ended without giving it back; None if it did, or still holds it."""
-    noted = last(folder)
-    return noted if noted and noted.until is None and holder(folder) is None else None
 
 
 def last_write(folder: Path) -> float:

@@ -63,16 +63,18 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     try:
         header, content = read_bytes(path).split(b"\n", 1)
         about = strict_json.loads(header)
+        if (about["key"], about["sha256"]) != (key, hashlib.sha256(content).hexdigest()):
+            raise unusable(path, "its key or checksum differs")
+        # What is damaged never gets here, where a wrong size could ask for all memory.
         state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-        told = {"key": key, "step": _step(state), "sha256": hashlib.sha256(content).hexdigest()}
+        if about["step"] != _step(state):
+            raise unusable(path, "its step differs")
     except FileNotFoundError:
         return None
-    except (OSError, MemoryError):  # which may pass
+    except (UserError, OSError, MemoryError):  # the last two may pass
         raise
-    except Exception as error:  # torch and pickle raise whatever garbage leads them to
+    except Exception as error:  # torch and pickle raise whatever a foreign file leads them to
         raise unusable(path, error) from None
-    if about != told:
-        raise unusable(path, "its checksum, key or step differs")
     return state
 
 

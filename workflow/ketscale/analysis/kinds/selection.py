@@ -275,8 +275,9 @@ def comparisons(candidates: Iterable[Configuration], study: Study, collected: Co
     for number, match in enumerate(made):
         model, task = match.of.model, match.of.task
         beside = {name for data, name in asked if data == task[0]}
-        plain = [name for name in beside if not config.models[name][1].baseline]
-        control = any(controls(config, model, name) for name in beside) or (plain and model not in plain)
+        baseline = config.models[model][1].baseline
+        stands_in = baseline and not all(config.models[name][1].baseline for name in beside)
+        control = stands_in or any(controls(config, model, name) for name in beside)
         if match.to is None and match.of.tests and not control and task not in controlled:
             made[number] = replace(match, to=match.baseline or match.of.guessing())
         elif match.to is None:

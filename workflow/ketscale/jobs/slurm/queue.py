@@ -53,14 +53,14 @@ def jobs(folder: Path) -> list[Job]:
     Raises:
         UserError: SLURM does not answer.
     """
-    jobs = []
+    ours = []
     for line in ask("squeue", "--me", "-h", "-o", "%i|%T|%j|%k|%r|%Z").splitlines():
         # Comments of other jobs may have any form.
         job, state, name, comment, reason, where = (*line.split("|", 5), *[""] * 5)[:6]
         pack = _COMMENT.match(comment)
         if pack and SUBMITTED.match(name) and os.path.realpath(where) == os.path.realpath(folder):
-            jobs.append(Job(job, state, pack["name"], reason))
-    return jobs
+            ours.append(Job(job, state, pack["name"], reason))
+    return ours
 
 
 def cancel(jobs: list[Job]) -> None:

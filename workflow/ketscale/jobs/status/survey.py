@@ -147,7 +147,7 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s:
 
 def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
     """Whether a lock's holder has ended, as far as that can be known here."""
-    # Of this host the kernel has given the lock back, or filelock.
+    # On this host the kernel, or filelock, has given the lock back.
     there = held.host != process.node_name() and held.job is not None
     asked = there and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
     return asked and queue.job_over(str(held.job))
