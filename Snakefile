@@ -16,8 +16,6 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/cluster.smk"
-include: "workflow/rules/call.smk"
 
 
 # A partial report must not train, so it has only the rules that build it from existing records.
@@ -54,13 +52,12 @@ rule report:
 
 
 onstart:
-    begin()
-    internals.lift_limit(workflow)
+    campaign.begin()
 
 
 onerror:
-    end(False)
+    campaign.end(False)
 
 
 onsuccess:
-    end(True)
+    campaign.end(True)

@@ -30,7 +30,8 @@ class Jobs:
     """The jobs of a config.
 
     runs: in scheduling order, seed by seed. results, run, ...: patterns of paths. places: those of each workload's files on this
-    machine; they change no number. host: the units of the resource `host`, which a timed run takes all.
+    machine; they change no number. host: the units of the resource `host`, which a timed run takes all. in_job: whether this
+    process is that of a job or a job group in an allocation: it runs the commands of its rules itself, one after the other.
     """
 
     def __init__(self, workflow: Any, given: Mapping[str, Any]) -> None:
@@ -42,7 +43,7 @@ class Jobs:
             SystemExit: the config or a file that it names cannot be used; says why. (A WorkflowError would name a line of a
                 rule file, but the mistake is in the config.)
         """
-        self._workflow = workflow
+        self._workflow, self.in_job = workflow, not workflow.is_main_process
         try:
             self.config = _read(workflow, given)
             self.places = grid.canonical(
@@ -151,7 +152,7 @@ class Jobs:
         By its notes and the times of files it would keep a record that no table takes.
         """
         run = self.run_of(wildcards)
-        if self._workflow.is_main_process:
+        if not self.in_job:
             settings = choice.resolved(self.settings(run), Path(self.results))
             if record.outdated(Path(self.results, run.path), settings, self._features_hash(run.workload)):
                 self._make_again(self.record(run))
@@ -192,7 +193,7 @@ class Jobs:
 
     def scheduled(self) -> bool:
         """Whether a job runs in an allocation of a scheduler; known when its resources are worked out."""
-        return not self._workflow.is_main_process or not self._workflow.local_exec
+        return self.in_job or not self._workflow.local_exec
 
     def host_share(self, wildcards: Wildcards) -> int:
         """How much of the machine a run takes; inside an allocation all of it, since runs take turns there."""
@@ -218,7 +219,7 @@ class Jobs:
 
     def records_of_tables(self, wildcards: Wildcards) -> list[str]:
         """The input of the tables; if they are there and are not what these records say now, they are made again."""
-        if self._workflow.is_main_process and self.tables_outdated():
+        if not self.in_job and self.tables_outdated():
             self._make_again(f"{self.results}/{analysed.NOTE}")
         return self.records()
 
@@ -232,7 +233,7 @@ class Jobs:
 
     def _make_again(self, path: str) -> None:
         # The jobs of a call do not ask: their own process plans only what it was told.
-        if self._workflow.is_main_process:
+        if not self.in_job:
             internals.make_again(self._workflow, path)
 
 

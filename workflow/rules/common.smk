@@ -1,5 +1,7 @@
-# The object `study`, which knows the jobs of the config with their inputs, settings and priorities. No rules.
+# The object `study`, which knows the jobs of the config with their inputs, settings and priorities; `requests`, which knows
+# what a scheduler is told about them; and `campaign`, the life of this call. No rules.
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +24,13 @@ if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists(
             file=sys.stderr,
         )
 
+# If this folder has no site file, the workflow's own is used. Set before anything reads it.
+if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
+    os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
+
 from ketscale import dag, grid
+from ketscale.jobs.campaign import Campaign
+from ketscale.jobs.slurm.requests import Requests
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with
 # its usual threshold (700 objects) that is a tenth of a dry run of 20,000 runs.
@@ -34,6 +42,13 @@ wildcard_constraints:
 
 
 study = dag.Jobs(workflow, config)
+requests = Requests(workflow, study)
+campaign = Campaign(workflow, study, requests)
+
+if study.in_job and requests.site.file.setup:
+    # No -u here, which environment modules do not survive. Snakemake formats the text, so braces are doubled.
+    commands = requests.site.file.setup.replace("{", "{{").replace("}", "}}")
+    shell.prefix(f"set -eo pipefail\n{commands}\nset -u\n")
 
 # Timed runs have the machine to themselves: they take all units of the resource `host`, others as many as they have
 # threads. As a global resource it needs no profile. Its scope is local: under a scheduler, exclusive allocations do

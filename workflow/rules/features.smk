@@ -34,11 +34,11 @@ rule prepare:
         f"{study.results}/features/{{workload}}/features.log",
     # Before any run, so that runs of all workloads go seed by seed.
     priority: len(study.runs) + 1
-    localrule: IN_JOB
+    localrule: study.in_job
     conda:
         "../../envs/ketscale.yaml"
     resources:
-        **OF_FEATURES,
+        **requests.of_features,
         places=study.workload_places,
         host=study.host,
     params:

@@ -14,11 +14,11 @@ rule try:
     log:
         f"{study.results}/tried/{{workload}}.log",
     priority: len(study.runs) + 1
-    localrule: IN_JOB
+    localrule: study.in_job
     conda:
         "../../envs/ketscale.yaml"
     resources:
-        **OF_FEATURES,
+        **requests.of_features,
         host=study.host,
     params:
         study=study.text,
@@ -59,13 +59,13 @@ rule train:
         f"{study.run}/train.log",
     priority: study.priority
     group:
-        pack if ASKED and not IN_JOB else None
-    localrule: IN_JOB
+        requests.group
+    localrule: study.in_job
     conda:
         "../../envs/ketscale.yaml"
     threads: lambda wildcards: int(wildcards.ranks) * int(wildcards.threads)
     resources:
-        **OF_TRAIN,
+        **requests.of_train,
         host=study.host_share,
     params:
         settings=study.run_settings,

@@ -29,7 +29,7 @@ def test_everything_that_is_used_of_snakemake_is_there():
     for settings, name in ((ExecutionSettings, "keep_going"), (SchedulingSettings, "max_jobs_per_timespan")):
         assert name in {field.name for field in dataclasses.fields(settings)}
     assert "job_rate_limiter" in JobScheduler.__init__.__code__.co_names
-    assert "_executor" in JobScheduler.__init__.__code__.co_names
+    assert {"_executor", "_user_kill"} <= {*JobScheduler.__init__.__code__.co_names}
     assert isinstance(JobRateLimiter.max_jobs, property) and isinstance(JobRateLimiter.timespan, property)
 
 

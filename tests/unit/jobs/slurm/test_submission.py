@@ -67,6 +67,7 @@ class Executor:
         self.submitted: list[Any] = []
         self.failed: list[str] = []
         self.cancelled = False
+        self.scheduler = SimpleNamespace(_executor=self, _user_kill=None)
 
     def run_job(self, job: Any) -> None:
         self.asked.append(job.groupid)
@@ -119,7 +120,7 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]):
     made = Executor()
     lock = locks.Lock(submission.NOTE.parent)
     assert lock.acquire()
-    submission.begin(SimpleNamespace(scheduler=SimpleNamespace(_executor=made)), said.append)
+    submission.begin(SimpleNamespace(scheduler=made.scheduler), said.append)
     yield made
     lock.release()
     made._job_submission_executor.shutdown()
@@ -149,6 +150,19 @@ def test_a_refusal_that_passes_is_waited_for_and_is_no_attempt(executor: Executo
     until(lambda: said == [line, "sbatch takes jobs again"])
     assert executor.asked == ["a", "a", "a", "a", "b"] and not executor.failed and job._attempt == 1
     assert submission.in_words() == []
+
+
+def test_after_sigterm_nothing_is_asked_again(executor: Executor) -> None:
+    """Snakemake waits for the jobs that it has started, and then ends."""
+    executor.answers = [INACTIVE] * 1000
+    executor.run_job(Job("a"))
+    until(lambda: len(executor.asked) > 2)
+    assert not executor.failed
+    executor.scheduler._user_kill = "graceful"
+    executor.run_job(Job("b"))
+    until(lambda: len(executor.failed) == 2)
+    assert all("Required partition not available" in words for words in executor.failed)
+    assert submission.in_words() == [] and submission.why_refused("a") is None
 
 
 def test_a_refusal_for_good_is_an_error_without_another_attempt(executor: Executor) -> None:

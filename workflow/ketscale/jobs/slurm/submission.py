@@ -52,7 +52,7 @@ class _Refusal(NamedTuple):
 def begin(workflow: Any, say: Callable[[str], None]) -> None:
     """Have what SLURM refuses for now submitted again; `say` is told when it begins to refuse, and when it takes jobs again."""
     NOTE.unlink(missing_ok=True)
-    _Submissions(workflow.scheduler._executor, say)
+    _Submissions(workflow.scheduler, say)
 
 
 def why_refused(pack: str) -> str | None:
@@ -85,8 +85,9 @@ class _Unsent:
 class _Submissions:
     """Stands before three methods of the executor: to submit a job, to report that one failed, and to end the call."""
 
-    def __init__(self, executor: Any, say: Callable[[str], None]) -> None:
-        self._executor, self._say = executor, say
+    def __init__(self, scheduler: Any, say: Callable[[str], None]) -> None:
+        self._scheduler, self._say = scheduler, say
+        executor = self._executor = scheduler._executor
         # The executor submits in these threads.
         self._pool = executor._job_submission_executor
         self._run, self._report, self._cancel = executor.run_job, executor.report_job_error, executor.cancel
@@ -105,11 +106,13 @@ class _Submissions:
     def _fail(self, info: Any, msg: str | None = None, **more: Any) -> None:
         if refusal := _REFUSAL.search(msg or ""):
             job, words = info.job, _line(refusal[1])
-            if passes(refusal[1]):
+            if not passes(refusal[1]):
+                if job.is_group():
+                    _refused[job.groupid] = words
+            # After SIGTERM nothing more is submitted, and the call ends with the jobs that run.
+            elif not self._scheduler._user_kill:
                 self._wait(info, words, refusal[2])
                 return
-            if job.is_group():
-                _refused[job.groupid] = words
             # It would be refused again. Not `attempt`, since the resources of the next one would be worked out.
             job._attempt = job.restart_times + 1
         self._report(info, msg=msg, **more)
@@ -128,6 +131,10 @@ class _Submissions:
 
     def _again(self, info: Any) -> None:
         refusal = self._waiting[info.job]
+        if self._scheduler._user_kill:
+            self._note(info.job, None)
+            self._fail(info, _WORDS.format(refusal.words))
+            return
         try:
             if entry := _entry(refusal.call):
                 self._executor.report_job_submission(dataclasses.replace(info, **entry))

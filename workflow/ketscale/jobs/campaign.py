@@ -1,0 +1,105 @@
+"""The life of a call of Snakemake: what it checks and writes down before its first job, and what it says at its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs import cohorts, driver, finished, launch
+from ketscale.jobs import snakemake_internals as internals
+from ketscale.jobs.locks import Lock
+from ketscale.jobs.slurm import submission
+from ketscale.jobs.slurm.site import PATH
+from ketscale.jobs.status.progress import Progress
+
+if TYPE_CHECKING:
+    from ketscale.dag import Jobs
+    from ketscale.jobs.slurm.requests import Requests
+
+
+class Campaign:
+    """A call of Snakemake that trains runs of a config."""
+
+    def __init__(self, workflow: Any, study: Jobs, requests: Requests) -> None:
+        """Have the terminal, if the profile names our logger, follow the runs."""
+        self._workflow, self._study, self._requests = workflow, study, requests
+        self._runs: list[Run] = []
+        self._lock: Lock | None = None
+        if not study.in_job:
+            os.environ.pop(cohorts.VARIABLE, None)
+            os.environ.pop(finished.AGAIN, None)
+        self._terminal = internals.terminal(workflow)
+        if self._terminal:
+            files = workflow.overwrite_configfiles or ()
+            self._terminal.follow(Progress(study.config, files, self._reasons))
+
+    def begin(self) -> None:
+        """Note this call and its runs. Before any is submitted, stop if the cluster would refuse one or never start it.
+
+        Raises:
+            SystemExit: it cannot begin; says why.
+        """
+        try:
+            if not self._workflow.deployment_settings.deployment_method:
+                launch.check_package()
+            self._lock = driver.begin(self._workflow)
+            # A run that has its result is trained again only for those who say so.
+            asked = self._workflow.dag_settings
+            if asked.forceall or asked.forcerun or asked.forcetargets:
+                os.environ[finished.AGAIN] = "1"
+            last = len(self._study.runs)
+            self._runs = sorted(self._planned(), key=lambda run: self._study.order.get(run, last))
+            self._start()
+        except (UserError, OSError) as error:
+            self._let_go()
+            sys.exit(f"Error: {error}")
+        internals.lift_limit(self._workflow)
+
+    def end(self, succeeded: bool) -> None:
+        """Give the folder back, and tell the user how the call ended."""
+        done = len(self._runs) - len(self._planned())
+        cohorts.forget()
+        self._let_go()
+        if command := self._requests.site.file.notify:
+            driver.notify(command, PATH, succeeded, done, len(self._runs))
+
+    def _start(self) -> None:
+        """Prepare what the runs of this call need, and watch them."""
+        jobs = internals.planned(self._workflow)
+        submitted = {job.rule.name for job in jobs if not self._workflow.is_local(job.rule)}
+        watched = self._study.scheduled() and submitted
+        if watched:
+            self._requests.check(self._runs, submitted != {"train"})
+        if self._study.config.cohorts:
+            self._plan_cohorts()
+        if watched:
+            submission.begin(self._workflow, self._terminal.say if self._terminal else print)
+
+    def _plan_cohorts(self) -> None:
+        """Write down which runs of this call are trained together."""
+        study = self._study
+        # Runs of a job group take turns in its allocation.
+        cores, place = min(study.host, self._workflow.resource_settings.cores or study.host), lambda run: ""
+        if study.scheduled():
+            cores, place = 1, self._requests.pack_of
+        everything = [*study.runs, *(run for run in self._runs if run not in study.order)]
+        planned = cohorts.plan(map(study.config.settings, everything), cores, place, set(self._runs))
+        cohorts.write(Path(study.results), planned)
+
+    def _planned(self) -> dict[Run, Any]:
+        """The runs of this call that have not ended, and the job of each."""
+        jobs = [job for job in internals.planned(self._workflow) if "seed" in job.wildcards_dict]
+        return {self._study.run_of(job.wildcards): job for job in jobs}
+
+    def _reasons(self) -> dict[Run, str]:
+        return {run: internals.reason(self._workflow, job) for run, job in self._planned().items()}
+
+    def _let_go(self) -> None:
+        """Give the lock of the folder back."""
+        if self._lock is not None:
+            self._lock.finished = True
+            self._lock.release()
