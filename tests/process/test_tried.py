@@ -64,6 +64,19 @@ def test_each_model_takes_one_step_with_each_simulator_at_its_smallest(
     assert not any(tried.covers(note, config.settings(run), "another") for run in config.runs)
 
 
+def test_one_split_of_the_data_stands_for_all(given: dict[str, Any]) -> None:
+    workload = {name: value for name, value in given["workloads"]["mine"].items() if name != "split_seed"}
+    given["workloads"]["mine"] = workload | {"split_seeds": [3, 5]}
+    Path("config.yaml").write_text(yaml.safe_dump(given))
+    assert cli.main(["try"]) == 0
+    config = Config.of(given, FAMILIES)
+    assert [path.name for path in Path("results", "tried").iterdir()] == ["mine.s3.json"]
+    note = Path("results", TRIED.format(workload=config.first_split("mine.s5")))
+    features = prepared.features_hash(prepared.manifest(config, Path("results"), "mine.s3"))
+    assert len({run.workload for run in config.runs}) == 2
+    assert all(tried.covers(note, config.settings(run), features) for run in config.runs)
+
+
 def test_what_fails_is_said_once_and_nothing_is_noted(
     given: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

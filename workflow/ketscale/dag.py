@@ -169,16 +169,17 @@ class Jobs:
         run = self.run_of(wildcards)
         settings = self.settings(run)
         own = settings.model.own_code or settings.workload.own_code
-        # The smallest step of a study stands for all its runs; others are named by the command line. The trials of a search
-        # have asked for it.
+        # The smallest step of a study stands for all its runs, with one split of its data; others are named by the command
+        # line. The trials of a search have asked for it.
         if not own or run.workload not in self.config.studied or settings.protocol.search:
             return []
         features, path = self._features_hash(run.workload), Path(self.results, run.path)
         trained = path.exists() and not record.outdated(path, settings, features)
         if trained and not self._data_outdated(run.workload):
             return []
-        note = self.tried.format(workload=run.workload)
-        if not tried.covers(Path(note), settings, features):
+        first = self.config.first_split(run.workload)
+        note = self.tried.format(workload=first)
+        if not tried.covers(Path(note), settings, self._features_hash(first)):
             self._make_again(note)
         return note
 

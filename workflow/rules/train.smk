@@ -69,6 +69,14 @@ rule train:
         host=study.host_share,
     params:
         settings=study.run_settings,
+    # What another run's job of this call has trained is put in its place, the record last. In the shell: a search has thousands
+    # of such jobs, and Python alone takes 0.13 s to start.
     shell:
-        "ketscale launch {output.record:q} --settings {params.settings:q}"
-        " --features {input.features:q} > {log:q} 2>&1"
+        """
+        record={output.record:q}; folder=${{record%/*}}; kept=$folder/checkpoint/finished
+        if [[ -e $kept/of-${{KETSCALE_CALL:-}} ]]; then
+            cd "$kept"; mv *.csv ../..; mv metrics.json ../..; cd ../..; rm -r checkpoint/finished
+        else
+            ketscale launch "$record" --settings {params.settings:q} --features {input.features:q} > {log:q} 2>&1
+        fi
+        """

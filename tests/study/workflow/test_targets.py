@@ -17,6 +17,7 @@ from ketscale import analysis
 from ketscale.analysis.columns import TABLES
 from ketscale.analysis.figures import figures_of
 from ketscale.grid import Run
+from ketscale.jobs import finished
 from tests import ROOT
 from tests.study.workflow.project import LOCAL, RUNS, TINY, calls, files, planned, record, run_in
 
@@ -54,6 +55,24 @@ def test_a_job_group_starts_snakemake_once_and_goes_on_after_a_run_that_fails(
     assert done.returncode == (0 if failing is None else 1)
     made = [target for number, target in enumerate(targets) if number != failing]
     assert [target for target in targets if (finished / target).exists()] == made
+
+
+def test_what_another_runs_job_has_trained_in_this_call_is_put_in_its_place(fresh: Path) -> None:
+    first, second = map(record, RUNS[:2])
+    done = (*LOCAL, "--cores", "1", first, second)
+    run_in(fresh, *done, STAND_IN_TRAINS=second)
+    assert [call["name"] for call in calls(fresh) if call["command"] == "launch"] == [first]
+    folder = (fresh / second).parent
+    kept, made = folder / finished.KEPT, ("metrics.json", "history.csv")
+    assert [(folder / name).read_text() for name in made] == ["kept", "kept"] and not kept.exists()
+    # What an earlier call has left there is checked first.
+    kept.mkdir(parents=True)
+    for name in made:
+        (folder / name).rename(kept / name)
+    (kept / finished.OF_CALL.format("another")).touch()
+    run_in(fresh, *done)
+    assert [call["name"] for call in calls(fresh) if call["command"] == "launch"] == [first, second]
+    assert (folder / "metrics.json").read_text() != "kept"
 
 
 @pytest.mark.parametrize("target", ["figures", "report"])

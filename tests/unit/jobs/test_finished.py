@@ -42,13 +42,6 @@ def test_what_another_job_has_kept_is_put_in_its_place(kept):
     assert result(kept)
 
 
-def test_of_this_call_it_need_not_be_checked(kept, monkeypatch):
-    monkeypatch.setenv("KETSCALE_CALL", "two")
-    assert not finished.adopt(kept)
-    monkeypatch.setenv("KETSCALE_CALL", "one")
-    assert finished.adopt(kept) and (kept / RECORD).exists()
-
-
 @pytest.mark.parametrize("place", ["folder", "kept"])
 def test_a_call_that_trains_again_takes_its_own_results_alone(request, monkeypatch, place):
     folder = request.getfixturevalue(place)

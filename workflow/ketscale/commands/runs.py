@@ -137,18 +137,16 @@ def _launched(options: argparse.Namespace) -> int:
 
 def _has_result(options: argparse.Namespace, folder: Path) -> bool:
     """Whether the run need not be trained; then its record is in its place, and that is said."""
-    from ketscale.jobs import finished, supervise
+    from ketscale.jobs import finished, prepared, supervise
 
     # Most have none, and need not import what checks it.
     if not any((place / grid.RECORD).exists() for place in (folder, folder / finished.KEPT)):
         return False
-    if not finished.adopt(folder):
-        from ketscale.jobs import prepared
 
-        settings = _chosen(options)
-        features = prepared.features_hash(_manifest(options, settings))
-        if finished.result(folder, settings, features) is None:
-            return False
+    settings = _chosen(options)
+    features = prepared.features_hash(_manifest(options, settings))
+    if finished.result(folder, settings, features) is None:
+        return False
     (folder / supervise.NOTE).unlink(missing_ok=True)
     print(f"{_run(options).folder}: has its result; without its {grid.RECORD} it is trained again")
     return True

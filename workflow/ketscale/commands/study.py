@@ -118,7 +118,11 @@ def _try(options: argparse.Namespace) -> int:
         config = analysis.of(json_object(options.study, "--study"), placed=False)
     else:
         config = checked_config(options.config)
-    names = [options.workload] if options.workload else config.studied
+    names = (
+        [options.workload or ""]
+        if options.workload
+        else [*dict.fromkeys(map(config.first_split, config.studied))]
+    )
     for name in names:
         if name not in config.studied:
             raise UserError(f"no study has the workload {name}{suggestion(name, config.studied)}")

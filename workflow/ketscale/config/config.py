@@ -162,6 +162,10 @@ class Config:
         """The name of the data of a workload: that of its block, also where this has several splits."""
         return self.splits.get(workload, workload)
 
+    def first_split(self, workload: str) -> str:
+        """The first workload of a study that has the same data, if not the same split of them."""
+        return next(name for name in self.studied if self.data(name) == self.data(workload))
+
     def block(self, data: str) -> tuple[str, Workload]:
         """The kind and the settings of a workload, or of a split of some data (`data`)."""
         return self.workloads.get(data) or next(

@@ -1,8 +1,8 @@
 """A run that has its result is not trained again, although Snakemake starts its job.
 
 Snakemake starts it if it did not see the run end, or if another run of its job group failed. And the job of one run may
-have trained others with it, which it leaves beside their checkpoints: each run's own job puts them in their place. Imports
-next to nothing: `ketscale launch` asks here first.
+have trained others with it, which it leaves beside their checkpoints: each run's own job puts them in their place, those of
+this call in the rule itself (train.smk). Imports next to nothing: `ketscale launch` asks here first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Another run's job leaves a record and the tables beside it here, in the run's folder.
 KEPT = "checkpoint/finished"
+# A file there that names the call of which they are: all is there once it is.
+OF_CALL = "of-{}"
 # Set in a call of Snakemake that was told to train runs again.
 AGAIN = "KETSCALE_AGAIN"
 
@@ -45,21 +47,6 @@ def right(folder: Path, settings: Settings, features_hash: str | None) -> Record
 def has_result(folder: Path, settings: Settings, features_hash: str | None) -> bool:
     """Whether a run, in its folder, need not be trained."""
     return any(right(place, settings, features_hash) for place in (folder / KEPT, folder))
-
-
-def adopt(folder: Path) -> bool:
-    """Put in its place what another run's job of this call has left for a run; whether there was anything.
-
-    Its settings, features and code are those of this call, so that nothing of a record needs to be checked: a search has
-    thousands of such jobs.
-    """
-    from ketscale import process, strict_json
-
-    told = strict_json.of_note(folder / KEPT / RECORD).get("call")
-    if told is None or told != process.call():
-        return False
-    _put_in_place(folder)
-    return True
 
 
 def result(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:

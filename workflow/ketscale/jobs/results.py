@@ -84,6 +84,8 @@ def write(
     if run.guest and CURVES in made["files"]:
         copy_atomic(folder / CURVES, place / CURVES)
     record.write(place / RECORD, settings, made)
+    if run.guest and process.call():
+        write_atomic(place / finished.OF_CALL.format(process.call()), b"")
     if not run.guest:  # what an earlier call has left there must not follow this record
         shutil.rmtree(folder / finished.KEPT, ignore_errors=True)
     (folder / supervise.NOTE).unlink(missing_ok=True)

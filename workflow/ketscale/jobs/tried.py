@@ -6,7 +6,7 @@ Imports next to nothing: `ketscale launch` and the Snakefile ask here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +42,11 @@ class Tried:
 def key(content: Mapping[str, Any]) -> str:
     """What is tried of a run with these settings (`Settings.content`): one step says how all of them go.
 
-    A probe is no step. A model in a file is tried in each precision, with and without dropout, and on shared batches where ranks share them.
+    Another split of the same data is none of another kind, and a probe is no step. A model in a file is tried in each
+    precision, with and without dropout, and on shared batches where ranks share them.
     """
     parts: dict[str, Any] = {part: content[part] for part in ("workload", "model", "simulator")}
+    parts["workload"] = {name: value for name, value in parts["workload"].items() if name != "split_seed"}
     protocol = content["protocol"]
     if protocol["probe"]:
         parts["probe"] = True
@@ -54,11 +56,17 @@ def key(content: Mapping[str, Any]) -> str:
 
 
 def smallest(config: Config, workload: str) -> dict[str, Settings]:
-    """For each model and simulator of a workload's runs the smallest run, by `key`. Of a search its trials are tried."""
+    """For each model and simulator of the runs with a workload's data the smallest run, by `key`, with this split of them.
+
+    Of a search its trials are tried.
+    """
     found: dict[str, Settings] = {}
-    for run in config.runs:
-        settings = config.settings(run) if run.workload == workload else None
-        if settings and settings.protocol.search is None:
+    data = config.data(workload)
+    for run in dict.fromkeys(
+        replace(run, workload=workload) for run in config.runs if config.data(run.workload) == data
+    ):
+        settings = config.settings(run)
+        if settings.protocol.search is None:
             name = key(settings.content)
             # Neither seeds nor layouts make a difference.
             found[name] = min(
@@ -88,7 +96,6 @@ def alone(folder: Path, content: Mapping[str, Any]) -> bool:
     """
     if "code" not in content["model"]:
         return False
-    run = grid.Run.of(content["run"])
-    results = Path(str(folder).rstrip("/").removesuffix(run.folder))
-    found = strict_json.of_note(results / grid.TRIED.format(workload=run.workload)).get("tried", {})
-    return not (found.get(key(content)) or {}).get("together")
+    results = Path(str(folder).rstrip("/").removesuffix(grid.Run.of(content["run"]).folder))
+    notes = map(strict_json.of_note, results.glob(grid.TRIED.format(workload="*")))
+    return not any(note.get("tried", {}).get(key(content), {}).get("together") for note in notes)
