@@ -65,7 +65,7 @@ class Campaign:
         cohorts.forget()
         self._let_go()
         if command := self._requests.site.file.notify:
-            driver.notify(command, PATH, succeeded, done, len(self._runs))
+            driver.notify(command, str(PATH), succeeded, done, len(self._runs))
 
     def _start(self) -> None:
         """Prepare what the runs of this call need, and watch them."""
