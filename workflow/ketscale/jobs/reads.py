@@ -21,7 +21,6 @@ from typing import Any
 
 from ketscale.config import FileModel
 from ketscale.errors import OWN, UserError
-from ketscale.files import expanded
 
 # Folders without data of a user.
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev")))
@@ -68,7 +67,9 @@ def check(names: set[str], name: str, model: FileModel) -> None:
     Raises:
         UserError: they lack some; says what to add to the config.
     """
-    known = {each if each.startswith("$") else os.path.realpath(expanded(each)) for each in model.reads}
+    known = {
+        each if each.startswith("$") else os.path.realpath(Path(each).expanduser()) for each in model.reads
+    }
     new = sorted(_shown(each) for each in names - known)
     if _ALL in new:
         raise UserError(
