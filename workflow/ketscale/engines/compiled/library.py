@@ -153,8 +153,7 @@ def ensure(recipe: Recipe) -> bytes:
                 # Whoever compiles it may have been stopped, and some file systems have no locks: then it is compiled twice.
                 with contextlib.suppress(Timeout, NotImplementedError):
                     stack.enter_context(FileLock(file.with_suffix(".lock"), timeout=_PATIENCE_S))
-                code = _read(file)
-                if code is None:
+                if (code := _read(file)) is None:
                     code = compile_(recipe)
                     _write(file, code)
     except OSError as error:
