@@ -1,6 +1,5 @@
 """`ketscale plan`: what missing runs cost, which come first on a budget, and what is said."""
 
-import argparse
 import json
 import os
 import re
@@ -11,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from ketscale import cli, commands
+from ketscale import cli
 from ketscale.analysis.advice import plan
 from ketscale.jobs.provenance import code_hash
 from ketscale.training import checkpoint
@@ -143,13 +142,3 @@ def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):
     Path("profiles/slurm/site.yaml").write_text("node_hours: 2.1\nlimits: [{minutes: 3, memory_mb: 100}]\n")
     assert re.search(r"First: 1 run, 0\.5 node-hours .+, on a budget of 0\.6\.", call(capsys))
     assert "First: 2 runs, 1 node-hours" in call(capsys, "--node-hours", "1.02")
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("3h", 10800), ("90min", 5400), ("90m", 5400), ("1d12h", 129600), ("1h30m", 5400)]
-)
-def test_a_time_is_given_in_days_hours_and_minutes(text, seconds):
-    assert commands.span(text) == seconds
-    for wrong in ("3", "h", "", "3 h", "-3h", "1m1h", "0h"):
-        with pytest.raises(argparse.ArgumentTypeError, match="should be a time such as 3h"):
-            commands.span(wrong)
