@@ -56,7 +56,7 @@ def planned(capsys, *options):
 def _costs(one):
     """A forecast by names; nothing of a run whose cost is unknown."""
     intervals = ("node_hours", "seconds", "memory_bytes")
-    return {name: asdict(getattr(one, name)) for name in intervals} if one else {}
+    return {"members": one.members, **{name: asdict(getattr(one, name)) for name in intervals}} if one else {}
 
 
 def test_the_cheapest_completion_of_a_point_comes_first_and_then_further_seeds(capsys):
@@ -106,6 +106,20 @@ def test_hours_of_gpus_are_counted(capsys):
     assert re.search(r"First: 2 runs, 0\.2 node-hours \(.+\) and 0\.4 GPU-hours\.", call(capsys))
 
 
+def test_runs_that_a_budget_pays_for_cost_what_they_do_in_cohorts_of_their_own(capsys):
+    """All nine seeds that are missing would share a process, and each cost less there."""
+    config = study(protocol="parity", simulator="fused", seed=list(range(12)))
+    for run in config.runs[:3]:
+        finish(config, run, minutes=30.0)
+    whole = planned(capsys).values()
+    assert all(one["members"] > 1 for one in whole)
+    share = sum(one["node_hours"]["middle"] for one in whole) / len(whole)
+    for budget in (3.5 * share, 5.5 * share, 8.9 * share):
+        paid = [one for one in planned(capsys, "--node-hours", str(budget)).values() if not one["left_out"]]
+        assert 0 < sum(one["node_hours"]["middle"] for one in paid) <= budget
+        assert max(one["members"] for one in paid) <= len(paid) < 9
+
+
 def test_of_a_run_with_a_checkpoint_what_is_left_is_counted(capsys):
     config = study(protocol=["timing", "quality"])
     timed, quality = ([run for run in config.runs if run.protocol == name] for name in ("timing", "quality"))
@@ -121,6 +135,17 @@ def test_of_a_run_with_a_checkpoint_what_is_left_is_counted(capsys):
     assert runs[quality[2]]["seconds"]["middle"] == pytest.approx(whole_s)
     # No timed run resumes.
     assert runs[timed[1]]["node_hours"] == runs[timed[2]]["node_hours"]
+
+
+def test_of_the_members_of_a_cohort_what_is_left_of_each_is_counted(capsys):
+    config = study(protocol="quality", simulator="fused", seed=list(range(9)))
+    finish(config, config.runs[0])
+    before = planned(capsys)
+    run = next(run for run, one in before.items() if one["members"] > 1)
+    save(config, run, 1500)
+    whole, left = before[run], planned(capsys)[run]
+    saved = whole["node_hours"]["middle"] - left["node_hours"]["middle"]
+    assert left["members"] == whole["members"] and saved > 0.7 * whole["node_hours"]["middle"] > 0
 
 
 def save(config, run, step, key=None):

@@ -34,7 +34,7 @@ def sample(settings, step_s, **changes):
 
 
 def known_case(settings):
-    return records.case(settings.content, settings.sizes, "a machine", together=False)
+    return records.case(settings.content, settings.sizes, "a machine")
 
 
 def drawn(config, noise, seed=0):

@@ -69,7 +69,27 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     costs = forecasts(told, config, missing, Path())
     hours = {run: one.node_hours.middle for run, one in costs.items()}
     points = order(config, have, hours)
-    left, chosen, further = math.inf if node_hours is None else node_hours, list[Run](), list[Run]()
+    budget = spendable = math.inf if node_hours is None else node_hours
+    while True:
+        chosen = _affordable(points, hours, spendable)
+        # The fewer runs are trained together, the more each costs.
+        costs |= forecasts(told, config, chosen, Path())
+        paid = sum(costs[run].node_hours.middle for run in chosen)
+        if paid <= budget * (1 + 1e-9):
+            break
+        spendable *= budget / paid
+    over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
+    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(costs, _INCOMPLETE) | over
+    for run in chosen:
+        del left_out[run]
+    return Plan(config, driver.command(configfile), told, costs, node_hours, chosen, left_out)
+
+
+def _affordable(
+    points: Iterable[tuple[list[Run], list[Run]]], hours: Mapping[Run, float], budget: float
+) -> list[Run]:
+    """The runs of the points, as `order` gives them, that a budget pays for."""
+    chosen, further, left = list[Run](), list[Run](), budget
     for completion, seeds in points:
         if (price := sum(hours[run] for run in completion)) <= left:
             left -= price
@@ -79,11 +99,7 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
         if hours[run] <= left:
             left -= hours[run]
             chosen.append(run)
-    over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
-    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(costs, _INCOMPLETE) | over
-    for run in chosen:
-        del left_out[run]
-    return Plan(config, driver.command(configfile), told, costs, node_hours, chosen, left_out)
+    return chosen
 
 
 def order(config: Config, have: set[Run], hours: dict[Run, float]) -> list[tuple[list[Run], list[Run]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -10,31 +11,36 @@ from threadpoolctl import threadpool_limits
 
 from ketscale.config import Config, Settings
 from ketscale.grid import Run
-from ketscale.jobs import choice, prepared
+from ketscale.jobs import choice, cohorts, prepared
 from ketscale.jobs.costs.forecast import Costs, Forecast
 from ketscale.jobs.costs.law import Interval, total
 from ketscale.jobs.provenance import code_hash
+from ketscale.jobs.slurm import queue
 from ketscale.measure.form import Record
 from ketscale.training import checkpoint
 from ketscale.words import counted, rounded
 
 
-def forecasts(costs: Costs, config: Config, runs: Iterable[Run], root: Path) -> dict[Run, Forecast]:
-    """The forecasts of all runs of which anything is known, from their checkpoints on.
+def forecasts(costs: Costs, config: Config, runs: Sequence[Run], root: Path) -> dict[Run, Forecast]:
+    """The forecasts of all runs of which anything is known, from their checkpoints on, if these are trained and no others.
 
     root: the folder that the config's results folder is in.
     """
     results = root / config.results
+    # Under SLURM, a job is a process of its own.
+    cores = 1 if queue.available() else len(os.sched_getaffinity(0))
+    dealt = cohorts.plan(map(config.settings, runs), cores) if config.cohorts else []
+    together = {one.run: len(cohort) for cohort in dealt for one in cohort}
     found: dict[Run, Forecast] = {}
     alike: dict[object, Forecast | None] = {}
     with threadpool_limits(1):
         for run in runs:
-            settings = choice.resolved(config.settings(run), results)
+            settings, members = choice.resolved(config.settings(run), results), together.get(run, 1)
             step = _step(config, settings, results)
             # Runs that differ in their seeds cost the same.
-            key = run.without("seed"), settings.choice, step
+            key = run.without("seed"), settings.choice, step, members
             if key not in alike:
-                alike[key] = costs.forecast(settings, config.cohorts, step)
+                alike[key] = costs.forecast(settings, members, step)
             if one := alike[key]:
                 found[run] = replace(one, run=run)
     return found
