@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from ketscale.errors import OWN
@@ -41,6 +42,13 @@ class _Pickler(pickle.Pickler):
         kind = type(value).__module__
         counts = kind.startswith(OWN) or (kind.split(".")[0] in _PLAIN and not callable(value))
         return None if counts else "left out"
+
+    def reducer_override(self, value: Any) -> Any:
+        """The values of a tensor, and not where they are stored."""
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        plain = value.detach().cpu().to_dense().resolve_conj().resolve_neg()
+        return bytes, (f"{plain.dtype}{plain.shape}".encode() + plain.numpy().tobytes(),)
 
 
 def change(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> str:
