@@ -29,7 +29,8 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         UserError: the file is damaged.
     """
-    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), np.load(path) as content:
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
+        content = np.load(file)
         return {name: _array(content, name) for name in content.files}
 
 

@@ -71,7 +71,8 @@ def count_features(path: Path) -> int:
     Raises:
         UserError: the file is damaged, or has no features.
     """
-    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), np.load(path) as archive:
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
+        archive = np.load(file)
         name = next((name for name in ("features", "x") if name in archive), None)
         if name is None:
             raise UserError(f"{path}: has no array called features or x; save it under that name")
