@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from typing import NamedTuple
 
 from ketscale.errors import UserError
@@ -48,6 +47,8 @@ _MODULES = {
 
 def distributions(extra: str = "") -> dict[str, str]:
     """What an extra installs, or the package without one: each distribution by its module."""
+    from importlib import metadata  # which takes long, and only a missing package needs it
+
     found = {}
     for line in metadata.requires("ketscale") or []:
         distribution, of = (
