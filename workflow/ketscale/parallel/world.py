@@ -144,8 +144,8 @@ def check_variables(run: Run) -> None:
         for name in _SIZES if process.slurm_job() else _SIZES[:-1]:
             if (size := os.environ.get(name)) not in (None, "", "1"):
                 raise refuse_world(run, size, name)
-    elif launcher == "torchrun" and (size := os.environ.get("WORLD_SIZE") or "1") != str(run.ranks):
-        raise refuse_world(run, size)
+    elif launcher == "torchrun" and (ranks := os.environ.get("WORLD_SIZE", "1")) != str(run.ranks):
+        raise refuse_world(run, ranks)
 
 
 def check_nodes(run: Run, names: list[str]) -> None:
