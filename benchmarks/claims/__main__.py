@@ -10,7 +10,7 @@ from benchmarks.claims.verdicts import judged, row
 from ketscale import analysis, strict_json
 from ketscale.analysis.analysed import CONFIG_FILE, read
 from ketscale.errors import UserError
-from ketscale.files import csv_of, read_text, write_atomic
+from ketscale.files import csv_of, write_atomic
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     options = parser.parse_args()
     file = options.folder / CONFIG_FILE
     try:
-        settings = strict_json.loads(read_text(file))
+        settings = strict_json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         raise UserError(f"{file}: missing or damaged; make the report of {options.folder} first") from None
     config = analysis.of({**settings, "partial": True}, placed=False)

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.errors import UserError
-from ketscale.files import read_text
 
 # The words of verdicts, beside `undecided`.
 SUPPORTED, MORE, REFUTED, NOT_MEASURED = "supported", "more than claimed", "refuted", "not measured"
@@ -121,7 +120,7 @@ def load(path: Path = LEDGER) -> list[Claim]:
     import yaml
 
     try:
-        ledger = msgspec.convert(yaml.safe_load(read_text(path)), _Ledger)
+        ledger = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), _Ledger)
         claims = [_claim(given, ledger.sections) for given in ledger.claims]
     except FileNotFoundError:
         raise UserError(f"{path}: no such claims ledger") from None

@@ -9,7 +9,6 @@ import pytest
 from ketscale import cli, files
 from ketscale.errors import in_words
 from ketscale.jobs.locks import LOCK
-from ketscale.measure import record
 from tests.process.integration import study
 
 RUN = study.run(model="mlp", simulator="none", size="q0-l0", protocol="epochs")
@@ -64,12 +63,3 @@ def test_a_full_disk_is_named_and_holds_no_part_of_a_file(capsys, one_thread, fu
         line = said(capsys, *command.split())
         assert line.startswith("ketscale: results/") and "File too large; free some space" in line
         assert not [path for path in Path("results").rglob("*") if path.is_file() and path.name != LOCK]
-
-
-def test_nothing_waits_for_a_pipe(tmp_path, monkeypatch):
-    """Nor where it takes the file's place after the first look."""
-    os.mkfifo(tmp_path / "metrics.json")
-    assert record.read(tmp_path / "metrics.json").state == "refused"
-    monkeypatch.setattr(files, "require_regular", lambda path: None)
-    with pytest.raises(OSError, match="is a pipe, not a regular file"):
-        files.opened(tmp_path / "metrics.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -13,80 +14,50 @@ from ketscale.process import uncollected
 class Extra(NamedTuple):
     """An extra of pyproject.toml.
 
-    enables: what works with it. modules: those that KetScale imports from it, each with its distribution.
-    target: the Makefile target that installs it into a checkout's environment.
+    enables: what works with it. target: the Makefile target that installs it into a checkout's environment.
     """
 
     enables: str
-    modules: dict[str, str]
     target: str = "setup"
 
 
 EXTRAS = {
-    "images": Extra(
-        "workloads of images",
-        {
-            "transformers": "transformers",
-            "huggingface_hub": "huggingface_hub",
-            "sklearn": "scikit-learn",
-            "PIL": "pillow",
-            "pooch": "pooch",
-        },
-    ),
-    "estimators": Extra(
-        "estimators of scikit-learn, support vector machines, `linear` and `csp`",
-        {"sklearn": "scikit-learn"},
-    ),
+    "images": Extra("workloads of images"),
+    "estimators": Extra("estimators of scikit-learn, support vector machines, `linear` and `csp`"),
     "simulators": Extra(
-        "the simulators default.qubit, lightning.qubit and qiskit, and circuits of Qiskit and OpenQASM",
-        {
-            "pennylane": "pennylane",
-            "pennylane_lightning": "pennylane-lightning",
-            "qiskit": "qiskit",
-            "qiskit_qasm3_import": "qiskit-qasm3-import",
-            "sympy": "sympy",
-        },
+        "the simulators default.qubit, lightning.qubit and qiskit, and circuits of Qiskit and OpenQASM"
     ),
-    "jax": Extra(
-        "circuits as functions of JAX, `ketscale.jax`, and the simulator default.qubit-jit", {"jax": "jax"}
-    ),
-    "mpi": Extra("the backend mpi", {"mpi4py": "mpi4py"}),
-    "eeg": Extra(
-        "the workload eegmmidb, and the model csp",
-        {"mne": "mne", "sklearn": "scikit-learn"},
-    ),
-    "workflow": Extra(
-        "tables, figures, the report and the Snakemake workflow",
-        {
-            "snakemake": "snakemake",
-            "jinja2": "jinja2",
-            "pandas": "pandas",
-            "matplotlib": "matplotlib",
-            "seaborn": "seaborn",
-        },
-    ),
-    "tensorboard": Extra(
-        "`ketscale export --to tensorboard`", {"tensorboard": "tensorboard"}, "trackers-extra"
-    ),
-    "mlflow": Extra(
-        "`ketscale export --to mlflow`",
-        {"mlflow": "mlflow-skinny", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
-        "trackers-extra",
-    ),
-    "gpu": Extra("the simulator fused on a GPU", {"triton": "triton"}, "triton-extra"),
-    "bench": Extra(
-        "the outside simulators of `ketscale bench simulators`",
-        {
-            "jax": "jax",
-            "tensorcircuit": "tensorcircuit-ng",
-            "deepquantum": "deepquantum",
-            "pyqtorch": "pyqtorch",
-            "qulacs": "qulacs",
-            "psutil": "psutil",
-        },
-        "bench-extra",
-    ),
+    "jax": Extra("circuits as functions of JAX, `ketscale.jax`, and the simulator default.qubit-jit"),
+    "mpi": Extra("the backend mpi"),
+    "eeg": Extra("the workload eegmmidb, and the model csp"),
+    "workflow": Extra("tables, figures, the report and the Snakemake workflow"),
+    "tensorboard": Extra("`ketscale export --to tensorboard`", "trackers-extra"),
+    "mlflow": Extra("`ketscale export --to mlflow`", "trackers-extra"),
+    "gpu": Extra("the simulator fused on a GPU", "triton-extra"),
+    "bench": Extra("the outside simulators of `ketscale bench simulators`", "bench-extra"),
 }
+# The modules of distributions that have another name.
+_MODULES = {
+    "scikit-learn": "sklearn",
+    "pillow": "PIL",
+    "mlflow-skinny": "mlflow",
+    "tensorcircuit-ng": "tensorcircuit",
+}
+
+
+def distributions(extra: str = "") -> dict[str, str]:
+    """What an extra installs, or the package without one: each distribution by its module."""
+    from importlib import metadata  # which takes long, and only a missing package needs it
+
+    found = {}
+    for line in metadata.requires("ketscale") or []:
+        distribution, of = (
+            re.split(r"[^\w.-]", line, maxsplit=1)[0],
+            line.partition("extra == ")[2].strip("\"'"),
+        )
+        if of == extra and distribution != "ketscale":
+            found[_MODULES.get(distribution, distribution.replace("-", "_"))] = distribution
+    return found
 
 
 def remedy(name: str) -> str:
@@ -116,8 +87,8 @@ def needed_for(purpose: str, extra: str = "") -> Iterator[None]:
 def missing_in_words(missing: ModuleNotFoundError, purpose: str, extra: str = "") -> str | None:
     """The extra that has a module that `purpose` needs, as for `needed_for`; None for a module of no extra."""
     module = (missing.name or "").partition(".")[0]
-    having = [name for name, one in EXTRAS.items() if module in one.modules]
+    having = {name: found[module] for name in EXTRAS if module in (found := distributions(name))}
     if not having:
         return None
-    chosen = extra if extra in having else having[0]
-    return f"{purpose} needs {EXTRAS[chosen].modules[module]}: {remedy(chosen)}"
+    chosen = extra if extra in having else next(iter(having))
+    return f"{purpose} needs {having[chosen]}: {remedy(chosen)}"

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from ketscale.errors import UserError, short
-
 # The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before Python.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -28,22 +26,6 @@ _OWN = Path("/proc/self/stat")
 # Options of prctl(2), and parameters of mallopt(3).
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-
-
-def whole(name: str) -> int | None:
-    """The whole number that a launcher or scheduler gives in a variable; None if it is not set, or empty.
-
-    Raises:
-        UserError: the variable has something else.
-    """
-    text = os.environ.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise UserError(
-            f"{name} is {short(repr(text))}, which is not a whole number: unset it, or start the run with `ketscale launch`"
-        )
-    return int(text)
 
 
 def slurm_job() -> str | None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ketscale.files import read_text, write_atomic
+from ketscale.files import write_atomic
 
 
 def loads(text: str | bytes) -> Any:
@@ -24,7 +24,7 @@ def loads(text: str | bytes) -> Any:
 def of_note(path: Path) -> dict[str, Any]:
     """The JSON object in a file that can be made again; empty if there is none, or it cannot be read."""
     try:
-        found = loads(read_text(path))
+        found = loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -8,14 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Torch and PennYLane come first: what they need on other systems is theirs.
+# Torch, PennyLane and filelock come first: what they need on other systems is theirs.
 TAKEN_AWAY = """
 import ctypes, json, os, sys, warnings
-import pennylane as qml, sklearn.utils.validation, torch
+import filelock, pennylane as qml, sklearn.utils.validation, torch
 
 for module in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules[module] = None
-for name in ("O_CLOEXEC", "O_NONBLOCK", "getuid", "sched_getaffinity", "sysconf"):
+for name in ("getuid", "sched_getaffinity", "sysconf"):
     delattr(os, name)
 
 class Library(ctypes.CDLL):

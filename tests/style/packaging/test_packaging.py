@@ -21,7 +21,7 @@ from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.jobs import doctor
 from ketscale.jobs.provenance import git_state
-from ketscale.optional import EXTRAS
+from ketscale.optional import EXTRAS, distributions
 from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
 from ketscale.simulators.factory import named_simulator
@@ -70,14 +70,14 @@ def imported() -> set[str]:
 
 def test_every_module_that_is_imported_is_declared() -> None:
     base = {canonical(r.name) for r in requirements(PROJECT["dependencies"])}
-    optional = {module for extra in EXTRAS.values() for module in extra.modules}
+    optional = {module for extra in EXTRAS for module in distributions(extra)}
     assert {DISTRIBUTIONS.get(name, canonical(name)) for name in imported() - optional} <= base
 
 
 @pytest.mark.parametrize("name", EXTRAS)
 def test_an_extra_installs_what_its_errors_say(name: str) -> None:
     declared = {canonical(r.name) for r in requirements(PROJECT["optional-dependencies"][name])}
-    assert {canonical(distribution) for distribution in EXTRAS[name].modules.values()} <= declared
+    assert {canonical(distribution) for distribution in distributions(name).values()} <= declared
     assert f"\n{EXTRAS[name].target}:" in (ROOT / "Makefile").read_text()
 
 
@@ -130,7 +130,7 @@ def test_the_command_line_and_a_config_are_read_without_anything_heavy() -> None
         "seaborn",
         "jinja2",
     }
-    heavy |= {module for extra in EXTRAS.values() for module in extra.modules}
+    heavy |= {module for extra in EXTRAS for module in distributions(extra)}
     script = (
         "import sys, contextlib, ketscale.cli\nwith contextlib.suppress(SystemExit): ketscale.cli.main(['--help'])\n"
         "from ketscale import analysis\nfrom ketscale.analysis import figures\n"
@@ -147,7 +147,7 @@ def test_training_with_fused_needs_no_extra(tmp_path: Path, digits_features: Pat
     arguments = ["train", str(tmp_path / study.record(run)), "--features", str(digits_features)]
     arguments += ["--settings", config.settings(run).text]
     # torch looks for jinja2 and triton by itself; scikit-learn, which computes the final metrics, for pandas.
-    optional = {module for extra in EXTRAS.values() for module in extra.modules}
+    optional = {module for extra in EXTRAS for module in distributions(extra)}
     optional -= {"jinja2", "triton", "pandas"}
     script = (
         "import sys\nfrom ketscale import process\nfrom ketscale.cli import main\nprocess.end = lambda status: None\n"

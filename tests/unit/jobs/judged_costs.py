@@ -24,14 +24,13 @@ Off = dict[str, tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """How well runs within the records, or beyond them, were predicted. Each group has one vote.
+    """How well runs were predicted. Each group has one vote.
 
     groups, runs: how many. error: the median over groups of the median factor between prediction and measurement, coverage:
     the mean over groups of the share of runs in their 90 % intervals, width: the median over groups of the median ratio of
     an interval's upper end to its middle; each by the names of `MEASURES`.
     """
 
-    beyond: bool
     groups: int
     runs: int
     error: dict[str, float]
@@ -39,10 +38,10 @@ class Verdict:
     width: dict[str, float]
 
 
-def judge(samples: Sequence[Sample]) -> list[Verdict]:
-    """What is learned anew from the rest predicts each group of `left_out`, within the range of the rest or beyond it."""
+def judge(samples: Sequence[Sample]) -> Verdict:
+    """What is learned anew from the rest predicts each group of `left_out`."""
     cases = [sample.case for sample in samples]
-    scores: dict[bool, list[tuple[int, Off]]] = {False: [], True: []}
+    scores: list[tuple[int, Off]] = []
     for number, rows in enumerate(left_out(cases)):
         rest = [sample for i, sample in enumerate(samples) if i not in rows]
         # A seed alone says nothing of a new point.
@@ -50,7 +49,8 @@ def judge(samples: Sequence[Sample]) -> list[Verdict]:
             continue
         costs = Costs(rest)
         told = [samples[i] for i in rows if costs.knows(cases[i])]
-        for sample, found in zip(told, costs.costs([one.case for one in told]), strict=True):
+        for sample in told:
+            found = costs.costs(sample.case)
             found["seconds"] = whole(found, sample.steps, sample.epochs or 0)
             measured = {**sample.costs, "seconds": sample.seconds}
             off = {}
@@ -58,8 +58,8 @@ def judge(samples: Sequence[Sample]) -> list[Verdict]:
                 one, value = found[name], measured[name]
                 inside = float(one.low <= value <= one.high)
                 off[name] = math.exp(abs(math.log(one.middle / value))), inside, one.high / one.middle
-            scores[costs.beyond(sample.case)].append((number, off))
-    return [_verdict(beyond, scored) for beyond, scored in scores.items() if scored]
+            scores.append((number, off))
+    return _verdict(scores)
 
 
 def left_out(cases: Sequence[Case]) -> list[list[int]]:
@@ -72,7 +72,7 @@ def left_out(cases: Sequence[Case]) -> list[list[int]]:
     return [[*rows] for rows in dict.fromkeys(map(tuple, groups.values())) if len(rows) < len(cases)]
 
 
-def _verdict(beyond: bool, scored: Sequence[tuple[int, Off]]) -> Verdict:
+def _verdict(scored: Sequence[tuple[int, Off]]) -> Verdict:
     groups: dict[int, list[Off]] = {}
     for number, off in scored:
         groups.setdefault(number, []).append(off)
@@ -87,7 +87,7 @@ def _verdict(beyond: bool, scored: Sequence[tuple[int, Off]]) -> Verdict:
         }
 
     error, coverage, width = over(0, median, median), over(1, fmean, fmean), over(2, median, median)
-    return Verdict(beyond, len(groups), len(scored), error, coverage, width)
+    return Verdict(len(groups), len(scored), error, coverage, width)
 
 
 def budgets(samples: Sequence[Sample], draws: int = 20) -> list[float]:
@@ -100,8 +100,7 @@ def budgets(samples: Sequence[Sample], draws: int = 20) -> list[float]:
         seen = {*random.Random(seed).sample(points, len(points) // 2)}
         costs = Costs([sample for sample in samples if sample.case.point in seen])
         others = [one for one in samples if one.case.point not in seen and costs.knows(one.case)]
-        told = costs.costs([one.case for one in others])
-        planned = [whole(at, one.steps, one.epochs or 0).middle for at, one in zip(told, others, strict=True)]
+        planned = [whole(costs.costs(one.case), one.steps, one.epochs or 0).middle for one in others]
         for share in (0.25, 0.5, 1.0):
             left, pairs = (
                 share * sum(planned),
@@ -112,18 +111,13 @@ def budgets(samples: Sequence[Sample], draws: int = 20) -> list[float]:
     return found
 
 
-def as_text(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts as a table in Markdown."""
+def as_text(one: Verdict) -> str:
+    """The verdict as a table in Markdown."""
     titles = (f"{title}: error, in 90 %, width" for title in MEASURES.values())
-    head = ["predicted", "groups", "runs", *titles]
-    rows = [
-        [
-            f"{'beyond' if one.beyond else 'within'} the records", str(one.groups), str(one.runs),
-            *(f"{one.error[n]:.2f}x, {one.coverage[n]:.0%}, {one.width[n]:.2f}x" for n in MEASURES),
-        ]
-        for one in verdicts
-    ]  # fmt: skip
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+    head = ["groups", "runs", *titles]
+    measures = (f"{one.error[n]:.2f}x, {one.coverage[n]:.0%}, {one.width[n]:.2f}x" for n in MEASURES)
+    row = [str(one.groups), str(one.runs), *measures]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), row))
 
 
 def main(known: Sequence[Sample]) -> None:

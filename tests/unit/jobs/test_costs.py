@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from ketscale.jobs.costs import Asked, Costs, records
+from ketscale.jobs.costs import Costs, records
 from ketscale.jobs.costs.records import Sample
 from tests import record_maker as maker
 
@@ -30,7 +30,7 @@ def sample(settings, step_s, **changes):
     at = known_case(settings)
     steps, batch = settings.protocol.steps or 400, settings.run.batch
     whole = costs["start_s"] + steps * costs["pace_s"]
-    return Sample(at, costs, steps, -(-1257 // batch), batch, None, None, False, whole, True)
+    return Sample(at, costs, steps, -(-1257 // batch), batch, None, None, whole, True)
 
 
 def known_case(settings):
@@ -53,13 +53,15 @@ def grid(**axes):
 
 def forecast(known, settings):
     """The forecasts of runs, each alone, of which something is known."""
-    return {one.run: one for one in Costs(known).forecast(map(Asked, settings)) if one}
+    made = map(Costs(known).forecast, settings)
+    return {one.run: one for one in made if one}
 
 
 def off(config, known, runs):
     """How far the forecasts of runs are from the law, relatively."""
     every = [config.settings(run) for run in runs]
-    made = Costs(known).costs([known_case(one) for one in every])
+    costs = Costs(known)
+    made = [costs.costs(known_case(one)) for one in every]
     return np.array([abs(at["pace_s"].middle / law(one) - 1) for at, one in zip(made, every, strict=True)])
 
 
@@ -87,12 +89,12 @@ def test_a_run_takes_its_start_and_its_steps():
     config = study(seed=[0, 1])
     first, second = (config.settings(run) for run in config.runs)
     made = forecast([sample(first, 0.02, start_s=3.0)], [second])[second.run]
-    assert made.wall_s.middle == pytest.approx(3.0 + 400 * 0.02, rel=1e-3)
-    assert made.node_hours.middle == pytest.approx(made.wall_s.middle / 3600)
+    assert made.seconds.middle == pytest.approx(3.0 + 400 * 0.02, rel=1e-3)
+    assert made.node_hours.middle == pytest.approx(made.seconds.middle / 3600)
     assert made.memory_bytes.middle == pytest.approx(3e8, rel=1e-3)
 
 
-def test_a_run_that_may_stop_early_takes_at_most_all_epochs_until_records_tell_when():
+def test_a_run_that_may_stop_early_takes_all_epochs_until_records_tell_when():
     config = study(protocol=["timing", "quality"], seed=[0, 1, 2])
     timed, quality = (
         [config.settings(r) for r in config.runs if r.protocol == p] for p in ("timing", "quality")
@@ -100,17 +102,15 @@ def test_a_run_that_may_stop_early_takes_at_most_all_epochs_until_records_tell_w
     timing = sample(timed[0], 0.01, start_s=1.0)
     only = forecast([timing], quality)[quality[0].run]
     # 100 epochs of 1257 samples in batches of 64; at least the patience of 10 and one.
-    assert only.at_most
-    assert only.wall_s.middle == pytest.approx(1 + 100 * 20 * 0.01, rel=1e-3)
-    assert only.wall_s.low < 1 + 11 * 20 * 0.01 < only.wall_s.high
+    assert only.seconds.middle == pytest.approx(1 + 100 * 20 * 0.01, rel=1e-3)
+    assert only.seconds.low < 1 + 11 * 20 * 0.01 < only.seconds.high
     ended = Sample(
-        records.case(quality[0].content, quality[0].sizes, "a machine"),
-        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 20, 100, True, 1 + 20 * (0.2 + 0.1), True,
+        known_case(quality[0]),
+        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 20, 100, 1 + 20 * (0.2 + 0.1), True,
     )  # fmt: skip
     told = forecast([timing, ended], quality[1:])[quality[1].run]
-    assert not told.at_most
-    assert told.wall_s.middle == pytest.approx(1 + 20 * (0.2 + 0.1), rel=0.05)
-    assert told.wall_s.high > 1 + 100 * 0.3
+    assert told.seconds.middle == pytest.approx(1 + 20 * (0.2 + 0.1), rel=0.05)
+    assert told.seconds.high > 1 + 100 * 0.3
 
 
 def test_a_record_is_a_sample():

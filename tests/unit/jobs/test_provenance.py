@@ -1,6 +1,5 @@
 """A record names the code, the commit and the packages that a run started with, whatever happens while it trains."""
 
-import ast
 import importlib.metadata
 import subprocess
 import sys
@@ -161,8 +160,6 @@ SOURCE = '"""A loop."""\nSTEPS = 20\n\n\ndef train(steps=STEPS):\n    """Train."
 @pytest.mark.parametrize(
     ("name", "before", "after", "same"),
     [
-        ("loop", "of one epoch", "of all", True),
-        ("loop", '"""Train."""', '"""Train for some steps."""', True),
         ("loop", "steps=STEPS", "steps: int = STEPS", False),
         ("loop", "= 20", "= 21", False),
         ("other", "= 20", "= 21", True),
@@ -171,7 +168,7 @@ SOURCE = '"""A loop."""\nSTEPS = 20\n\n\ndef train(steps=STEPS):\n    """Train."
 def test_only_the_code_of_imported_modules_tells_two_runs_apart(
     tmp_path, monkeypatch, name, before, after, same
 ):
-    """Neither comments nor docstrings, nor another family's model."""
+    """Not that of another family's model."""
     package = tmp_path / "package"
     (package / "training").mkdir(parents=True)
     for module in ("loop", "other"):
@@ -189,19 +186,6 @@ def test_only_the_code_of_imported_modules_tells_two_runs_apart(
     edited.write_text(SOURCE.replace(before, after))
     assert (now() == first) == same
     forget()
-
-
-def test_a_bare_source_is_the_same_code():
-    """As Python reads both: nothing but docstrings is lost, and none of these is left."""
-    for path in provenance.SOURCES.rglob("*.py"):
-        source = path.read_bytes()
-        bare, tree = provenance.bare(source), ast.parse(source)
-        for node in ast.walk(tree):
-            documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-            if documented and ast.get_docstring(node) is not None:
-                node.body[0].value.value = ""
-        assert ast.dump(ast.parse(bare)) == ast.dump(tree), path
-        assert bare == provenance.bare(bare), path
 
 
 def test_no_two_modules_have_the_same_short_name():

@@ -26,7 +26,7 @@ from ketscale.analysis.points import TIMED_OUT, Row, failed
 from ketscale.analysis.wording import capital, modes, sentence, unfinished
 from ketscale.config import Config, sources
 from ketscale.errors import UserError
-from ketscale.files import read_bytes, read_csv, sha256
+from ketscale.files import read_csv, sha256
 from ketscale.grid import AXES, Run, Study
 from ketscale.jobs import prepared, records
 from ketscale.words import counted
@@ -87,7 +87,7 @@ class Analysed:
             raise UserError(
                 f"{file}: missing, or of another config: make the tables first (`ketscale report`)"
             )
-        return cls(config, {name: read_bytes(results / f"{TABLES}/{name}.csv") for name in columns.TABLES})
+        return cls(config, {name: (results / f"{TABLES}/{name}.csv").read_bytes() for name in columns.TABLES})
 
     @cached_property
     def tables(self) -> dict[str, pd.DataFrame]:

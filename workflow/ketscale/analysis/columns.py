@@ -16,7 +16,7 @@ from ketscale.analysis.comparability import host_class
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.points import Row, metrics, size_axes
 from ketscale.config import Config, Settings
-from ketscale.files import csv_of, of_cell
+from ketscale.files import csv_of
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
 from ketscale.measure.form import Record, Trainability
@@ -153,15 +153,13 @@ class Table:
     def read(self, content: bytes, config: Config) -> pd.DataFrame:
         """Its rows from the content of its file: numbers, truth values and text, missing where a cell is empty."""
         text = [column.name for column in self.columns(config) if column.text]
-        found = pd.read_csv(
+        return pd.read_csv(
             io.BytesIO(content),
             dtype=dict.fromkeys(text, "str"),
             keep_default_na=False,
             na_values=[""],
             low_memory=False,
         )
-        found[text] = found[text].map(of_cell, na_action="ignore").astype("str")
-        return found
 
 
 def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

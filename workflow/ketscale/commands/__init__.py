@@ -6,7 +6,6 @@ Imports next to nothing.
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,17 +44,6 @@ def amount(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} should be a number of at least 0")
     return value
-
-
-def span(text: str) -> float:
-    """The seconds of a time such as 3h, 90min or 1h30m, for argparse."""
-    number = r"(\d+(?:\.\d+)?)"
-    found = re.fullmatch(rf"(?:{number}d)?(?:{number}h)?(?:{number}m(?:in)?)?", text)
-    units = zip(found.groups(), (86400, 3600, 60), strict=True) if found else ()
-    seconds = sum(float(part or 0) * unit for part, unit in units)
-    if not seconds:
-        raise argparse.ArgumentTypeError(f"{text!r} should be a time such as 3h, 90min or 1d12h")
-    return seconds
 
 
 def json_object(text: str, option: str) -> dict[str, Any]:

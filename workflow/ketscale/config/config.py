@@ -33,7 +33,6 @@ from ketscale.config.own_model import FileModel
 from ketscale.config.parsing import Faults, at, faults_of, parse
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
-from ketscale.files import expanded
 from ketscale.grid import FOLLOWING, MOST_RUNS, Run, Study, canonical, count, decode, expand, listed, schedule
 from ketscale.words import suggestion
 
@@ -127,7 +126,7 @@ class Config:
             families,
             file.title,
             # As Snakemake has it: out/ and ./out are out.
-            os.path.normpath(expanded(file.results)),
+            os.path.normpath(Path(file.results).expanduser()),
             file.partial,
             file.cohorts,
             workloads,

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Self
 
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import expanded, read_bytes
 
 # A statement that imports one of these names, and no relative one, never means a user's file.
 TAKEN = {*sys.stdlib_module_names, "ketscale"}
@@ -47,14 +46,14 @@ class OwnCode:
         Raises:
             UserError: a file is missing, cannot be read or is not Python; names it, and the line.
         """
-        path = expanded(file)
+        path = Path(file).expanduser()
         if path.suffix != ".py" or not path.is_file():
             raise UserError(f"{file}: there is no such file of Python (.py) in {Path.cwd()}; name another")
         contents: dict[str, tuple[Path, bytes]] = {}
         waiting = [(_name(path), path)]
         for name, at in waiting:
             if name not in contents:
-                contents[name] = at, read_bytes(at)
+                contents[name] = at, at.read_bytes()
                 waiting += _imported(_tree(at, contents[name][1]), name, (path.parent, Path()))
         return cls(
             file,
@@ -92,7 +91,7 @@ class OwnCode:
         """
         with (
             damaged(f"{path}: cannot be read", "train the run again"),
-            zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive,
+            zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive,
         ):
             names = sorted(archive.namelist(), key=lambda name: name != _name(Path(file)))
             sources = {name: archive.read(name) for name in names}

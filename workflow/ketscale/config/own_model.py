@@ -16,7 +16,7 @@ from ketscale.config.family import Model
 from ketscale.config.own_code import OwnCode
 from ketscale.config.parsing import parse
 from ketscale.errors import UserError, short
-from ketscale.files import expanded, sha256
+from ketscale.files import sha256
 from ketscale.grid import canonical
 
 # What a constructor gets from the run, besides sizes, if it names them.
@@ -110,7 +110,7 @@ def content_hash(name: str) -> str:
         value = os.environ.get(name[1:])
         return "unset" if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
     try:
-        return sha256(expanded(name))
+        return sha256(Path(name).expanduser())
     except FileNotFoundError:
         # The code may do without it; once it is there, the settings are others.
         return "missing"

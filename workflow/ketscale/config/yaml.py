@@ -13,7 +13,6 @@ import yaml
 from ketscale import strict_json
 from ketscale.config.file import OVER
 from ketscale.errors import UserError
-from ketscale.files import expanded, read_text
 
 # YAML 1.1, which PyYAML reads, takes 020 for 16 and 1:30 for 90; YAML 1.2 takes 020 for 20 and 1:30 for text. People
 # mean either.
@@ -74,7 +73,7 @@ def _whole(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     below, files = settings[OVER], (*above, path.resolve())
     if not isinstance(below, str):
         raise UserError(f"{path}: {OVER}: should be the path of a config, from the folder of this file")
-    under = path.parent / expanded(below)
+    under = path.parent / Path(below).expanduser()
     if under.resolve() in files:
         raise UserError(
             f"{path}: {OVER}: {below} lies over this file, so neither is a base; remove one {OVER}"
@@ -97,7 +96,7 @@ def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        settings = _parsed(read_text(path))
+        settings = _parsed(path.read_text("utf-8"))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""

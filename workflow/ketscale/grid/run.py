@@ -26,7 +26,6 @@ PREPARED = "features/{workload}/features.json"
 FETCHED = "data/{workload}/fetched.json"
 # What `ketscale try` has found out about a workload's models, below the results folder.
 TRIED = "tried/{workload}.json"
-# What standard methods reach on a workload's prepared data, below the results folder.
 
 # A path's axes; Snakemake's wildcards and `Run.parse` share this pattern.
 PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"

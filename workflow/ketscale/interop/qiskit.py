@@ -18,7 +18,6 @@ import numpy as np
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, order_of
 from ketscale.engines.circuits.qiskit import METHODS
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import read_text
 from ketscale.interop.expressions import Expression, ParametrisedCircuit
 from ketscale.optional import needed_for
 
@@ -160,7 +159,7 @@ def _read(source: str | Path, language: str, load: Callable[[str], QuantumCircui
         with damaged(f"this is no {language}", "correct the text"):
             return load(source)
     with damaged(f"{short(source)} cannot be read as {language}", "give a text or the path of a file"):
-        return load(read_text(source))
+        return load(Path(source).read_text("utf-8"))
 
 
 class Translation(NamedTuple):

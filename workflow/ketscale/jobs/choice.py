@@ -18,7 +18,7 @@ import msgspec
 from ketscale import grid
 from ketscale.config import Settings
 from ketscale.errors import UserError
-from ketscale.files import read_bytes, write_atomic
+from ketscale.files import write_atomic
 from ketscale.grid import Run
 from ketscale.measure import record
 from ketscale.measure.record import Checked
@@ -138,7 +138,7 @@ def make(settings: Settings, results: Path, features: str | None) -> Choice:
 def read(settings: Settings, results: Path) -> Choice | None:
     """The choice for a run, of these settings before it, as it is written; None if there is none that is whole and of them."""
     try:
-        found = msgspec.json.decode(read_bytes(results / settings.run.choice), type=Choice)
+        found = msgspec.json.decode((results / settings.run.choice).read_bytes(), type=Choice)
     except (OSError, msgspec.MsgspecError):
         return None
     made = [[each.hash for each in of_seeds] for of_seeds in settings.trials]

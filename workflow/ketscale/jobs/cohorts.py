@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale import process, strict_json
 from ketscale.errors import UserError
-from ketscale.files import read_text, write_atomic
+from ketscale.files import write_atomic
 from ketscale.grid import BACKENDS, Run, canonical
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def read(file: Path, families: Families) -> list[Settings]:
 
 def _read(file: Path) -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = strict_json.loads(read_text(file))
+        found: list[dict[str, Any]] = strict_json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: not the runs of a cohort ({error}); start the call again") from None
     return found

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ketscale import process
@@ -20,7 +18,7 @@ from ketscale.grid import Run
 from ketscale.jobs.launch import environment, prefix_here
 from ketscale.jobs.provenance import versions
 from ketscale.jobs.slurm import queue
-from ketscale.optional import EXTRAS, remedy
+from ketscale.optional import EXTRAS, distributions, remedy
 
 # The probes start with the same prefix as a run, so they test what runs get. In a broken world every process is rank
 # 0 of 1, and each of them prints.
@@ -59,16 +57,14 @@ def diagnose() -> int:
 
 
 def _environment() -> Iterator[Capability]:
-    lines = importlib.metadata.requires("ketscale") or []
-    base = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line]
-    yield _installed(
-        "environment", base, "pip install ketscale (in a checkout: make setup)", "any run at all"
-    )
+    base = "pip install ketscale (in a checkout: make setup)"
+    yield _installed("environment", distributions(), base, "any run at all")
     for name, extra in EXTRAS.items():
-        yield _installed(f"extra {name}", list(extra.modules.values()), remedy(name), extra.enables)
+        yield _installed(f"extra {name}", distributions(name), remedy(name), extra.enables)
 
 
-def _installed(name: str, packages: Sequence[str], remedy: str, enables: str) -> Capability:
+def _installed(name: str, of: Mapping[str, str], remedy: str, enables: str) -> Capability:
+    packages = of.values()
     absent = [package for package in packages if not _version(package)]
     found = ", ".join(f"{package} {_version(package)}" for package in packages)
     return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else found, enables)

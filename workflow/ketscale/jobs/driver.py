@@ -20,7 +20,7 @@ import msgspec
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.files import read_bytes, write_atomic
+from ketscale.files import write_atomic
 from ketscale.jobs import locks
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.slurm import queue
@@ -49,7 +49,7 @@ class Call(msgspec.Struct, frozen=True):
 def last(folder: Path = Path()) -> Call | None:
     """The last call in a folder; None if it left no note, or one that cannot be read."""
     try:
-        return msgspec.json.decode(read_bytes(folder / NOTE), type=Call)
+        return msgspec.json.decode((folder / NOTE).read_bytes(), type=Call)
     except (OSError, ValueError):  # msgspec's errors are ValueErrors
         return None
 

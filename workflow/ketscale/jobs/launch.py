@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 from ketscale.errors import UserError
-from ketscale.files import home, opened
 from ketscale.grid import BACKENDS, Run
 from ketscale.process import THREAD_VARIABLES, slurm_job
 
@@ -98,11 +97,8 @@ def prefix_here(run: Run) -> str:
     """The prefix for this process: inside an allocation srun, with the MPI that the site file names.
 
     Raises:
-        UserError: inside an allocation, the site file is missing or invalid, or there is no srun; or for MPI there is
-            no home folder.
+        UserError: inside an allocation, the site file is missing or invalid, or there is no srun.
     """
-    if BACKENDS[run.backend].launcher == "mpirun":
-        home()  # without one Open MPI does not start
     if not slurm_job():
         return prefix(run)
     from ketscale.jobs.slurm import site
@@ -139,7 +135,7 @@ def check_package() -> None:
     command = shutil.which("ketscale")
     if command is None:
         raise UserError(f"no command `ketscale` is in PATH; activate the environment of {sys.executable}")
-    with opened(command) as script:
+    with open(command, "rb") as script:
         interpreter = script.readline().removeprefix(b"#!").decode(errors="replace").strip()
     if Path(interpreter).parent == Path(sys.executable).parent:
         return

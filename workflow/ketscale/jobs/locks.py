@@ -15,7 +15,7 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from ketscale import process
-from ketscale.files import read_bytes, write_atomic
+from ketscale.files import write_atomic
 
 # The lock's file in the folder that it is about, and what its last holder says about itself.
 LOCK, HOLDER = "run.lock", "holder.json"
@@ -96,7 +96,7 @@ class Lock:
 def last(folder: Path) -> Holder | None:
     """The last holder of a folder's lock; None if there was none, or its note is damaged."""
     try:
-        return msgspec.json.decode(read_bytes(folder / HOLDER), type=Holder)
+        return msgspec.json.decode((folder / HOLDER).read_bytes(), type=Holder)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -15,7 +15,6 @@ import msgspec
 
 from ketscale.config import Config, Settings
 from ketscale.errors import UserError, short
-from ketscale.files import read_text
 from ketscale.grid import Run
 from ketscale.jobs import choice, prepared, supervise
 from ketscale.jobs.choice import Choice
@@ -109,7 +108,7 @@ def why_missing(folder: Path) -> str:
     if note.get("reason"):
         return str(note["reason"])
     try:
-        lines = read_text(folder / "train.log", errors="replace").splitlines()
+        lines = (folder / "train.log").read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return ""
     # Launchers print their errors after it.

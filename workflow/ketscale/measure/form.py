@@ -117,8 +117,8 @@ class Code(_Part, frozen=True):
 
     version: Annotated[str, Meta(description="The package's version")]
     hash: Annotated[str, Meta(description="SHA-256 of the sources that affect numbers and timing")]
-    imported: Annotated[str, Meta(description="4 characters of the hash of the name and 4 of that of the code without "
-        "comments and docstrings, of each module of the package that the run imported, in Base64 and sorted")]
+    imported: Annotated[str, Meta(description="4 characters of the hash of the name and 4 of that of the source, of each "
+        "module of the package that the run imported, in Base64 and sorted")]
     commit: Annotated[str | None, Meta(description="The checkout's commit; null outside of one")]
     dirty: Annotated[bool | None, Meta(description="Whether the checkout had other changes")]
 

@@ -19,7 +19,7 @@ import msgspec
 from ketscale import strict_json
 from ketscale.config import Families, Settings
 from ketscale.errors import UserError
-from ketscale.files import read_bytes, sha256, write_atomic
+from ketscale.files import sha256, write_atomic
 from ketscale.grid import CURVES, HISTORY, RECORD, Run, config_hash
 from ketscale.measure.form import SCHEMAS, Record, Status
 
@@ -80,7 +80,7 @@ def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | Non
 def read(path: Path) -> Checked:
     """Check the record at `path` by itself, whatever settings are asked for now: its form and its digest."""
     try:
-        data = read_bytes(path)
+        data = path.read_bytes()
     except FileNotFoundError:
         return Checked("missing")
     except OSError as error:
@@ -142,7 +142,7 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
     on from a checkpoint, so that its run is trained again. No `check`: it reads thousands in a second.
     """
     try:
-        head = msgspec.json.decode(read_bytes(path), type=_Head)
+        head = msgspec.json.decode(path.read_bytes(), type=_Head)
     except OSError:
         return False
     except ValueError:

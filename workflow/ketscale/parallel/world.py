@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 from typing import Any
 
@@ -133,7 +134,7 @@ def check_variables(run: Run) -> None:
     Under mpirun and srun only the MPI library knows: there are many such variables, and others may have left them.
 
     Raises:
-        UserError: they say that it is in another world, or something that is impossible.
+        UserError: they say that it is in another world.
     """
     if run.backend not in BACKENDS:
         raise UserError(f"backend {run.backend!r}: choose one of {', '.join(BACKENDS)}")
@@ -141,12 +142,10 @@ def check_variables(run: Run) -> None:
     if launcher is None:
         # If started under a launcher by accident, each of N processes would do the whole run.
         for name in _SIZES if process.slurm_job() else _SIZES[:-1]:
-            if process.whole(name) not in (None, 1):
-                raise refuse_world(run, process.whole(name) or 0, name)
-    elif launcher == "torchrun":
-        size = process.whole("WORLD_SIZE")
-        if size != run.ranks:
-            raise refuse_world(run, size or 1)
+            if (size := os.environ.get(name)) not in (None, "", "1"):
+                raise refuse_world(run, size, name)
+    elif launcher == "torchrun" and (ranks := os.environ.get("WORLD_SIZE", "1")) != str(run.ranks):
+        raise refuse_world(run, ranks)
 
 
 def check_nodes(run: Run, names: list[str]) -> None:
@@ -166,7 +165,7 @@ def _by_launch(run: Run) -> str:
     return f"start it with `ketscale launch results/{run.path}`, which sets such variables for its ranks"
 
 
-def refuse_world(run: Run, found: int, variable: str | None = None) -> UserError:
+def refuse_world(run: Run, found: int | str, variable: str | None = None) -> UserError:
     """The error for a process that finds itself in a world of `found` ranks, as a variable says."""
     if variable is not None:
         return UserError(

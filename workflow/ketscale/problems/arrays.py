@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import opened
 
 # Double precision has all whole numbers up to this one.
 EXACT = 2**53
@@ -30,8 +29,8 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         UserError: the file is damaged.
     """
-    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), opened(path) as file:
-        content = np.load(file, allow_pickle=False)
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
+        content = np.load(file)
         return {name: _array(content, name) for name in content.files}
 
 

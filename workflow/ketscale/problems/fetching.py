@@ -8,7 +8,7 @@ from pathlib import Path
 from ketscale import strict_json
 from ketscale.config import Workload
 from ketscale.errors import UserError
-from ketscale.files import read_text, sha256, write_atomic
+from ketscale.files import sha256, write_atomic
 
 
 def fetch(workload: Workload, manifest: Path) -> None:
@@ -35,7 +35,8 @@ def folder_of(manifest: Path) -> Path:
     """
     try:
         files = {
-            str(name): str(digest) for name, digest in strict_json.loads(read_text(manifest))["files"].items()
+            str(name): str(digest)
+            for name, digest in strict_json.loads(manifest.read_text("utf-8"))["files"].items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UserError(

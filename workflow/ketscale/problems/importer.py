@@ -12,7 +12,6 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +42,8 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
     importer = _Importer(code)
     for name in [each for each in sys.modules if f"{each}.".startswith(f"{importer.package}.")]:
         del sys.modules[name]
-    sys.meta_path[:] = [importer, *(each for each in sys.meta_path if each != importer)]
+    others = (each for each in sys.meta_path if getattr(each, "package", None) != importer.package)
+    sys.meta_path[:] = [importer, *others]
     _replace_dropout()
     with running(0):
         return importlib.import_module(f"{importer.package}.{next(iter(code.modules))}")
@@ -91,7 +91,7 @@ def running(seed: int) -> Iterator[None]:
 
     drawn: Any = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one)
     kind, device = torch.get_default_dtype(), torch.get_default_device()
-    threads, folder = torch.get_num_threads(), os.getcwd()
+    threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
@@ -106,7 +106,6 @@ def running(seed: int) -> Iterator[None]:
                 torch.set_default_device(None if device.type == "cpu" else device)
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
-            os.chdir(folder)
 
 
 @functools.cache
@@ -145,11 +144,6 @@ class _Importer(ExecutionLoader, MetaPathFinder):
             f"{self.package}.{name}".rstrip("."): file for name, file in {**packages, **code.modules}.items()
         }
         self._builtins = {**vars(builtins), "__import__": self._import}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Importer) and self.package == other.package
-
-    __hash__ = None  # type: ignore[assignment]
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from ketscale import strict_json
 from ketscale.config import FileModel, OwnCode, Settings, model_kinds
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import opened, require_regular, sha256
+from ketscale.files import sha256
 from ketscale.grid import CODE, PREDICTIONS, PREPARED, RECORD
 from ketscale.measure.record import is_of_another, vouching
 from ketscale.problems import models
@@ -66,7 +66,6 @@ def load(
     path = _beside(run, models.WEIGHTS)
     record = vouching(path.parent, path.name) if path.exists() else None
     try:
-        require_regular(path)
         with safe_open(path, framework="pt") as file:
             about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -129,11 +128,7 @@ def predictions(run: Path | str) -> dict[str, Shaped[np.ndarray, "samples ..."]]
         raise UserError(
             f"{path}: there is no {RECORD} beside it to say whose predictions they are; train the run again"
         )
-    with (
-        damaged(f"{path}: cannot be read", "train the run again"),
-        opened(path) as file,
-        np.load(file) as archive,
-    ):
+    with damaged(f"{path}: cannot be read", "train the run again"), np.load(path) as archive:
         return dict(archive)
 
 

@@ -14,7 +14,6 @@ from msgspec import Meta
 
 from ketscale.config import REGRESSION, Draft, OwnCode, Positive, Seed
 from ketscale.errors import UserError
-from ketscale.files import expanded
 
 SHARE = 0.15
 _SHARE = f"Share of each class, or of the groups, in this part; default {SHARE}"
@@ -107,7 +106,7 @@ class OwnFile(OwnSamples):
         Raises:
             UserError: there is none.
         """
-        path = expanded(self.file or "")
+        path = Path(self.file or "").expanduser()
         if not path.is_file():
             raise UserError(f"file: there is no file {path}; name another")
         return path

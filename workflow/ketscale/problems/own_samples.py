@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged
-from ketscale.files import opened
 from ketscale.problems import arrays, splits
 from ketscale.problems.arrays import Source
 from ketscale.problems.labels import classes_of, coded, named
@@ -72,8 +71,8 @@ def count_features(path: Path) -> int:
     Raises:
         UserError: the file is damaged, or has no features.
     """
-    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), opened(path) as file:
-        archive = np.load(file, allow_pickle=False)
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
+        archive = np.load(file)
         name = next((name for name in ("features", "x") if name in archive), None)
         if name is None:
             raise UserError(f"{path}: has no array called features or x; save it under that name")

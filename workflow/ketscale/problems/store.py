@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ketscale import strict_json
 from ketscale.config import Data, Split, Workload
 from ketscale.errors import UserError, short
-from ketscale.files import clear, naming, read_bytes, read_text, sha256, temporary_prefix, write_atomic
+from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
@@ -96,7 +96,7 @@ def publish(
         about = {"identified_by": sorted(identity), "hash": name, "folder": name}
         with naming(folder):
             _build(folder, {**identity, **about}, files, fill)
-    write_atomic(manifest, read_bytes(folder / INNER))
+    write_atomic(manifest, (folder / INNER).read_bytes())
 
 
 def opened(
@@ -113,7 +113,7 @@ def opened(
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
     remedy = f"delete {folder} and {manifest} and run the rule prepare again"
-    if (folder / INNER).is_file() and read_bytes(folder / INNER) != read_bytes(manifest):
+    if (folder / INNER).is_file() and (folder / INNER).read_bytes() != manifest.read_bytes():
         raise UserError(
             f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
         )
@@ -155,7 +155,7 @@ def _build(
 
 def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]:
     try:
-        described: dict[str, Any] = strict_json.loads(read_text(path))
+        described: dict[str, Any] = strict_json.loads(path.read_text("utf-8"))
         version = described["schema"], described["code_version"]
         # Computed again: no other numbers may have the name of these, and no other folder may be named.
         name = _name({key: described[key] for key in described["identified_by"]})

@@ -13,7 +13,7 @@ from typing import Any
 
 from ketscale import strict_json
 from ketscale.errors import UserError, short
-from ketscale.files import opened, read_bytes, write_atomic
+from ketscale.files import write_atomic
 
 FOLDER = "checkpoint"
 
@@ -61,7 +61,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
 
     path = path_of(folder, key)
     try:
-        header, content = read_bytes(path).split(b"\n", 1)
+        header, content = path.read_bytes().split(b"\n", 1)
         about = strict_json.loads(header)
         if (about["key"], about["sha256"]) != (key, hashlib.sha256(content).hexdigest()):
             raise unusable(path, "its key or checksum differs")
@@ -83,7 +83,7 @@ def steps(folder: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in (folder / FOLDER).glob("*.pt"):
         try:
-            with opened(path) as file:
+            with path.open("rb") as file:
                 about = strict_json.loads(file.readline())
             found[str(about["key"])] = int(about["step"])
         except (OSError, ValueError, LookupError, TypeError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.files import copy_atomic, csv_of, naming, opened, require_regular, write_atomic
+from ketscale.files import copy_atomic, csv_of, naming, write_atomic
 
 # People who watch a run see its rows at most this much later: an epoch may be one small step.
 _SHOWN_S = 2.0
@@ -75,7 +75,7 @@ class History:
             return
         self._path = self._path.with_name(state["file"])
         try:
-            with opened(self._path) as file:
+            with self._path.open("rb") as file:
                 while part := file.read(min(state["bytes"] - self._bytes, _PART)):
                     self._digest.update(part)
                     self._bytes += len(part)
@@ -102,7 +102,6 @@ class History:
         if not self._bytes:
             write_atomic(self._path, bytes(self._waiting))
         else:
-            require_regular(self._path)
             with naming(self._path), self._path.open("r+b") as file:
                 file.seek(self._bytes)
                 file.write(self._waiting)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 from ketscale.analysis.intervals import FEWEST
@@ -16,7 +14,7 @@ from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import driver
-from ketscale.jobs.costs import Call, Costs, Forecast, between, total
+from ketscale.jobs.costs import Costs, Forecast, between, forecasts, total
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import survey
 from ketscale.jobs.status.report import spent
@@ -68,34 +66,40 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     have = {one.run for one in seen if one.state in ("done", "running", "waiting", "queued")}
     missing = [one.run for one in seen if one.run not in have]
     told = Costs.of(Path(config.results), *folders, known=survey.known(config, seen, Path()))
-    call = Call(told, config, missing, Path())
-
-    def costs(runs: Iterable[Run]) -> dict[Run, Forecast]:
-        """What these runs cost if only they are trained: the more a process trains together, the less each costs."""
-        return {one.run: one for one in call.forecasts(runs).values()}
-
-    def hours(runs: Iterable[Run]) -> float:
-        return sum(one.node_hours.middle for one in costs(runs).values())
-
-    def paid(parts: Sequence[Iterable[Run]]) -> int:
-        """How many of these parts the budget pays for, from the first on."""
-        numbers = range(1, len(parts) + 1)
-        return bisect_right(numbers, budget, key=lambda number: hours(chain(*parts[:number])))
-
-    budget = math.inf if node_hours is None else node_hours
-    every = costs(missing)
-    cost = {run: one.node_hours.middle for run, one in every.items()}
-    points = order(config, have, cost)
-    completed = points[: paid([completion for completion, _ in points])]
-    first = [run for completion, _ in completed for run in completion]
-    further = sorted((run for _, seeds in completed for run in seeds), key=cost.__getitem__)
-    chosen = [*first, *further[: paid([first, *([run] for run in further)]) - 1]]
+    costs = forecasts(told, config, missing, Path())
+    hours = {run: one.node_hours.middle for run, one in costs.items()}
+    points = order(config, have, hours)
+    budget = spendable = math.inf if node_hours is None else node_hours
+    while True:
+        chosen = _affordable(points, hours, spendable)
+        # The fewer runs are trained together, the more each costs.
+        costs |= forecasts(told, config, chosen, Path())
+        paid = sum(costs[run].node_hours.middle for run in chosen)
+        if paid <= budget * (1 + 1e-9):
+            break
+        spendable *= budget / paid
     over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
-    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(every, _INCOMPLETE) | over
+    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(costs, _INCOMPLETE) | over
     for run in chosen:
         del left_out[run]
-    every |= costs(chosen)
-    return Plan(config, driver.command(configfile), told, every, node_hours, chosen, left_out)
+    return Plan(config, driver.command(configfile), told, costs, node_hours, chosen, left_out)
+
+
+def _affordable(
+    points: Iterable[tuple[list[Run], list[Run]]], hours: Mapping[Run, float], budget: float
+) -> list[Run]:
+    """The runs of the points, as `order` gives them, that a budget pays for."""
+    chosen, further, left = list[Run](), list[Run](), budget
+    for completion, seeds in points:
+        if (price := sum(hours[run] for run in completion)) <= left:
+            left -= price
+            chosen += completion
+            further += seeds
+    for run in sorted(further, key=hours.__getitem__):
+        if hours[run] <= left:
+            left -= hours[run]
+            chosen.append(run)
+    return chosen
 
 
 def order(config: Config, have: set[Run], hours: dict[Run, float]) -> list[tuple[list[Run], list[Run]]]:
@@ -156,14 +160,12 @@ def _table(plan: Plan) -> list[str]:
         points.setdefault(named.name.rpartition("/")[0], []).append(plan.costs[run])
     rows = [["first", "node-hours", "longest run", "memory of a rank", "point"]]
     for name, costs in points.items():
-        one = max(costs, key=lambda one: one.wall_s.high)
+        longest = max((one.seconds for one in costs), key=lambda each: each.high)
         memory = max((one.memory_bytes.times(1e-6) for one in costs), key=lambda each: each.high)
         number = f"{sum(one.run not in plan.left_out for one in costs)} of {len(costs)}"
         node_hours = rounded(sum(one.node_hours.middle for one in costs))
-        longest = between(one.wall_s) + f", {one.members} together" * (one.members > 1)
         most = f"{rounded(memory.middle)} MB (to {rounded(memory.high)})"
-        point = name + " (beyond the records)" * one.beyond
-        rows.append([number, node_hours, "at most " * one.at_most + longest, most, point])
+        rows.append([number, node_hours, between(longest), most, name])
     known = f"{counted(plan.told.records, 'record')} ({'; '.join(plan.told.machines)})"
     return [*aligned(rows, right=[0, 1]), "", f"90 % intervals, from {known}", ""]
 

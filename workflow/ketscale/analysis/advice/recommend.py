@@ -19,7 +19,6 @@ from ketscale.analysis.comparison import RESOLUTION, Compared, paired
 from ketscale.analysis.intervals import Estimate
 from ketscale.config import Config, Settings
 from ketscale.errors import UserError, short
-from ketscale.files import read_text
 from ketscale.grid import PREPARED, RECORD, Run, layout
 from ketscale.measure.record import check
 from ketscale.words import aligned, duration
@@ -126,5 +125,5 @@ def _step_s(results: Path, settings: Settings, seed: int, limit_s: float) -> flo
             child.terminate()
     found = check(folder / RECORD, settings, None)
     if child.returncode or found.record is None or found.state != "completed":
-        return short(found.why or read_text(log, errors="replace").strip().rpartition("\n")[2])
+        return short(found.why or log.read_text("utf-8", "replace").strip().rpartition("\n")[2])
     return found.record.timing.step.median_s or "it has no steady step"

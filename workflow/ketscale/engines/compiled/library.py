@@ -10,6 +10,7 @@ one compiles it. Where the folder cannot be used, each process compiles its own,
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import hashlib
@@ -22,9 +23,10 @@ from typing import Any, NamedTuple
 
 import llvmlite
 import llvmlite.binding as llvm
+from filelock import FileLock, Timeout
 
 from ketscale.engines.compiled.threads import pool
-from ketscale.files import alone, clear, home, opened, write_atomic
+from ketscale.files import clear, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
 # How long to wait for another process that compiles the same code, which takes seconds.
@@ -124,16 +126,12 @@ def _environment(sources: tuple[Path, ...]) -> bytes:
 
 
 def cache_folder() -> Path:
-    """The folder of compiled code.
-
-    Raises:
-        UserError: none is set, and there is no home folder.
-    """
+    """The folder of compiled code."""
     own = os.environ.get("KETSCALE_CACHE")
     if own:
         return Path(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else home() / ".cache") / "ketscale"
+    return (Path(base) if base else Path.home() / ".cache") / "ketscale"
 
 
 def _file(recipe: Recipe) -> Path:
@@ -151,9 +149,11 @@ def ensure(recipe: Recipe) -> bytes:
             raise PermissionError(errno.EPERM, risk, str(file.parent))
         code = _read(file)
         if code is None:
-            with alone(file.with_suffix(".lock"), _PATIENCE_S):
-                code = _read(file)
-                if code is None:
+            with contextlib.ExitStack() as stack:
+                # Whoever compiles it may have been stopped, and some file systems have no locks: then it is compiled twice.
+                with contextlib.suppress(Timeout, NotImplementedError):
+                    stack.enter_context(FileLock(file.with_suffix(".lock"), timeout=_PATIENCE_S))
+                if (code := _read(file)) is None:
                     code = compile_(recipe)
                     _write(file, code)
     except OSError as error:
@@ -195,7 +195,7 @@ def _risk(status: os.stat_result) -> str | None:
 def _read(file: Path) -> bytes | None:
     """The code in a file, or None if the file is missing, incomplete, or may be somebody else's."""
     try:
-        with opened(file) as stream:
+        with file.open("rb") as stream:
             if _risk(os.fstat(stream.fileno())) is not None:
                 return None
             content = stream.read()

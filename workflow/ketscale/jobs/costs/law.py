@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from ketscale.jobs.costs.records import Case
 from ketscale.words import duration
 
-Array = NDArray[np.float64]
-
 # Standard deviations of an interval that too few points tell of: 95 % of a t-distribution of 3 degrees of freedom are
 # within 3.2.
 _COVERAGE, _UNCALIBRATED = 0.9, 3.2
@@ -69,12 +67,11 @@ class Law:
         self._centre = {
             name: float(np.median([case.numbers.get(name, 0.0) for case in cases])) for name in names
         }
-        self._columns: dict[object, int] = {}
         features = [self._features(case) for case in cases]
-        for each in features:
-            for key in each:
-                self._columns.setdefault(key, len(self._columns))
-        self._rows = self._matrix(features)
+        self._columns = {
+            key: i for i, key in enumerate(dict.fromkeys(key for each in features for key in each))
+        }
+        self._rows = np.array([self._row(each) for each in features])
         noise = np.diag([1 / len(of) for of in costs])
         self._inverse = np.linalg.inv(self._rows @ self._rows.T + noise)
         self._mean = float(np.median(logs))
@@ -86,14 +83,14 @@ class Law:
             float(residuals[place]) if place < len(cases) else max(_UNCALIBRATED * _NOISE, residuals[-1])
         )
 
-    def intervals(self, cases: Sequence[Case]) -> list[Interval]:
-        """The cost of a run of each case."""
-        features = [self._features(case) for case in cases]
-        across = self._matrix(features) @ self._rows.T
-        own = np.array([1 + sum(value**2 for value in each.values()) for each in features])
-        middles = self._mean + across @ self._weights
-        halves = self._factor * np.sqrt(own - (across @ self._inverse * across).sum(1))
-        return [Interval(*row) for row in np.exp([middles, middles - halves, middles + halves]).T.tolist()]
+    def interval(self, case: Case) -> Interval:
+        """The cost of a run of a case."""
+        features = self._features(case)
+        across = self._rows @ self._row(features)
+        middle = self._mean + across @ self._weights
+        variance = 1 + sum(value**2 for value in features.values()) - across @ self._inverse @ across
+        half = self._factor * math.sqrt(variance)
+        return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
 
     def _features(self, case: Case) -> dict[object, float]:
         """What the logarithm of a case's cost is linear in, each over the standard deviation of its coefficient."""
@@ -107,11 +104,9 @@ class Law:
             found[name, names["backend"], names["machine"]] = _WHERE * number
         return found
 
-    def _matrix(self, features: Sequence[Mapping[object, float]]) -> Array:
-        """The features that the law knows, (cases, columns)."""
-        found = np.zeros((len(features), len(self._columns)))
-        for row, each in zip(found, features, strict=True):
-            for key, value in each.items():
-                if key in self._columns:
-                    row[self._columns[key]] = value
-        return found
+    def _row(self, features: Mapping[object, float]) -> NDArray[np.float64]:
+        """The features that the law knows, by their columns."""
+        row = np.zeros(len(self._columns))
+        for key in features.keys() & self._columns.keys():
+            row[self._columns[key]] = features[key]
+        return row

@@ -22,19 +22,20 @@ _BATCH, _WORKERS, _SIZE, _LOG_SIZE, _MEMBERS = 3.0, 2.0, 4.0, 2.0, 5.0
 
 @dataclass(frozen=True)
 class Case:
-    """What a run's cost may depend on.
-
-    numbers: by name, scaled. names: by what they name. known: see `known`.
-    """
+    """What a run's cost may depend on: numbers, scaled, and what is named."""
 
     numbers: Mapping[str, float]
     names: Mapping[str, str]
-    known: tuple[str, ...]
 
     @cached_property
     def point(self) -> str:
         """Equal for cases that cost the same: runs that differ in their seed, or in how long they train."""
         return canonical({**self.numbers, **self.names})
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """What a record must share with a run to tell anything of its cost: kind of model, simulator and backend."""
+        return self.names["kind"], self.names["simulator"], self.names["backend"]
 
 
 def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str, members: int = 1) -> Case:
@@ -46,9 +47,8 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str, mem
         machine: the hardware, as `hardware` words it.
         members: how many runs one process trains together, this one included.
     """
-    run, protocol, simulator, model = (
-        content[name] or {} for name in ("run", "protocol", "simulator", "model")
-    )
+    run, protocol, model = content["run"], content["protocol"], content["model"]
+    simulator = content["simulator"] or {}
     numbers = {"batch": math.log2(run["batch"]) / _BATCH, "members": math.log2(members) / _MEMBERS}
     numbers |= {axis: math.log2(run[axis]) / _WORKERS for axis in ("nodes", "ranks", "threads")}
     # A register doubles what each qubit more costs; layers and segments multiply it. Data decide which a size is.
@@ -57,7 +57,8 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str, mem
     names = {
         "family": content["family"],
         "workload": canonical(content["workload"]),
-        "kind": known(content)[0],
+        # That of a model in a user's own file is its class.
+        "kind": str(model.get("class", model["kind"])),
         "model": canonical(model),
         "device": str(simulator.get("device")),
         "simulator": canonical(simulator),
@@ -66,20 +67,7 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str, mem
         "optimiser": protocol["optimiser"],
         "machine": machine,
     }
-    return Case(numbers, names, known(content))
-
-
-def known(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a record must share with a run to tell anything of its cost: kind of model, simulator and backend.
-
-    The kind of a model in a user's own file is its class.
-    """
-    model = content["model"]
-    return (
-        str(model.get("class", model["kind"])),
-        canonical(content["simulator"] or {}),
-        content["run"]["backend"],
-    )
+    return Case(numbers, names)
 
 
 def hardware(machine: Host) -> str:
@@ -96,11 +84,11 @@ class Sample:
     """What a run cost.
 
     costs: by name; one that the run did not have is missing. Times are in seconds, in a cohort the run's share. pace_s: the
-        mean of all steps but the first, which the length of a run depends on.
-        validation_s: a pass over the validation samples. start_s: all the rest: starting, reading data, the first step,
-        testing, saving. memory_bytes: host memory of the largest rank.
-    steps, epochs, planned: how many it took, and how many epochs there were at most; None in a protocol with steps.
-    stops_early: whether its protocol allows fewer. seconds: all of its time. quiet: whether it had the machine to itself.
+        mean of all steps but the first, which the length of a run depends on. validation_s: a pass over the validation
+        samples. start_s: all the rest: starting, reading data, the first step, testing, saving. memory_bytes: host memory of
+        the largest rank.
+    steps, epochs: how many it took; None in a protocol with steps. planned: the most epochs of one that may stop early.
+    seconds: all of its time. quiet: whether it had the machine to itself.
     """
 
     case: Case
@@ -110,45 +98,37 @@ class Sample:
     batch: int
     epochs: int | None
     planned: int | None
-    stops_early: bool
     seconds: float
     quiet: bool
 
 
 def sample(made: Record) -> Sample | None:
-    """The sample that a record is; None if the run failed or was resumed, or has no steady step.
-
-    A run whose time was over has one too, though it may be its only step.
-    """
+    """The sample that a record is; None if the run failed or was resumed, or has no steady step."""
     timing, protocol, run = made.timing, made.settings.protocol, Run.of(made.run)
-    members, steps, late = 1 + len(made.cohort), timing.steps, made.status == "timed_out"
+    members, steps, step_s = 1 + len(made.cohort), timing.steps, timing.step.median_s
     memory = max(rank.peak_rss_bytes or 0 for rank in made.machine.ranks)
-    step_s = timing.step.median_s or (timing.first_step_s if late else None)
-    if not (late or made.status == "completed") or made.resumed or not memory or not steps:
+    # Steps of a cohort are no run's own: only its share of all is known.
+    steady = steps and (members > 1 or step_s)
+    if made.status not in ("completed", "timed_out") or made.resumed or not memory or not steady:
         return None
     seconds = 3600 * made.node_hours / run.nodes + timing.startup_s / members
     seconds -= (made.quiet.passes - 1) * timing.train_s
     begin_s = (timing.startup_s + timing.data_s) / members
     epochs = made.quality.epochs if made.quality else None
-    costs, validated_s = {"memory_bytes": float(memory)}, 0.0
-    if members > 1:
-        # Steps and validation passes of a cohort are no run's own: only its share of all is known.
+    validation_s = timing.validation_s if epochs and members == 1 else None
+    validated_s = (epochs or 0) * (validation_s or 0.0)
+    if step_s is None or members > 1:
         pace_s = (seconds - begin_s) / steps
-    elif step_s:
-        pace_s = step_s
-        if epochs and timing.validation_s:
-            costs["validation_s"], validated_s = timing.validation_s, epochs * timing.validation_s
-        if steps > 1:
-            paced_s = timing.train_s - (timing.first_step_s or step_s) - validated_s
-            pace_s = max(paced_s / (steps - 1), step_s / 2)
     else:
-        return None
+        paced_s = timing.train_s - (timing.first_step_s or step_s) - validated_s
+        pace_s = max(paced_s / (steps - 1), step_s / 2) if steps > 1 else step_s
     # What rounding leaves of a very short start is not below what was measured of it.
-    costs |= {"pace_s": pace_s, "start_s": max(seconds - steps * pace_s - validated_s, begin_s, 1e-3)}
-    return Sample(
-        case(made.config, made.sizes, hardware(made.machine), members), costs, steps, timing.steps_per_epoch,
-        run.batch, epochs, protocol.epochs, protocol.early_stopping is not None, seconds, made.quiet.quiet,
-    )  # fmt: skip
+    costs = {"pace_s": pace_s, "start_s": max(seconds - steps * pace_s - validated_s, begin_s, 1e-3)}
+    costs |= {"memory_bytes": float(memory)} | ({"validation_s": validation_s} if validation_s else {})
+    at = case(made.config, made.sizes, hardware(made.machine), members)
+    planned = protocol.epochs if protocol.early_stopping else None
+    quiet = made.quiet.quiet
+    return Sample(at, costs, steps, timing.steps_per_epoch, run.batch, epochs, planned, seconds, quiet)
 
 
 def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -> list[Sample]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from ketscale import process
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
-from ketscale.files import opened, read_text
 from ketscale.grid import Run
 from ketscale.jobs import choice, driver, finished, host_lock, locks, records, supervise
 from ketscale.jobs.slurm import packs, queue, site, submission
@@ -156,7 +155,7 @@ def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
 def _waits(log: Path, call_s: float) -> bool:
     """Whether the last that a run of this call has said is that it waits for its host."""
     try:
-        lines = read_text(log, errors="replace").splitlines() if log.stat().st_mtime >= call_s else []
+        lines = log.read_text("utf-8", "replace").splitlines() if log.stat().st_mtime >= call_s else []
     except FileNotFoundError:
         return False
     return host_lock.WAITS in "".join(lines[-1:])
@@ -178,7 +177,7 @@ def _progress(checkpoints: Path, protocol: Protocol) -> str:
     unit = "epoch" if protocol.by_epochs else "step"
     try:
         newest = max(checkpoints.glob("*.csv"), key=lambda path: path.stat().st_mtime)
-        with opened(newest) as file:
+        with newest.open("rb") as file:
             place = file.readline().decode().rstrip("\n").split(",").index(unit)
             file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - _TAIL))
             # What follows the last line's end is a row that is being written.

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import expanded, opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.trials import folds
@@ -37,7 +36,7 @@ def load(workload: Eegmmidb, fetched: Path | None) -> Samples:
     Raises:
         UserError: there is neither; or as for `recorded`.
     """
-    folder = expanded(workload.folder) if workload.folder is not None else fetched
+    folder = Path(workload.folder).expanduser() if workload.folder is not None else fetched
     if folder is None:
         raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
     trials = recorded(workload, folder)
@@ -120,7 +119,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _check_size(path: Path) -> None:
     """Raise unless the file is as long as its header says, so that the header asks for no other memory."""
-    with opened(path) as file:
+    with path.open("rb") as file:
         header = file.read(256)
         signals = int(header[252:256])
         # Behind the label (16 bytes), transducer (80), unit (8), four limits (8 each) and filter (80) of each signal.

@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from ketscale.config import MOST, Draft, Positive, Seed, Settings, WithTargets
 from ketscale.errors import UserError
-from ketscale.files import expanded
 from ketscale.problems.own_data import (
     File,
     Function,
@@ -164,7 +163,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         """The EDF files in the folder."""
         if self.folder is None:
             return []
-        folder = expanded(self.folder)
+        folder = Path(self.folder).expanduser()
         files = self._files(folder)
         for file in files:
             if not file.is_file():

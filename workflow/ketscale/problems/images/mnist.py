@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import expanded, read_bytes
 from ketscale.optional import needed_for
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import stratified
@@ -57,7 +56,7 @@ def digits(workload: Digits, fetched: Path | None = None) -> Samples:
 
 def of_workload(workload: Mnist, fetched: Path | None) -> Samples:
     """MNIST from the workload's folder, or from the fetched files; raises as `load`."""
-    folder = expanded(workload.folder) if workload.folder is not None else fetched
+    folder = Path(workload.folder).expanduser() if workload.folder is not None else fetched
     if folder is None:
         raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
     return load(workload.files(folder), workload.split_seed)
@@ -86,7 +85,7 @@ def load(files: Sequence[Path], split_seed: int) -> Samples:
 def _published(path: Path) -> NDArray[np.uint8]:
     """The array in an idx file, which must be the published one: two zero bytes, type, dimensions, their sizes, and the bytes."""
     with damaged(f"{path}: cannot be read", "fetch or copy it again"):
-        content = read_bytes(path)
+        content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
     if hashlib.sha256(content).hexdigest() != CONTENT_SHA256[path.name.removesuffix(".gz")]:
         raise UserError(f"{path}: is not the file that was published as MNIST; fetch or copy it again")

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged
-from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems import arrays
 
@@ -141,5 +140,5 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     with damaged(f"{path}: is not a readable image", "save or copy it again"), warnings.catch_warnings():
         # A small file can hold more pixels than there is memory.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with opened(path) as file, Image.open(file, formats=FORMATS) as image:
+        with Image.open(path, formats=FORMATS) as image:
             yield image

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ketscale import strict_json
 from ketscale.errors import UserError, short
-from ketscale.files import require_regular, write_atomic
+from ketscale.files import write_atomic
 from ketscale.optional import needed_for
 from ketscale.problems.images.pixels import brightness
 from ketscale.problems.samples import Samples
@@ -165,7 +165,6 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        require_regular(path)
         with safe_open(path, framework="pt") as file:
             info = dict(strict_json.loads((file.metadata() or {}).get(INFO, "{}")))
             state = {name: file.get_tensor(name) for name in sorted(file.keys())}
@@ -226,7 +225,6 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
 
     source = folder / "model.safetensors" if folder else _from_hub()
     try:
-        require_regular(source)
         tensors = load_file(source)
     except (OSError, SafetensorError) as error:
         raise UserError(

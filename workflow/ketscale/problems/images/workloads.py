@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from ketscale.config import Draft, WithTargets
 from ketscale.errors import UserError
-from ketscale.files import expanded
 from ketscale.problems.own_data import (
     FeatureCount,
     File,
@@ -99,7 +98,7 @@ class ImageWorkload(WithTargets, frozen=True, kw_only=True):
         from ketscale.problems.images import resnet
 
         resnet.fetch_imagenet(
-            folder / IMAGENET_FILE, expanded(self.weights_folder) if self.weights_folder else None
+            folder / IMAGENET_FILE, Path(self.weights_folder).expanduser() if self.weights_folder else None
         )
         return [folder / IMAGENET_FILE]
 
@@ -156,7 +155,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
     def sources(self) -> list[Path]:
         """The idx files in the folder."""
-        return [] if self.folder is None else self.files(expanded(self.folder))
+        return [] if self.folder is None else self.files(Path(self.folder).expanduser())
 
     def files(self, folder: Path) -> list[Path]:
         """The files in a folder, each as it is or, if it is not there, gzipped."""
@@ -257,7 +256,7 @@ class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
 
     def files(self) -> dict[str, list[Path]]:
         """The image files of each class; hidden files and files beside the classes' folders are ignored."""
-        folder = expanded(self.folder or "")
+        folder = Path(self.folder or "").expanduser()
         if not folder.is_dir():
             raise UserError(f"folder: there is no folder {folder}; name another")
         classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems import own_samples
 from ketscale.problems.arrays import Source
@@ -99,7 +98,7 @@ def read(path: Path, rows: int | None = None) -> pd.DataFrame:
     with (
         damaged(f"{path}: is no table", "save it again as CSV in UTF-8"),
         warnings.catch_warnings(),
-        opened(path) as file,
+        open(path, "rb") as file,
     ):
         # pandas warns where it would leave out what is below no name.
         warnings.simplefilter("error")

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ketscale.config import Data, Split
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import read_text
 from ketscale.problems import store
 from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
 
@@ -84,7 +83,7 @@ def read(path: Path) -> list[str]:
     """
     with damaged(f"{path}: cannot be read", "save it as UTF-8"):
         # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.
-        lines = read_text(path, "utf-8-sig").split("\n")
+        lines = path.read_text("utf-8-sig").split("\n")
     for number, line in enumerate(lines, 1):
         words = len(line.split())
         if words > LONGEST:
@@ -165,7 +164,7 @@ def read_prepared(manifest: Path) -> Data:
         UserError: as for `store.opened`.
     """
     folder = store.opened(manifest, FILES, VERSION)
-    vocabulary = tuple(read_text(folder.path / "vocabulary.txt").split("\n"))
+    vocabulary = tuple((folder.path / "vocabulary.txt").read_text("utf-8").split("\n"))
     sentences = Sentences(np.load(folder.path / "words.npy"), vocabulary)
     settings, shared = folder.entries["settings"], folder.entries["shared"]
     prepared = PreparedSentences(sentences, folder.arrays("splits.npz"), settings["seed"])

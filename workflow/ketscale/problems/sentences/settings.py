@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from ketscale.config import Count, Seed, Settings, Simulator, Workload
 from ketscale.errors import UserError
-from ketscale.files import expanded
 
 
 class SentencesWorkload(Workload, frozen=True, kw_only=True):
@@ -35,7 +34,7 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
         """The text file."""
         if self.file is None:
             return []
-        file = expanded(self.file)
+        file = Path(self.file).expanduser()
         if not file.is_file():
             raise UserError(
                 f"file: there is no file {file}; name another, or leave file out for those built in"
