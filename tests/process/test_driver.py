@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ketscale import process
 from ketscale.jobs import driver
 from tests import ROOT
 
@@ -25,6 +26,7 @@ class Workflow:
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
     monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    monkeypatch.setenv(process.CALL, "another")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path
