@@ -15,7 +15,6 @@ import msgspec
 
 from ketscale.config import Config, Settings
 from ketscale.errors import UserError, short
-from ketscale.files import read_text
 from ketscale.grid import Run
 from ketscale.jobs import choice, prepared, supervise
 from ketscale.jobs.choice import Choice
@@ -104,18 +103,8 @@ def put_aside(paths: Iterable[Path]) -> list[Path]:
 
 
 def why_missing(folder: Path) -> str:
-    """Why a run has no record: what its launcher noted, else KetScale's last error in its log, else the log's last line."""
-    note = supervise.read_note(folder) or {}
-    if note.get("reason"):
-        return str(note["reason"])
-    try:
-        lines = read_text(folder / "train.log", errors="replace").splitlines()
-    except FileNotFoundError:
-        return ""
-    # Launchers print their errors after it.
-    printed = [line.strip() for line in lines if line.strip()]
-    last = next(reversed([line for line in printed if line.startswith("ketscale: ")] or printed), "")
-    return "it was trained, but its record is gone" if last.endswith(": completed") else last
+    """Why a run has no record, as its launcher noted it; '' if it has not."""
+    return str((supervise.read_note(folder) or {}).get("reason", ""))
 
 
 def by_reason(runs: Iterable[tuple[str, str, str]]) -> list[str]:

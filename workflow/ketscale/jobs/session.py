@@ -40,7 +40,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped
-from ketscale.words import say
+from ketscale.words import notice, say
 
 
 def train(
@@ -119,7 +119,7 @@ def _ended_together(world: World) -> Iterator[None]:
             if (said := in_words(sys.exception())) is not None:
                 say(said)
             else:
-                say(f"rank {world.rank} failed and ends the run")
+                notice(f"rank {world.rank} failed and ends the run")
                 traceback.print_exc()
             world.abort()
         raise
@@ -141,7 +141,9 @@ def _hold(lock: Lock, world: World, signals: Signals, locked: contextlib.ExitSta
             raise Stopped("stopped while waiting for the process that is training this run")
         if world.rank == 0:
             if not waited:
-                say(f"{lock.folder}: {locks.last(lock.folder)} is training this run; waiting until it ends")
+                notice(
+                    f"{lock.folder}: {locks.last(lock.folder)} is training this run; waiting until it ends"
+                )
             time.sleep(1)
         waited = True
 
@@ -163,7 +165,7 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
     ended, passes, collective = _pass(run, surroundings, signals, trace)
     while ended.status == "completed" and passes.again(run.settings.protocol):
         if world.rank == 0:
-            say(
+            notice(
                 f"{passes.last.why}: its steps are taken again (pass {passes.last.number + 1} of at most {MOST})"
             )
         ended, passes, collective = _pass(run, surroundings, signals, trace, passes)
