@@ -16,7 +16,7 @@ from benchmarks.runner import WRONG, Call, Column, Row, Untimed, time_or_status
 from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.parallel.single import Single
 from ketscale.problems.problem import Problem
-from ketscale.training.stack import Stack, share
+from ketscale.training.stack import Stack
 from ketscale.training.step import Stepper
 
 # Losses in fp32 of runs together and alone, over CHECKED steps.
@@ -89,8 +89,6 @@ def _step(case: ModelCase, runs: int) -> Callable[[int], torch.Tensor]:
     if runs == 1:
         alone = Stepper(problems[0], world, lasting)
         return lambda step: alone.take(samples, step).sums
-    for each in problems:
-        share(each, problems[0])
     stack = Stack(problems, [lasting] * runs)
     return lambda step: stack.take([samples] * runs, step)[0].sums
 

@@ -28,7 +28,7 @@ from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training import cohort, pace
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
-from ketscale.training.stack import Stack, fits, share
+from ketscale.training.stack import Stack, fits
 from tests.toys import QUIETLY, Rows, classification, protocol_of, regression, run_at
 
 WORLD = Single(run_at("cpu-n1r1t1"))
@@ -86,9 +86,6 @@ class Together:
         protocols = [protocol_of({**settings, **own}) for own in protocols]
         seeds = range(len(protocols)) if seeds is None else seeds
         problems = [make(seed) for seed in seeds]
-        for problem in problems:
-            share(problem, problems[0])
-
         self.pace = Pace(protocols[0], WORLD, lambda: False, lambda: False, together=True)
         # The states that each saved, and how each ended.
         self.saved, self.ends = {seed: [] for seed in seeds}, {}
@@ -245,7 +242,7 @@ def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoi
 
 
 def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
-    """By a clock by which a step of so many runs takes so many seconds. One run joins, and one leaves in an epoch."""
+    """By a clock by which a step of so many runs takes so many seconds. One run leaves in an epoch."""
     now, take, sizes = [0.0], Stack.take, []
 
     def taken(self, batches, step):
@@ -255,16 +252,11 @@ def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(Stack, "take", taken)
-    protocols = [{"checkpoint_steps": 8}, {}, {"learning_rate": 1e308, "clip_norm": None}]
-    whole = Together(perceptron, protocols, epochs=4).train()
-    assert isinstance(whole.ends[2], Diverged) and set(sizes) == {3, 2}
-    (saved,) = [state for state in whole.saved[0] if state["step"] == 10]
-    sizes.clear()
-    made = Together(perceptron, protocols[:2], epochs=4).restore({0: saved}).train()
-    assert sizes == [1] * 10 + [2] * 10
-    for each, shares in ((whole, [20, 20]), (made, [10, 20])):
-        assert [each.trainers[seed].share_s for seed in range(2)] == shares
-        assert {row["epoch_s"] for seed in range(2) for row in each.trainers[seed].history} == {5.0}
+    protocols = [{}, {}, {"learning_rate": 1e308, "clip_norm": None}]
+    made = Together(perceptron, protocols, epochs=4).train()
+    assert isinstance(made.ends[2], Diverged) and set(sizes) == {3, 2}
+    assert [made.trainers[seed].share_s for seed in range(2)] == [20, 20]
+    assert {row["epoch_s"] for seed in range(2) for row in made.trainers[seed].history} == {5.0}
 
 
 @pytest.mark.parametrize("kind", STACKED)
