@@ -20,9 +20,9 @@ from ketscale.errors import UserError, short
 # The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before Python.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-# Variables that name the call of Snakemake that a process belongs to, also on another machine, the call of `ketscale launch`
-# that started it, and the torchrun of its ranks.
-CALL, LAUNCH, TORCHRUN = "KETSCALE_CALL", "KETSCALE_LAUNCH", "KETSCALE_TORCHRUN"
+# Variables that name the call of Snakemake that a process belongs to, also on another machine, and the call of
+# `ketscale launch` that started it.
+CALL, LAUNCH = "KETSCALE_CALL", "KETSCALE_LAUNCH"
 _OWN = Path("/proc/self/stat")
 
 # Options of prctl(2), and parameters of mallopt(3).

@@ -75,7 +75,8 @@ def train(
         host.set_threads_of_all_cores(run.threads)
     check_variables(run)
     world = open_world(run)
-    signals.heed_stop()
+    if protocol.stepped:  # a fit has nothing to save, and ends where it is
+        signals.heed_stop()
     # An error ends the other ranks before locks are given back, which a hanging disk could delay.
     with contextlib.closing(world), contextlib.ExitStack() as locked, _ended_together(world):
         # One job of a cohort at a time: the first trains the runs of those that wait.
@@ -206,10 +207,7 @@ def _pass(
         with memory:
             run.begin(world, clock, signals, progress=sys.stderr.isatty())
     trainer, unfit = run.trainer, misfit or memory.ran_out
-    with signals.at_once() if trainer and not trainer.stepped else contextlib.nullcontext():
-        ended = (
-            outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
-        )
+    ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = surroundings.of_rank(trainer, ended)
