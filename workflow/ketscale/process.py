@@ -23,7 +23,6 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 # Variables that name the call of Snakemake that a process belongs to, also on another machine, and the call of
 # `ketscale launch` that started it.
 CALL, LAUNCH = "KETSCALE_CALL", "KETSCALE_LAUNCH"
-_OWN = Path("/proc/self/stat")
 
 # Options of prctl(2), and parameters of mallopt(3).
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -155,13 +154,9 @@ def boot_and_namespace() -> tuple[str | None, str | None]:
 
 def age_s() -> float:
     """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - _started(_OWN.read_text()))
-
-
-def _started(stat: str) -> float:
-    """Seconds from boot to the start of a process. Unlike a date, they do not change when the clock is set."""
     # Field 22 of proc(5)'s stat.
-    return int(_fields(stat)[19]) / os.sysconf("SC_CLK_TCK")
+    started = int(_fields(Path("/proc/self/stat").read_text())[19]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
 
 def _fields(stat: str) -> list[str]:
