@@ -23,7 +23,8 @@ from ketscale.training.step import Stepper
 LOSS_TOLERANCE = 1e-3
 CHECKED = 5
 ALONE = "alone"
-ABLE = [name for name, kind in (steps.MODELS | steps.ON_TASKS).items() if kind.stacks]
+# Also models that gained too little to train together in studies.
+ABLE = [*steps.MODELS, *steps.ON_TASKS]
 
 
 @dataclass(kw_only=True)
