@@ -14,14 +14,14 @@ from pathlib import Path
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.files import clear
-from ketscale.jobs import choice, finished, outcome, prepared, results, started, supervise
+from ketscale.jobs import choice, finished, outcome, prepared, results, started
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
 from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.measure.clock import Clock
 from ketscale.training import checkpoint, cohort
-from ketscale.training.loop import Stopped, Trainer
+from ketscale.training.loop import Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import fits, share
 from ketscale.words import notice
@@ -149,12 +149,7 @@ def _train(runs: Sequence[StartedRun], own: StartedRun, surroundings: Surroundin
         else:
             print(f"{run.settings.run.folder}: {made.status}", flush=True)
 
-    try:
-        cohort.train(training, ended)
-    except Stopped:
-        for number, trainer in training.items():
-            supervise.leave_note(runs[number].folder, f"{supervise.why_stopped()}; {trainer.stopped()}")
-        raise
+    cohort.train(training, ended)
     if refused is not None:
         raise refused
     return status
