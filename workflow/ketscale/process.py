@@ -18,10 +18,9 @@ from typing import NoReturn
 # The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before Python.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-# Variables that name the call of Snakemake that a process belongs to, also on another machine, the call of `ketscale launch`
-# that started it, and the torchrun of its ranks.
-CALL, LAUNCH, TORCHRUN = "KETSCALE_CALL", "KETSCALE_LAUNCH", "KETSCALE_TORCHRUN"
-_OWN = Path("/proc/self/stat")
+# Variables that name the call of Snakemake that a process belongs to, also on another machine, and the call of
+# `ketscale launch` that started it.
+CALL, LAUNCH = "KETSCALE_CALL", "KETSCALE_LAUNCH"
 
 # Options of prctl(2), and parameters of mallopt(3).
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -137,13 +136,9 @@ def boot_and_namespace() -> tuple[str | None, str | None]:
 
 def age_s() -> float:
     """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - _started(_OWN.read_text()))
-
-
-def _started(stat: str) -> float:
-    """Seconds from boot to the start of a process. Unlike a date, they do not change when the clock is set."""
     # Field 22 of proc(5)'s stat.
-    return int(_fields(stat)[19]) / os.sysconf("SC_CLK_TCK")
+    started = int(_fields(Path("/proc/self/stat").read_text())[19]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
 
 def _fields(stat: str) -> list[str]:

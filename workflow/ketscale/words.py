@@ -60,9 +60,19 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
     ]
 
 
+# How lines of `say` and of `notice` begin.
+SAID = "ketscale: "
+NOTICE = f"{SAID}note: "
+
+
 def say(message: object) -> None:
     """Tell people on stderr what happens, in a line by itself."""
-    print(f"ketscale: {message}", file=sys.stderr, flush=True)
+    print(f"{SAID}{message}", file=sys.stderr, flush=True)
+
+
+def notice(message: object) -> None:
+    """The same of what is no reason for a run to end, so that nobody takes it for one in a log."""
+    print(f"{NOTICE}{message}", file=sys.stderr, flush=True)
 
 
 def suggestion(name: str, known: Collection[str]) -> str:

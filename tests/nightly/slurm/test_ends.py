@@ -115,9 +115,9 @@ def test_a_dead_rank_ends_the_run_and_is_named(project, place):
         assert not any(other.is_running() for other in others)
         assert driver.wait(600) == 1
     reason = project.note(run)["reason"]
-    # srun may name rank 0 too, which it has killed then.
-    named = rf"(rank 0 on \S+ or )?rank 1( on {node})?( or rank 0 on \S+)?"
-    assert re.match(rf"{named} died \((Killed|SIGKILL)\), and the others were ended", reason)
+    # In the words of srun, or of torchrun.
+    named = rf"srun: error: {node}: task 1: Killed|Signal 9 \(SIGKILL\) received by PID {victim.pid}"
+    assert reason.startswith("a rank died, and the others were ended (") and re.search(named, reason)
     assert reason in " ".join(project.log.split())
 
 

@@ -12,13 +12,14 @@ import psutil
 
 from ketscale import cli
 from ketscale.jobs.signals import Signals
+from ketscale.training.fit import Fit
 from ketscale.training.stack import Stack
 from ketscale.training.step import Stepper
 
 AT, SIGNUM, WHOM = map(int, os.environ["STRUCK"].split())
 RANK = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK") or "1"
 taken, heard = 0, False
-heed, take, together = Signals._ask_to_stop, Stepper.take, Stack.take
+heed, take, together, fit = Signals._ask_to_stop, Stepper.take, Stack.take, Fit.run
 
 
 def noted(*arguments: Any) -> None:
@@ -50,6 +51,13 @@ def struck_together(*arguments: Any) -> Any:
     return together(*arguments)
 
 
+def struck_fit(*arguments: Any) -> None:
+    """A fit, which counts as a step."""
+    strike()
+    fit(*arguments)
+
+
 if __name__ == "__main__":
     Signals._ask_to_stop, Stepper.take, Stack.take = noted, struck, struck_together  # type: ignore[method-assign]
+    Fit.run = struck_fit  # type: ignore[method-assign]
     sys.exit(cli.main())

@@ -56,6 +56,16 @@ def test_a_timed_run_that_was_killed_is_timed_from_its_beginning(tmp_path, digit
     assert timing["step"]["count"] + (timing["preempted"] or 0) == timing["steps"] - 2 == 10
 
 
+def test_a_fit_that_is_told_to_stop_ends_where_it_is(tmp_path, digits_features):
+    """It has nothing to save."""
+    run = study.run(model="svm", size="q0-l0", batch=1, simulator="none", protocol="fit")
+    status, _, error = study.launched(tmp_path, run, digits_features, struck=f"1 {signal.SIGTERM} 0")
+    assert status == 143 and not (tmp_path / study.record(run)).exists(), error
+    note = json.loads((study.results(tmp_path, run) / NOTE).read_text())
+    assert note["reason"].startswith("it was cancelled")
+    assert study.train(tmp_path, run, digits_features)["status"] == "completed"
+
+
 @pytest.mark.parametrize("place", ["mpi-n1r2t1", pytest.param("ddp-cpu-n1r2t1", marks=pytest.mark.nightly)])
 def test_two_ranks_stop_and_resume_together(tmp_path, digits_features, place, monkeypatch):
     temporary = tmp_path / "temporary"

@@ -1,13 +1,10 @@
 """Invariant: what is asked for and missing is an error of a line or two, never a slower path, and leaves nothing."""
 
-import json
-
 import pytest
 import torch
 
 from ketscale import cli
-from ketscale.jobs import locks, provenance
-from ketscale.training import checkpoint
+from ketscale.jobs import locks
 from tests.process.integration import study
 
 
@@ -30,20 +27,6 @@ def refused(tmp_path, monkeypatch, capsys, one_thread, digits_features):
         return error
 
     return said
-
-
-@pytest.mark.parametrize(
-    "state", [{}, {"resumed": 0, "lost_s": 0.0, "saved": 0.0, "model": {}}], ids=["empty", "of another model"]
-)
-def test_a_checkpoint_that_holds_no_state_of_the_run_is_an_error_that_names_it(
-    tmp_path, digits_features, refused, state
-):
-    run = study.run()
-    settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]
-    key = checkpoint.identify(settings.hash, features, provenance.code_hash())
-    checkpoint.save(study.results(tmp_path, run), key, state)
-    name = checkpoint.path_of(study.results(tmp_path, run), key).name
-    assert f"{name}: not a whole checkpoint of this run" in refused(run)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

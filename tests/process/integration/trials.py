@@ -20,7 +20,19 @@ TRAINING = {
     "early_stopping": {"monitor": "loss", "patience": 10},
 }  # fmt: skip
 SEEDS = 5
-QUBITS = {"model": "mamba_hybrid", "qubits": 2, "layers": 1, "simulator": "fused"}
+# The family's own models train alone, one of the user's with others if it can.
+SERIES = """
+from torch import nn
+
+from ketscale.layers.dropout import SampleDropout
+
+
+class Series(nn.Sequential):
+    def __init__(self, inputs, outputs, dropout):
+        channels, steps = inputs
+        head = nn.Linear(6, outputs)
+        super().__init__(nn.Flatten(), nn.Linear(channels * steps, 6), nn.Tanh(), SampleDropout(dropout), head)
+"""
 
 
 def generated(trials: int) -> dict[str, Any]:
@@ -38,15 +50,16 @@ class Study:
         self, folder: Path, workload: dict[str, Any], axes: Mapping[str, Any] | None = None, **protocol: Any
     ) -> None:
         self.folder, self.manifest = folder, folder / "features" / "features.json"
+        (folder / "series.py").write_text(SERIES)
         axes = {
-            **QUBITS, "workload": "trials", "batch": 8, "backend": "cpu-n1r1t1", "protocol": "quality", "seed": list(range(SEEDS)),
+            "model": "series", "qubits": 0, "layers": 0, "simulator": "none", "workload": "trials", "batch": 8, "backend": "cpu-n1r1t1", "protocol": "quality", "seed": list(range(SEEDS)),
             **(axes or {}),
         }  # fmt: skip
         config = Config.of(
             {
                 "title": "test",
                 "workloads": {"trials": workload},
-                "simulators": {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}},
+                "models": {"series": {"file": str(folder / "series.py"), "class": "Series"}},
                 "protocols": {"quality": {**TRAINING, "epochs": 10, **protocol}},
                 "studies": {"s": {"kind": "accuracy", "question": "?", "axes": axes}},
             },

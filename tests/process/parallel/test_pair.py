@@ -4,9 +4,6 @@ import functools
 import json
 import math
 import os
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ import torch
 
 from ketscale.errors import UserError
 from ketscale.parallel.world import open_world
-from ketscale.process import TORCHRUN
 from tests.process.parallel import worlds
 from tests.toys import run_at
 
@@ -72,14 +68,3 @@ def test_a_layer_under_distributed_data_parallel_has_the_gradient_of_all_ranks_s
     for weight, slope in (rank["layer"] for rank in pair(PLACES[1])):
         assert weight == expected
         assert slope == pytest.approx(-np.sin(np.linspace(0, 1, 8) + weight).mean(), rel=1e-12)
-
-
-def test_a_rank_whose_torchrun_was_killed_while_it_started_ends():
-    """It would wait for the others at torchrun's address, for minutes."""
-    with subprocess.Popen(["true"]) as torchrun:
-        pass
-    code = "from ketscale.parallel.world import open_world; from tests.toys import run_at; open_world(run_at('ddp-cpu-n1r2t1'))"
-    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
-    variables = worlds.environment(**rank, **{TORCHRUN: str(torchrun.pid)})
-    done = subprocess.run([sys.executable, "-c", code], env=variables, cwd=worlds.ROOT, timeout=600)
-    assert done.returncode == -signal.SIGTERM

@@ -16,6 +16,7 @@ from ketscale.analysis.columns import TABLES, Trained
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.jobs import supervise
 from ketscale.measure.form import Rank
 from tests import records_factory as factory
 from tests.record_maker import typed
@@ -81,15 +82,14 @@ def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: P
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_partial_collection_shows_what_is_missing_and_the_last_line_of_its_log(tmp_path: Path) -> None:
+def test_a_partial_collection_shows_what_is_missing_and_why_it_failed(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path, lambda run: None if run.seed == 1 else {})
-    log = tmp_path / FIRST.folder.replace("seed0", "seed1") / "train.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("step 3\nketscale: no MPI library found\nmpirun: aborted\n\n")
+    note = tmp_path / FIRST.folder.replace("seed0", "seed1") / supervise.NOTE
+    supervise.leave_note(note.parent, "no MPI library found")
     found = collected(tmp_path, PARTIAL)
-    logged = Run.parse(str(log.parent))
-    assert state(found, logged) == ("missing", "ketscale: no MPI library found")
-    other = next(run for run in RUNS if run.seed == 1 and run != logged)
+    failed = Run.parse(str(note.parent))
+    assert state(found, failed) == ("missing", "no MPI library found")
+    other = next(run for run in RUNS if run.seed == 1 and run != failed)
     assert state(found, other) == ("missing", "not run yet")
     assert used(found) == [("cpu-n1r1t1", 2, 0, 1), ("mpi-n1r2t1", 2, 0, 1)]
     assert len(found["runs"]) == len(RUNS) and (found["quality"]["n"] == 2).all()

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from ketscale.errors import UserError
 from ketscale.jobs import cohorts
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.settings import LikelihoodSimulator
@@ -82,7 +81,7 @@ def test_several_ranks_and_simulators_that_take_one_set_of_weights_train_alone()
 
 def test_runs_are_dealt_so_that_every_place_has_one():
     wanted = [settings(run) for run in runs("epochs", seeds=6)]
-    assert seeds(cohorts.plan(wanted, cores=2)) == [[0, 2, 4], [1, 3, 5]]
+    assert seeds(cohorts.plan(wanted, cores=2)) == [[0, 1, 2], [3, 4, 5]]
     assert seeds(cohorts.plan(wanted, cores=6)) == []
     assert seeds(cohorts.plan([*wanted, *(settings(run) for run in runs("timed", seeds=1))], cores=2)) == [
         [0, 1, 2, 3, 4, 5]
@@ -108,7 +107,7 @@ def test_the_first_runs_fill_as_many_cohorts_as_train_at_a_time(number, cores):
 def test_what_an_interruption_leaves_stays_together():
     wanted = [settings(run) for run in runs("epochs", seeds=6)]
     left = {one.run for one in wanted[1:]}
-    assert seeds(cohorts.plan(wanted, cores=2, needed=left)) == [[2, 4], [1, 3, 5]]
+    assert seeds(cohorts.plan(wanted, cores=2, needed=left)) == [[1, 2], [3, 4, 5]]
 
 
 def test_runs_of_other_allocations_are_other_cohorts():
@@ -125,8 +124,5 @@ def test_a_job_finds_its_cohort_and_only_its_own(tmp_path, monkeypatch):
     file = cohorts.file_of(wanted[3].run)
     assert file is not None and cohorts.read(file, FAMILIES) == wanted[1::2]
     assert cohorts.file_of(other.run) is None
-    file.write_text("[")
-    with pytest.raises(UserError, match=f"{file}: not the runs of a cohort .* start the call again"):
-        cohorts.read(file, FAMILIES)
     cohorts.forget()
     assert cohorts.file_of(wanted[3].run) is None and not file.exists()

@@ -20,15 +20,13 @@ from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.problem import Objective
 from ketscale.problems.control.workloads import QubitSpectrum
-from ketscale.problems.library import construct
-from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
 from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training import cohort, pace
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
-from ketscale.training.stack import Stack, fits, share
+from ketscale.training.stack import Stack, fits
 from tests.toys import QUIETLY, Rows, classification, protocol_of, regression, run_at
 
 WORLD = Single(run_at("cpu-n1r1t1"))
@@ -86,9 +84,6 @@ class Together:
         protocols = [protocol_of({**settings, **own}) for own in protocols]
         seeds = range(len(protocols)) if seeds is None else seeds
         problems = [make(seed) for seed in seeds]
-        for problem in problems:
-            share(problem, problems[0])
-
         self.pace = Pace(protocols[0], WORLD, lambda: False, lambda: False, together=True)
         # The states that each saved, and how each ended.
         self.saved, self.ends = {seed: [] for seed in seeds}, {}
@@ -182,20 +177,6 @@ def test_each_run_stops_early_by_its_own_numbers_and_keeps_its_own_best_weights(
     assert len(lengths) > 1
 
 
-def series(kind, seed, **settings):
-    """The classification of short series by a model of the EEG family."""
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(40, 4, 24, generator=generator, dtype=torch.float64)
-    labels = torch.randint(0, 2, (40,), generator=generator)
-    splits = {"train": torch.arange(24), "validation": torch.arange(24, 32), "test": torch.arange(32, 40)}
-    torch.manual_seed(seed)
-    model = construct(kind, inputs=(4, 24), outputs=2, dropout=0.3, **settings)
-    return Classification(model, inputs, labels, splits, seed).to(torch.float64)
-
-
-STACKED = [kind for kind, of in FAMILIES["eeg"].models.items() if of.stacks]
-
-
 def fold(problem, number, train=None):
     """The problem with another fold: its samples are dealt anew to parts of the same sizes, or to fewer of training."""
     rows = torch.cat([problem.get_buffer(f"rows_{name}") for name in problem.splits])
@@ -245,7 +226,7 @@ def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoi
 
 
 def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
-    """By a clock by which a step of so many runs takes so many seconds. One run joins, and one leaves in an epoch."""
+    """By a clock by which a step of so many runs takes so many seconds. One run leaves in an epoch."""
     now, take, sizes = [0.0], Stack.take, []
 
     def taken(self, batches, step):
@@ -255,26 +236,17 @@ def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(Stack, "take", taken)
-    protocols = [{"checkpoint_steps": 8}, {}, {"learning_rate": 1e308, "clip_norm": None}]
-    whole = Together(perceptron, protocols, epochs=4).train()
-    assert isinstance(whole.ends[2], Diverged) and set(sizes) == {3, 2}
-    (saved,) = [state for state in whole.saved[0] if state["step"] == 10]
-    sizes.clear()
-    made = Together(perceptron, protocols[:2], epochs=4).restore({0: saved}).train()
-    assert sizes == [1] * 10 + [2] * 10
-    for each, shares in ((whole, [20, 20]), (made, [10, 20])):
-        assert [each.trainers[seed].share_s for seed in range(2)] == shares
-        assert {row["epoch_s"] for seed in range(2) for row in each.trainers[seed].history} == {5.0}
+    protocols = [{}, {}, {"learning_rate": 1e308, "clip_norm": None}]
+    made = Together(perceptron, protocols, epochs=4).train()
+    assert isinstance(made.ends[2], Diverged) and set(sizes) == {3, 2}
+    assert [made.trainers[seed].share_s for seed in range(2)] == [20, 20]
+    assert {row["epoch_s"] for seed in range(2) for row in made.trainers[seed].history} == {5.0}
 
 
-@pytest.mark.parametrize("kind", STACKED)
-def test_every_model_of_series_trains_on_the_fold_of_its_run(kind):
-    sizes = {} if FAMILIES["eeg"].models[kind].classical else {"qubits": 3, "layers": 1}
-    literal = "literal" in FAMILIES["eeg"].models[kind].__struct_fields__
-    for variant in ({}, {"literal": True})[: 1 + literal]:
-        make = by_fold(partial(series, kind, **sizes, **variant), 2)
-        made = Together(make, [{}, {}], steps=3).train()
-        same_as_alone(made, make, range(2), {"steps": 3})
+def test_each_run_trains_on_its_own_fold():
+    make = by_fold(perceptron, 2)
+    made = Together(make, [{}, {}], steps=3).train()
+    same_as_alone(made, make, range(2), {"steps": 3})
 
 
 def test_problems_with_other_numbers_of_samples_are_not_stacked():

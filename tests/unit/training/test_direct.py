@@ -10,7 +10,7 @@ from ketscale.problems.classification import Classification
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 from ketscale.training import direct
-from ketscale.training.stack import Stack, share
+from ketscale.training.stack import Stack
 from ketscale.training.step import Stepper
 from tests.toys import protocol_of, run_at
 
@@ -98,8 +98,6 @@ def protocol(seed):
 
 def stack(model, count, dtype=torch.float64):
     problems = [posed(model, seed, dtype).train() for seed in range(count)]
-    for problem in problems:
-        share(problem, problems[0])
     return Stack(problems, [*map(protocol, range(count))])
 
 

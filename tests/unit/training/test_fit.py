@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import random
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -18,14 +16,12 @@ import torch
 from ketscale import analysis
 from ketscale.errors import UserError
 from ketscale.jobs import outcome
-from ketscale.jobs.signals import Signals
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems.classification import Classification
 from ketscale.problems.fitted import Fitted, Samples
 from ketscale.training.fit import Fit, fit
 from ketscale.training.history import History
-from ketscale.training.loop import Stopped
 from tests import record_maker as maker
 
 
@@ -131,22 +127,6 @@ def test_running_out_of_memory_is_an_outcome(monkeypatch):
     monkeypatch.setattr(Centres, "fit", short)
     ended = outcome.run(fitted(problem()))
     assert ended.status == "out_of_memory" and ended.reason == "no room for a Gram matrix of 100,000 samples"
-
-
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_request_to_stop_ends_a_fit_where_it_is(sent):
-    before = {kind: signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
-    try:
-        signals = Signals()
-        signals.heed_stop()
-        with pytest.raises(Stopped, match="the same command starts again"), signals.at_once():
-            os.kill(os.getpid(), sent)
-        # A request that came earlier counts too.
-        with pytest.raises(Stopped), signals.at_once():
-            raise AssertionError("the fit began")
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
 
 
 GIVEN: dict[str, Any] = {

@@ -166,8 +166,8 @@ class Model(Part, frozen=True, kw_only=True):
     control: the kind of the model that it is compared with.
     baseline: it is a standard method, which stands beside all models, and in for the control of those that have none.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
-    stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once; None
-        if only `ketscale try` finds that out.
+    stacks: several runs are trained at once, by torch.func.vmap, which was measured to gain 1.5 times or more (`ketscale
+        bench cohorts`); None if `ketscale try` finds out whether they can be.
     fitted: it is fitted in one phase, not trained by steps: its module is a `Fitted`.
     """
 

@@ -6,7 +6,6 @@ Each run has its own folder, lock, history, checkpoint, trained model and record
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,18 +14,17 @@ from pathlib import Path
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.files import clear
-from ketscale.grid import RECORD
-from ketscale.jobs import choice, finished, outcome, prepared, results, started, supervise
+from ketscale.jobs import choice, finished, outcome, prepared, results, started
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
 from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.measure.clock import Clock
 from ketscale.training import checkpoint, cohort
-from ketscale.training.loop import Stopped, Trainer
+from ketscale.training.loop import Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import fits, share
-from ketscale.words import say
+from ketscale.words import notice
 
 
 def train(
@@ -45,7 +43,9 @@ def train(
         Stopped: a stop was requested and the checkpoints are written.
     """
     with contextlib.ExitStack() as locked, outcome.Memory() as memory:
-        runs = _together(run, others, surroundings, signals, locked)
+        runs = _taken(run, others, locked)
+        if len(runs) > 1:
+            runs = _begun(runs, run, surroundings, signals)
         return _train(runs, run, surroundings) if len(runs) > 1 else None
     raise UserError(
         f"memory does not suffice to train up to {len(others)} runs together ({memory.ran_out}): set cohorts: false in "
@@ -53,80 +53,69 @@ def train(
     )
 
 
-def _together(
-    run: StartedRun,
-    others: Sequence[Settings],
-    surroundings: Surroundings,
-    signals: Signals,
-    locked: contextlib.ExitStack,
-) -> list[StartedRun]:
-    """The runs to be trained together, in the order of `others`, with their locks; one or none if there are no others.
-
-    Each has the data that it has alone. A run of which a part has another number of samples, such as in another fold,
-    takes other steps: it is left to its own job, and so is one that cannot begin, which its job explains.
-    """
+def _taken(run: StartedRun, others: Sequence[Settings], locked: contextlib.ExitStack) -> list[StartedRun]:
+    """The runs of a cohort that nobody trains and that have no result, in the order of `others`, with their locks."""
     top = Path(str(run.folder).removesuffix(run.settings.run.folder))
-    hashed = prepared.features_hash(run.manifest)
-    wanted = [
-        each
-        for each in (choice.resolved(other, top) for other in others)
-        if each.run == run.settings.run or not finished.has_result(top / each.run.folder, each, hashed)
-    ]
-    if len(wanted) == 1:
-        return []
-    world = surroundings.world
-    pace = Pace(run.settings.protocol, world, lambda: signals.stop, signals.save, together=True)
-    first = run.load(world.device)
-    runs = []
-    for each in wanted:
-        place = top / each.run.folder
-        if each.run == run.settings.run:
-            other = run
-        else:
-            other = StartedRun(each, place, Lock(place), run.manifest, guest=True)
-            problem = other.load(world.device)
-            if not fits(problem, first):
-                continue
-            share(problem, first)
+    hashed, runs = prepared.features_hash(run.manifest), []
+    for settings in (choice.resolved(other, top) for other in others):
+        folder = top / settings.run.folder
+        if settings.run == run.settings.run:
+            runs.append(run)
+        elif not finished.has_result(folder, settings, hashed):
+            lock = Lock(folder)
+            locked.callback(lock.release)
             try:
-                if not other.lock.acquire():
-                    continue
+                # Its result may have come before the lock.
+                if lock.acquire() and not finished.has_result(folder, settings, hashed):
+                    clear(folder, folder / checkpoint.FOLDER)
+                    runs.append(StartedRun(settings, folder, lock, run.manifest, guest=True))
             except OSError as error:
-                say(error)
-                continue
-            locked.callback(other.lock.release)
-            if finished.has_result(place, each, hashed):
-                continue
-            clear(place, place / checkpoint.FOLDER)
-            if finished.AGAIN in os.environ:
-                (place / RECORD).unlink(missing_ok=True)
-        clock = Clock(world.device, each.protocol.warmup, frozenset())
-        try:
-            other.begin(world, clock, signals, progress=other is run and sys.stderr.isatty(), pace=pace)
-        except (UserError, OSError) as error:
-            if other is run:
-                raise
-            say(error)
-            continue
-        runs.append(other)
-    started.demand_one_code(world)
-    names = [f"{other.settings.run.protocol}/seed{other.settings.run.seed}" for other in runs]
-    steps = [other.trainer.step if other.trainer else 0 for other in runs]
-    if any(steps):
-        say(f"trains {len(runs)} runs together: {_begun(names, steps)}")
-    for name, other in zip(names, runs, strict=True):
-        other.cohort |= {*names} - {name}
-    pace.begin(min(steps))
+                notice(error)
     return runs
 
 
-def _begun(names: Sequence[str], steps: Sequence[int]) -> str:
-    """From which step each run goes on, in words."""
-    at: dict[int, list[str]] = {}
-    for name, step in sorted(zip(names, steps, strict=True), key=lambda one: -one[1]):
-        at.setdefault(step, []).append(name)
-    words = {step: f"from step {step}" if step else "from the beginning" for step in at}
-    return "; ".join(f"{', '.join(of)} {words[step]}" for step, of in at.items())
+def _begun(
+    runs: Sequence[StartedRun], run: StartedRun, surroundings: Surroundings, signals: Signals
+) -> list[StartedRun]:
+    """Those of the runs that can take their next step with `run`, each with the data that it has alone.
+
+    The others are left to their own jobs: one of which a part has another number of samples, such as in another fold;
+    one whose checkpoint is of another step; and one that cannot begin, which its job explains.
+    """
+    world = surroundings.world
+    pace = Pace(run.settings.protocol, world, lambda: signals.stop, signals.save, together=True)
+
+    def begin(each: StartedRun) -> int:
+        """Begin a run; the step that it is at."""
+        clock = Clock(world.device, each.settings.protocol.warmup, frozenset())
+        each.begin(world, clock, signals, progress=each is run and sys.stderr.isatty(), pace=pace)
+        return each.trainer.step if each.trainer else 0
+
+    first = run.load(world.device)
+    step = begin(run)
+
+    def joins(other: StartedRun) -> bool:
+        problem = other.load(world.device)
+        if not fits(problem, first):
+            return False
+        share(problem, first)
+        return begin(other) == step
+
+    together = []
+    for each in runs:
+        try:
+            if each is run or joins(each):
+                together.append(each)
+                continue
+        except (UserError, OSError) as error:
+            notice(error)
+        each.lock.release()
+    started.demand_one_code(world)
+    names = [f"{each.settings.run.protocol}/seed{each.settings.run.seed}" for each in together]
+    for name, each in zip(names, together, strict=True):
+        each.cohort |= {*names} - {name}
+    pace.begin(step)
+    return together
 
 
 def _train(runs: Sequence[StartedRun], own: StartedRun, surroundings: Surroundings) -> str:
@@ -160,12 +149,7 @@ def _train(runs: Sequence[StartedRun], own: StartedRun, surroundings: Surroundin
         else:
             print(f"{run.settings.run.folder}: {made.status}", flush=True)
 
-    try:
-        cohort.train(training, ended)
-    except Stopped:
-        for number, trainer in training.items():
-            supervise.leave_note(runs[number].folder, f"{supervise.why_stopped()}; {trainer.stopped()}")
-        raise
+    cohort.train(training, ended)
     if refused is not None:
         raise refused
     return status

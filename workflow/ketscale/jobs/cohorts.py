@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ketscale import process, strict_json
-from ketscale.errors import UserError
+from ketscale import process
 from ketscale.files import write_atomic
 from ketscale.grid import BACKENDS, Run, canonical
 
@@ -71,11 +71,11 @@ def plan(
 ) -> list[list[Settings]]:
     """The cohorts among the runs of a config, each of at least two.
 
-    cores: those on which jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave
-        some of these idle. The first runs fill as many cohorts as train at a time, the next ones others.
+    cores: those on which jobs run at a time. Runs of one shape are dealt, in their order, to several cohorts where fewer
+        would leave some of these idle.
     place: names what a run shares with others that may train in its process, such as its allocation.
-    needed: the runs that are to be trained; None for all. They are dealt last, so that those that are left after an
-        interruption stay together.
+    needed: the runs that are to be trained; None for all. The others are dealt too, so that those that are left after
+        an interruption stay together.
     """
     alike: dict[tuple[str, str], list[Settings]] = {}
     others = 0
@@ -88,14 +88,10 @@ def plan(
     dealt = []
     for of_shape in alike.values():
         places = cores // of_shape[0].run.threads
-        wanted = -(-max(1, places - others) // len(alike))
-        parts = min(len(of_shape), max(wanted, -(-len(of_shape) // MOST)))
-        beside = min(parts, max(1, places))
-        size = -(-len(of_shape) * beside // parts)
-        for first in range(0, len(of_shape), size):
-            block = of_shape[first : first + size]
-            number = min(beside, -(-len(block) * parts // len(of_shape)))
-            dealt += [block[part::number] for part in range(number)]
+        wanted = math.ceil(max(1, places - others) / len(alike))
+        parts = max(wanted, math.ceil(len(of_shape) / MOST))
+        size = math.ceil(len(of_shape) / parts)
+        dealt += [of_shape[first : first + size] for first in range(0, len(of_shape), size)]
     left = [[one for one in cohort if needed is None or one.run in needed] for cohort in dealt]
     return [cohort for cohort in left if len(cohort) > 1]
 
@@ -126,26 +122,16 @@ def file_of(run: Run) -> Path | None:
         return None
     files = sorted(Path(folder).glob(f"{_digest(run)}-*.json"))
     wanted = asdict(run)
-    return next((file for file in files if any(one["run"] == wanted for one in _read(file))), None)
+    return next(
+        (file for file in files if any(one["run"] == wanted for one in json.loads(file.read_bytes()))), None
+    )
 
 
 def read(file: Path, families: Families) -> list[Settings]:
-    """The settings of a cohort's runs.
-
-    Raises:
-        UserError: the file cannot be read, or is of another version.
-    """
+    """The settings of a cohort's runs."""
     from ketscale.config import Settings
 
-    return [Settings.of(content, families, str(file)) for content in _read(file)]
-
-
-def _read(file: Path) -> list[dict[str, Any]]:
-    try:
-        found: list[dict[str, Any]] = strict_json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}: not the runs of a cohort ({error}); start the call again") from None
-    return found
+    return [Settings.of(content, families, str(file)) for content in json.loads(file.read_bytes())]
 
 
 def _digest(run: Run) -> str:

@@ -8,16 +8,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from ketscale import process
-from ketscale.errors import UserError
-from ketscale.words import say
+from ketscale.words import notice
 
-# A run that waits looks this often whether the lock is free.
-_LOOK_S = 0.2
 WAITS = "waiting for this host"
 
 
@@ -28,24 +24,15 @@ def path() -> Path:
 
 @contextlib.contextmanager
 def hold(timed: bool) -> Iterator[None]:
-    """Hold the lock of this host: alone for a timed run, shared for untimed ones, which filelock cannot.
-
-    Raises:
-        UserError: the lock's file cannot be opened.
-    """
-    lock, kind = path(), fcntl.LOCK_EX if timed else fcntl.LOCK_SH
-    file = _open(lock)
+    """Hold the lock of this host: alone for a timed run, shared for untimed ones, which filelock cannot."""
+    kind = fcntl.LOCK_EX if timed else fcntl.LOCK_SH
+    file = _open(path())
     try:
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    say(f"{WAITS}, on which others train (`fuser -v {lock}` names them)")
-                told = True
-                time.sleep(_LOOK_S)
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            notice(f"{WAITS}, on which others train (`fuser -v {path()}` names them)")
+            fcntl.flock(file, kind)
         yield
     finally:
         os.close(file)
@@ -56,14 +43,8 @@ def _open(lock: Path) -> int:
 
     In a folder such as /tmp the kernel refuses to open another user's file with O_CREAT (fs.protected_regular in proc(5)).
     """
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            return os.open(lock, os.O_RDWR)
-        file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-        os.fchmod(file, 0o666)
-        return file
-    except OSError as error:
-        raise UserError(
-            f"{lock}: cannot be the lock by which runs take turns on this host ({error.strerror}): let its owner move it "
-            "away, or set TMPDIR to another folder, the same for everyone who trains on this host"
-        ) from None
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(lock, os.O_RDWR)
+    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    os.fchmod(file, 0o666)
+    return file

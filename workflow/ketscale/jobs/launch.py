@@ -36,7 +36,7 @@ _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
 # The Python of this process. With -P no file of the folder that it is started in takes a module's place.
 _PYTHON = shlex.quote(sys.executable)
 # Ranks need no files for what they say, for which torchrun would leave a folder behind.
-_TORCHRUN = "-P -m ketscale.jobs.torchrun --log-dir=/dev/null"
+_TORCHRUN = "-P -m torch.distributed.run --log-dir=/dev/null"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
 _RENDEZVOUS = (

@@ -103,18 +103,8 @@ def put_aside(paths: Iterable[Path]) -> list[Path]:
 
 
 def why_missing(folder: Path) -> str:
-    """Why a run has no record: what its launcher noted, else KetScale's last error in its log, else the log's last line."""
-    note = supervise.read_note(folder) or {}
-    if note.get("reason"):
-        return str(note["reason"])
-    try:
-        lines = (folder / "train.log").read_text("utf-8", "replace").splitlines()
-    except FileNotFoundError:
-        return ""
-    # Launchers print their errors after it.
-    printed = [line.strip() for line in lines if line.strip()]
-    last = next(reversed([line for line in printed if line.startswith("ketscale: ")] or printed), "")
-    return "it was trained, but its record is gone" if last.endswith(": completed") else last
+    """Why a run has no record, as its launcher noted it; '' if it has not."""
+    return str((supervise.read_note(folder) or {}).get("reason", ""))
 
 
 def by_reason(runs: Iterable[tuple[str, str, str]]) -> list[str]:

@@ -40,7 +40,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped
-from ketscale.words import say
+from ketscale.words import notice, say
 
 
 def train(
@@ -75,7 +75,8 @@ def train(
         host.set_threads_of_all_cores(run.threads)
     check_variables(run)
     world = open_world(run)
-    signals.heed_stop()
+    if protocol.stepped:  # a fit has nothing to save, and ends where it is
+        signals.heed_stop()
     # An error ends the other ranks before locks are given back, which a hanging disk could delay.
     with contextlib.closing(world), contextlib.ExitStack() as locked, _ended_together(world):
         # One job of a cohort at a time: the first trains the runs of those that wait.
@@ -119,7 +120,7 @@ def _ended_together(world: World) -> Iterator[None]:
             if (said := in_words(sys.exception())) is not None:
                 say(said)
             else:
-                say(f"rank {world.rank} failed and ends the run")
+                notice(f"rank {world.rank} failed and ends the run")
                 traceback.print_exc()
             world.abort()
         raise
@@ -141,7 +142,9 @@ def _hold(lock: Lock, world: World, signals: Signals, locked: contextlib.ExitSta
             raise Stopped("stopped while waiting for the process that is training this run")
         if world.rank == 0:
             if not waited:
-                say(f"{lock.folder}: {locks.last(lock.folder)} is training this run; waiting until it ends")
+                notice(
+                    f"{lock.folder}: {locks.last(lock.folder)} is training this run; waiting until it ends"
+                )
             time.sleep(1)
         waited = True
 
@@ -163,7 +166,7 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
     ended, passes, collective = _pass(run, surroundings, signals, trace)
     while ended.status == "completed" and passes.again(run.settings.protocol):
         if world.rank == 0:
-            say(
+            notice(
                 f"{passes.last.why}: its steps are taken again (pass {passes.last.number + 1} of at most {MOST})"
             )
         ended, passes, collective = _pass(run, surroundings, signals, trace, passes)
@@ -204,10 +207,7 @@ def _pass(
         with memory:
             run.begin(world, clock, signals, progress=sys.stderr.isatty())
     trainer, unfit = run.trainer, misfit or memory.ran_out
-    with signals.at_once() if trainer and not trainer.stepped else contextlib.nullcontext():
-        ended = (
-            outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
-        )
+    ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = surroundings.of_rank(trainer, ended)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from collections.abc import Iterator
 from typing import Any
-
-from ketscale.training.loop import Stopped
-
-_AGAIN = "stopped in the fit, which has no checkpoints, so the same command starts again"
 
 
 class Signals:
     """Requests that the trainer sees between steps: stop (SIGTERM, SIGINT), or save a checkpoint and go on (SIGUSR1).
 
-    A second Ctrl-C does not wait for the end of the step. A fit has no steps: inside `at_once` a request to stop ends it.
+    A second Ctrl-C does not wait for the end of the step.
     """
 
     def __init__(self) -> None:
         """Take note of SIGUSR1. SIGTERM ends the process at once, in whatever library it waits for the other ranks."""
         self.stop = False
         self._save = False
-        self._at_once = False
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, self._ask_to_save)
 
@@ -31,23 +24,10 @@ class Signals:
         signal.signal(signal.SIGTERM, self._ask_to_stop)
         signal.signal(signal.SIGINT, self._ask_to_stop)
 
-    @contextlib.contextmanager
-    def at_once(self) -> Iterator[None]:
-        """Inside, a request to stop raises Stopped where it comes, for there is nothing to save."""
-        self._at_once = True
-        try:
-            if self.stop:
-                raise Stopped(_AGAIN)
-            yield
-        finally:
-            self._at_once = False
-
     def _ask_to_stop(self, signum: int, frame: Any) -> None:
         self.stop = True
         if signum == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self._at_once:
-            raise Stopped(_AGAIN)
 
     def _ask_to_save(self, signum: int, frame: Any) -> None:
         self._save = True

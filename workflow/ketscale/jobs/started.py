@@ -13,7 +13,7 @@ import torch
 from ketscale import process
 from ketscale.config import Data, Settings
 from ketscale.errors import UserError
-from ketscale.jobs import locks, outcome, prepared
+from ketscale.jobs import locks, prepared
 from ketscale.jobs.provenance import code_hash, sources_hash
 from ketscale.jobs.signals import Signals
 from ketscale.measure.clock import Clock
@@ -27,7 +27,7 @@ from ketscale.training.loop import Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.probe import Probe
 from ketscale.training.training import Training
-from ketscale.words import say
+from ketscale.words import notice
 
 
 @dataclasses.dataclass
@@ -89,7 +89,7 @@ class StartedRun:
         For the arguments see `Trainer`.
 
         Raises:
-            UserError: the checkpoint cannot be used, or a search has nothing to choose by.
+            UserError: the history of its checkpoint cannot be used, or a search has nothing to choose by.
         """
         settings = self.settings
         assert self.problem is not None
@@ -140,11 +140,11 @@ class StartedRun:
             return
         checkpoint.history_of(self.folder, self.key).unlink(missing_ok=True)
         if checkpoint.others(self.folder, self.key):
-            say(
+            notice(
                 f"the checkpoint in {self.folder} belongs to other settings, features or code: starting from the beginning"
             )
         if trainer.no_checkpoints and self.lock.former is not None:
-            say(
+            notice(
                 f"this run was stopped before it had ended ({self.interruptions['lost_s']:.0f} s are lost); "
                 f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning"
             )
@@ -157,29 +157,25 @@ class StartedRun:
             raise UserError(f"{self.folder}: memory does not suffice to read its checkpoint") from None
         except UserError as error:
             aside = checkpoint.put_aside(checkpoint.path_of(self.folder, self.key))
-            say(f"{error}: it is now {aside.name}, and the run starts from the beginning")
+            notice(f"{error}: it is now {aside.name}, and the run starts from the beginning")
             return None
 
     def _restore(self, saved: dict[str, Any], path: Path, world: World) -> None:
         """Continue from the state in the checkpoint at `path`.
 
         Raises:
-            UserError: the checkpoint is of another form, or its history is missing or damaged. It is put aside.
+            UserError: its history is missing or damaged. The checkpoint is put aside.
         """
         assert isinstance(self.trainer, Trainer)
         try:
-            lost = lost_s(self.lock, saved["saved"]) + process.age_s()
-            continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
             self.trainer.restore(saved)
-            self.cohort.update(saved["cohort"])
-            self._continued = continued
-        except (UserError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            if outcome.is_out_of_memory(error):
-                raise
+        except UserError as error:
             if world.rank == 0:
                 checkpoint.put_aside(path)
-            why = error if isinstance(error, UserError) else repr(error)
-            raise UserError(f"{checkpoint.unusable(path, why)}; it is put aside: run it again") from None
+            raise UserError(f"{error}; its checkpoint is put aside: run it again") from None
+        lost = lost_s(self.lock, saved["saved"]) + process.age_s()
+        self._continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
+        self.cohort.update(saved["cohort"])
 
 
 def lost_s(lock: locks.Lock, saved: float | None) -> float:

@@ -176,7 +176,7 @@ def _end_with_torchrun() -> None:
 
     Otherwise this rank would train on for nobody, or wait for a rank that hangs, or for a torchrun that has been killed.
     """
-    process.end_with_parent(int(os.environ.pop(process.TORCHRUN, os.getppid())))
+    process.end_with_parent(os.getppid())
     with contextlib.suppress(OSError):  # Linux before 5.3, or torchrun has just ended
         torchrun = os.pidfd_open(os.getppid())
 

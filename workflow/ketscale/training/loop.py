@@ -411,14 +411,10 @@ class Trainer(Training):
         self.save()
         if self._agreed.stop:
             self.world.barrier()
-            raise self.stopped()
-
-    def stopped(self) -> Stopped:
-        """The error by which it stops where it is."""
-        how = "the checkpoint is written, run the same command to resume"
-        if self.no_checkpoints:
-            how = f"{self.no_checkpoints} has no checkpoints, so the same command starts again"
-        return Stopped(f"stopped at step {self.step}; {how}")
+            how = "the checkpoint is written, run the same command to resume"
+            if self.no_checkpoints:
+                how = f"{self.no_checkpoints} has no checkpoints, so the same command starts again"
+            raise Stopped(f"stopped at step {self.step}; {how}")
 
     def save(self) -> None:
         """Write a checkpoint, on rank 0."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,20 +32,28 @@ class Stack:
         problem: the one that is called, with each member's own tensors in place of its own.
 
     Raises:
-        ValueError: a problem does not fit the first one, or the model has a parameter under two names.
+        ValueError: a problem does not fit the first one, or has a penalty.
     """
 
     def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol]) -> None:
         if not all(fits(problem, problems[0]) for problem in problems):
             raise ValueError("problems whose samples or tensors have other shapes cannot be stacked")
         self._problems, first = list(problems), problems[0]
-        if len(dict(first.named_parameters(remove_duplicate=False))) != len(dict(first.named_parameters())):
-            raise ValueError("a model with a parameter under two names cannot be stacked")
+        if first.penalty() is not None:
+            raise ValueError("a problem with a penalty cannot be stacked")
+        for problem in problems:
+            share(problem, first)
         self._flat = Flat([[p for p in problem.parameters() if p.requires_grad] for problem in problems])
         self.optimiser = optimiser.create(protocols, self._flat)
         # One run is taken as if it were alone, to the last bit.
         self.problem = _template(first) if len(problems) > 1 else first
-        self._fixed = _different(problems)
+        # What is neither trained nor the same in all problems, such as drawn weights that stay: (problems, ...) by name.
+        fixed = [_fixed(problem) for problem in problems]
+        self._fixed = {
+            name: torch.stack([tensors[name] for tensors in fixed])
+            for name, tensor in fixed[0].items()
+            if any(tensors[name] is not tensor for tensors in fixed)
+        }
         names = (name for name, p in first.named_parameters() if p.requires_grad)
         self._slots = [_slot(self.problem, name) for name in (*names, *self._fixed)]
         able = not self._fixed and possible(first)
@@ -57,29 +65,21 @@ class Stack:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
         indices = torch.stack(list(batches))
-        sums, penalty = self._direct.sums(indices, step, lambda sums: self._pull(sums, count)), None
+        sums = self._direct.sums(indices, step, lambda sums: self._pull(sums, count))
         if sums is None:
-            sums, penalty = self._by_autograd(indices, step)
+            sums = self._by_autograd(indices, step)
         norms = self._flat.norms()
         self.optimiser.step(norms)
-        penalties = [None] * len(sums) if penalty is None else penalty.detach()
-        rows = zip(sums.detach(), penalties, norms, strict=True)
-        return [StepSums(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
+        rows = zip(sums.detach(), norms, strict=True)
+        return [StepSums(int(step), count, count, own, None, norm, norm) for own, norm in rows]
 
-    def _by_autograd(self, indices: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Sums and penalties of all members, (members, ...), whose gradients are collected."""
-
-        def evaluated(problem: Problem, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            sums, penalty = problem(indices, step), problem.penalty()
-            return (sums,) if penalty is None else (sums, penalty)
-
+    def _by_autograd(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+        """The sums of all members, (members, ...), whose gradients are collected."""
         self._flat.clear()
-        sums, *penalty = self._each(evaluated, indices)
-        trained = [term for term in penalty if term.requires_grad]
-        pull = self._pull(sums, indices.shape[1])
-        pull_back([sums, *trained], [pull, *map(torch.ones_like, trained)])
+        sums = self._each(lambda problem, row: problem(row, step), indices)
+        pull_back([sums], [self._pull(sums, indices.shape[1])])
         self._flat.collect()
-        return sums, penalty[0] if penalty else None
+        return sums
 
     def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """`Problem.vjp` of all members, as `Direct` asks for it."""
@@ -113,32 +113,32 @@ class Stack:
 
     def outputs_of(self, split: str, samples: torch.Tensor) -> torch.Tensor:
         """All members' outputs (members, n, ...) for some samples of a split, int64 (n,)."""
-        rows: torch.Tensor = self._each(
-            lambda problem, indices: problem.outputs(split, indices), samples.expand(len(self._problems), -1)
-        )
-        return rows
+        rows = samples.expand(len(self._problems), -1)
+        return self._each(lambda problem, row: problem.outputs(split, row), rows)
 
-    def _each(self, function: Callable[[Problem, torch.Tensor], Any], indices: torch.Tensor) -> Any:
+    def _each(
+        self, function: Callable[[Problem, torch.Tensor], torch.Tensor], indices: torch.Tensor
+    ) -> torch.Tensor:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""
         indices = placed(indices, self._flat.values.device)
         if len(self._problems) == 1:
             # This is as if the run were alone, to the last bit.
-            made = function(self._problems[0], indices[0])
-            return made[None] if isinstance(made, torch.Tensor) else tuple(part[None] for part in made)
+            return function(self._problems[0], indices[0])[None]
 
-        def of_one(own: Sequence[torch.Tensor], seed: torch.Tensor, row: torch.Tensor) -> Any:
+        def of_one(own: Sequence[torch.Tensor], seed: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
             self._bind(own)
             with self.problem.seeded(seed):
                 return function(self.problem, row)
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
-        return torch.func.vmap(of_one)([*self._flat.leaves, *self._fixed.values()], seeds, indices)
+        tensors = [*self._flat.leaves, *self._fixed.values()]
+        results: torch.Tensor = torch.func.vmap(of_one)(tensors, seeds, indices)
+        return results
 
 
 def _template(problem: Problem) -> Problem:
     """A copy of a problem for vmap, which shares what is not trained."""
-    shared = (*problem.buffers(), *(p for p in problem.parameters() if not p.requires_grad))
-    return copy.deepcopy(problem, {id(tensor): tensor for tensor in shared}).train()
+    return copy.deepcopy(problem, {id(tensor): tensor for tensor in _fixed(problem).values()}).train()
 
 
 def fits(problem: Problem, first: Problem) -> bool:
@@ -154,28 +154,18 @@ def _form(problem: Problem) -> tuple[Any, ...]:
 
 
 def share(problem: Problem, first: Problem) -> None:
-    """Let a problem use those buffers of another that equal its own, such as the data, so that there is one copy."""
-    own = dict(problem.named_buffers())
-    for name, buffer in first.named_buffers():
-        if own[name] is not buffer and torch.equal(own[name], buffer):
+    """Let a problem use what is not trained in another that equals its own, such as the data, so that there is one copy."""
+    own = _fixed(problem)
+    for name, tensor in _fixed(first).items():
+        if own[name] is not tensor and torch.equal(own[name], tensor):
             tensors, last = _slot(problem, name)
-            tensors[last] = buffer
+            tensors[last] = tensor
 
 
-def _different(problems: Sequence[Problem]) -> dict[str, torch.Tensor]:
-    """What is neither trained nor equal in all problems, such as drawn weights that stay: (problems, ...) by name."""
-    fixed = [dict(_fixed(problem)) for problem in problems]
-    stacked = {}
-    for name, first in fixed[0].items():
-        rows = [tensors[name] for tensors in fixed]
-        if not all(row is first or torch.equal(row, first) for row in rows):
-            stacked[name] = torch.stack(rows)
-    return stacked
-
-
-def _fixed(problem: Problem) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from problem.named_buffers()
-    yield from ((name, p.detach()) for name, p in problem.named_parameters() if not p.requires_grad)
+def _fixed(problem: Problem) -> dict[str, torch.Tensor]:
+    """What is not trained."""
+    frozen = {name: p for name, p in problem.named_parameters() if not p.requires_grad}
+    return dict(problem.named_buffers()) | frozen
 
 
 def _slot(problem: Problem, name: str) -> tuple[dict[str, Any], str]:

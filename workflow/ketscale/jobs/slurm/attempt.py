@@ -17,7 +17,7 @@ from ketscale.errors import UserError
 from ketscale.jobs.slurm import queue
 from ketscale.measure import record
 from ketscale.training import checkpoint
-from ketscale.words import say
+from ketscale.words import notice
 
 # So long before its time limit a job is requeued; the controller of a busy cluster takes seconds to answer.
 _BEFORE_S = 20.0
@@ -44,9 +44,9 @@ class Attempt:
             self._rests_until = math.inf
             try:
                 queue.ask("scontrol", "requeue", self._job)
-                say("its job is requeued, since its time limit is near and it got further")
+                notice("its job is requeued, since its time limit is near and it got further")
             except UserError as error:
-                say(f"its job cannot be requeued before its time limit, so this attempt counts: {error}")
+                notice(f"its job cannot be requeued before its time limit, so this attempt counts: {error}")
 
     def _has_finished_others(self) -> bool:
         """Whether another run of the job has ended since this attempt began."""

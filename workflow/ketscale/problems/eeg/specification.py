@@ -17,7 +17,6 @@ class Classifier(Model, frozen=True, kw_only=True):
     """A classifier of trials."""
 
     has_dropout: ClassVar[bool] = True
-    stacks: ClassVar[bool] = True
 
 
 class _WithLiteral(Classifier, frozen=True, kw_only=True):
