@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import msgspec
 
-from ketscale import cli, process
+from ketscale import cli
 from ketscale.analysis import analysed
 from ketscale.analysis.analysed import CONFIG_FILE
 from ketscale.analysis.columns import TABLES
@@ -19,7 +19,7 @@ from ketscale.analysis.figures import figures_of
 from ketscale.analysis.report import PAGE
 from ketscale.commands import results as of_study
 from ketscale.config import Settings
-from ketscale.jobs import choice, finished
+from ketscale.jobs import choice
 from ketscale.jobs.prepared import features_hash
 from ketscale.problems.registry import FAMILIES
 
@@ -43,11 +43,6 @@ def main() -> None:
         time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
         write(name, option("--settings"))
         write(str(Path(name).with_name("history.csv")), "epoch,step\n")
-        # Another run, which is trained with this one.
-        if guest := os.environ.get("STAND_IN_TRAINS"):
-            kept = Path(guest).parent / finished.KEPT
-            for file in ("history.csv", "metrics.json", finished.OF_CALL.format(process.call())):
-                write(str(kept / file), "kept")
     elif command == "choose":
         settings = Settings.of(json.loads(option("--settings")), FAMILIES, "--settings")
         equal = SimpleNamespace(quality=SimpleNamespace(validation={"accuracy": 0.5}))

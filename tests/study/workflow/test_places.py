@@ -35,11 +35,6 @@ def test_the_package_of_another_checkout_is_refused(fresh: Path) -> None:
     assert "Traceback" not in done.stderr and files(fresh) == before
 
 
-def test_a_link_to_the_checkout_is_the_same_checkout(fresh: Path) -> None:
-    (fresh / "workflow/ketscale").symlink_to(ROOT / "workflow/ketscale")
-    assert planned(run_in(fresh, *LOCAL, "-n"))["train"] == len(RUNS)
-
-
 @pytest.mark.parametrize("version", [ketscale.__version__, "9.9.9"])
 def test_an_installed_package_is_taken_and_another_version_is_said(
     fresh: Path, tmp_path: Path, version: str

@@ -17,14 +17,12 @@ from ketscale import analysis
 from ketscale.analysis.columns import TABLES
 from ketscale.analysis.figures import figures_of
 from ketscale.grid import Run
-from ketscale.jobs import finished
+from ketscale.jobs.finished import KEPT, OF_CALL
 from tests import ROOT
 from tests.study.workflow.project import LOCAL, RUNS, TINY, calls, files, planned, record, run_in
 
 PROFILES = ("profiles/local", "profiles/mpi", "slurm")
-
-
-# ---------------------------------------------------------------- what a user types
+IN_JOB = ("--mode", "remote", "--executor", "slurm-jobstep", "--jobs", "1", "--cores", "all", "--no-hooks")
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -46,33 +44,25 @@ def test_a_job_group_starts_snakemake_once_and_goes_on_after_a_run_that_fails(
     targets = [record(run) for run in RUNS[:3]]
     for target in targets:
         (finished / target).unlink()
-    in_job = (
-        "--mode", "remote", "--executor", "slurm-jobstep", "--jobs", "1", "--cores", "all", "--no-hooks",
-    )  # fmt: skip
     fails = {} if failing is None else {"STAND_IN_FAILS": targets[failing]}
-    done = run_in(finished, *targets, *in_job, check=False, **fails)
+    done = run_in(finished, *targets, *IN_JOB, check=False, **fails)
     assert (done.stdout + done.stderr).count("Building DAG of jobs") == 1
     assert done.returncode == (0 if failing is None else 1)
     made = [target for number, target in enumerate(targets) if number != failing]
     assert [target for target in targets if (finished / target).exists()] == made
 
 
-def test_what_another_runs_job_has_trained_in_this_call_is_put_in_its_place(fresh: Path) -> None:
-    first, second = map(record, RUNS[:2])
-    done = (*LOCAL, "--cores", "1", first, second)
-    run_in(fresh, *done, STAND_IN_TRAINS=second)
-    assert [call["name"] for call in calls(fresh) if call["command"] == "launch"] == [first]
-    folder = (fresh / second).parent
-    kept, made = folder / finished.KEPT, ("metrics.json", "history.csv")
-    assert [(folder / name).read_text() for name in made] == ["kept", "kept"] and not kept.exists()
-    # What an earlier call has left there is checked first.
-    kept.mkdir(parents=True)
+@pytest.mark.parametrize("call", ["this", "another"])
+def test_what_another_runs_job_of_this_call_has_trained_is_put_in_its_place(fresh: Path, call: str) -> None:
+    run_in(fresh, *LOCAL, record(RUNS[0]))
+    folder, made = (fresh / record(RUNS[0])).parent, ("metrics.json", "history.csv")
+    (folder / KEPT).mkdir(parents=True)
     for name in made:
-        (folder / name).rename(kept / name)
-    (kept / finished.OF_CALL.format("another")).touch()
-    run_in(fresh, *done)
-    assert [call["name"] for call in calls(fresh) if call["command"] == "launch"] == [first, second]
-    assert (folder / "metrics.json").read_text() != "kept"
+        (folder / name).unlink()
+        (folder / KEPT / name).write_text("kept")
+    (folder / KEPT / OF_CALL.format("this")).touch()
+    run_in(fresh, record(RUNS[0]), *IN_JOB, KETSCALE_CALL=call)
+    assert all(((folder / name).read_text() == "kept") == (call == "this") for name in made)
 
 
 @pytest.mark.parametrize("target", ["figures", "report"])
@@ -251,12 +241,6 @@ def test_a_mistake_is_one_readable_error_and_nothing_runs(
     errors = [line for line in done.stderr.splitlines() if not line.startswith("Using ")]
     assert 1 <= len(errors) <= 2
     assert files(fresh) == before
-
-
-def test_a_misspelt_setting_on_the_command_line_is_an_error_too(fresh: Path) -> None:
-    done = run_in(fresh, "--config", "partail=true", "-n", check=False)
-    assert done.returncode == 1
-    assert "partail: unknown setting; did you mean partial?" in done.stderr
 
 
 # ---------------------------------------------------------------- scheduling

@@ -29,15 +29,13 @@ def blocks(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     """The block of a workload, or that of each of its splits, NAME.sSEED, by name.
 
     Raises:
-        UserError: seeds are given twice, or beside one seed, or a split has the name of another workload.
+        UserError: seeds are given beside one seed, or a split has the name of another workload.
     """
     block = workloads[base]
     if SEEDS not in block:
         return {base: block}
     where, seeds = f"workloads.{base}.{SEEDS}", block[SEEDS]
     check(Seeds, seeds, where)
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"{where}: a seed is given twice; keep one")
     folds = block.get("folds")
     # Seeds of one block have different folds of one order; another block has another order.
     orders = {seed // folds for seed in seeds} if isinstance(folds, int) and folds > 0 else set()
