@@ -59,7 +59,6 @@ def test_what_a_report_is_made_for_is_the_same_config() -> None:
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ({**MINE, "split_seeds": [1, 1]}, "workloads.mine.split_seeds"),
         ({**MINE, "folds": 2, "split_seeds": [1, 2]}, "workloads.mine.split_seeds: 2 folds need whole blocks"),
         ({**MINE, "split_seeds": [0], "split_seed": 0}, "split_seed gives one split"),
         ({**MINE, "split_seeds": [0], "split": "given"}, "workloads.mine.split_seed"),
