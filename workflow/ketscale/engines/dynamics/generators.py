@@ -193,9 +193,10 @@ def substeps(segment: float, dt: float) -> int:
     Raises:
         UserError: there are more than `MOST_STEPS`.
     """
-    if segment / MOST_STEPS > dt:
+    # Written so that what is not a number is refused too.
+    if not segment / MOST_STEPS <= dt:
         raise UserError(
             f"dt: {dt} makes more than {MOST_STEPS:,} steps of a segment, which takes {segment:.6g}; use a longer one"
         )
     # The quotient of 0.9 and 0.3 is a hair above 3.
-    return max(1, math.ceil(segment / dt * (1 - 1e-12)))
+    return max(1, math.ceil(segment / dt * (1 - 1e-9)))
