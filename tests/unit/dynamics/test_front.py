@@ -90,15 +90,19 @@ def test_a_trajectory_has_the_ends_of_segments_of_any_lengths(
     given: dict[str, Any] = {"kind": kind, "method": method, "dt": dt, **arguments(kind)}
     leaves = [given["controls"].clone().requires_grad_(), given["duration"].requires_grad_()]
     given |= {"controls": leaves[0], "duration": leaves[1]}
+    factors = torch.linspace(0.5, 3, 2 * SEGMENTS, dtype=torch.float64).view(SEGMENTS, 2).requires_grad_()
+    own = [{"rates": RATES * each} if kind == "density" else {} for each in factors]
+    if kind == "density":
+        given["rate_factors"], leaves = factors, [*leaves, factors]
     shares = (
         torch.full((SEGMENTS,), 1 / SEGMENTS, dtype=torch.float64)
         if lengths is None
         else lengths / lengths.sum()
     )
     found, states = kd.evolve(SYSTEM, lengths=lengths, trajectory=True, **given), [given["initial"]]
-    for segment, share in zip(leaves[0].split(1), shares, strict=True):
+    for segment, share, rates in zip(leaves[0].split(1), shares, own, strict=True):
         part = given | {"controls": segment, "duration": leaves[1] * share, "initial": states[-1]}
-        states.append(kd.evolve(SYSTEM, **part))
+        states.append(kd.evolve(SYSTEM, **part | {"rate_factors": None} | rates))
     error = 1e-8 if dt else 1e-12
     torch.testing.assert_close(found, torch.stack(states), rtol=0, atol=error)
     with torch.no_grad():
@@ -469,12 +473,6 @@ def test_a_task_of_a_chain_has_the_same_bits_in_every_batch(method: str) -> None
     torch.testing.assert_close(shared, apart, rtol=1e-12, atol=1e-14)
 
 
-def test_states_in_resonance_have_no_frame() -> None:
-    pair = kd.chain([kd.transmon(levels=2)] * 2, {(0, 1): 0.1})
-    with pytest.raises(UserError, match=r"frame: no eigenstate has 51% of \|01> \(at most 50%\)"):
-        kd.dressed_frame(pair)
-
-
 # What is refused
 
 
@@ -498,6 +496,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(expect=OPERATOR[None]), "observables: is not Hermitian"),
         (refused(lengths=[1.0, 2.0]), "lengths: must be (4,), one of each segment, not (2,)"),
         (refused(rates={"c": 0.1}), "rates: this system has no c"),
+        (refused(rates=RATES, rate_factors=[[1.0, 2.0]]), "rate_factors: must be (4, 2), of each segment's rates, not (1, 2)"),
         (refused(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
         (refused(initial=OPERATOR), "initial: (6, 6) may be a density matrix, columns or 6 kets; say kind='density', 'unitary' or 'ket'"),
         (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),

@@ -52,6 +52,8 @@ _INITIAL = {
 }
 
 
+# Axes from which on `Tasks` has a batch in front of them in any case.
+_BATCHED = {"controls": 2, "duration": 1, "rates": 2, "initial": 3}
 # Systems of more states are evolved one by one, which takes less time and memory than the elements of all their operators.
 MOST_TOGETHER = 9
 
@@ -71,6 +73,7 @@ def evolve(
     route: Route = "auto",
     trajectory: bool = False,
     lengths: Any = None,
+    rate_factors: Any = None,
     expect: Any = None,
 ) -> torch.Tensor:
     """The state at the end of the controls, complex, differentiable in every tensor that is given.
@@ -108,6 +111,7 @@ def evolve(
         (segments + 1) behind the batch's.
     lengths: of the segments relative to one another, real (segments,); None: they are equally long. Of pulses with carriers they
         are those of any parts, whose ends a trajectory has.
+    rate_factors: of the rates in each segment, for rates that depend on time, real (segments, jumps); None: they are constant.
     expect: observables O of kets or density matrices, Hermitian (observables, d, d). Then the result has the real parts of
         their expectation values, Tr(rho O), (observables,), in the place of each state.
 
@@ -125,7 +129,7 @@ def evolve(
     """
     arguments = {
         "controls": controls, "duration": duration, "initial": initial, "rates": rates, "parameters": parameters,
-        "lengths": lengths, "expect": expect,
+        "lengths": lengths, "rate_factors": rate_factors, "expect": expect,
     }  # fmt: skip
     systems, listed = as_systems(system), not isinstance(system, System)
     system = systems[0]
@@ -168,6 +172,14 @@ def evolve(
         "parameters": (named_values("parameters", parameters, systems, controls), 1),
         "initial": _initial(system, initial, kind, controls),
     }
+    if rate_factors is not None:
+        factors, by_jumps = as_real("rate_factors", rate_factors, controls), given["rates"][0]
+        if by_jumps is None or factors.shape[-2:] != (controls.shape[-2], len(system.jumps)):
+            raise UserError(
+                f"rate_factors: must be {(controls.shape[-2], len(system.jumps))}, of each segment's rates, not "
+                f"{tuple(factors.shape)}, and there must be rates"
+            )
+        given["rates"] = (by_jumps[..., None, :] * factors, 2)
     d = system.dimension
     if not named and kind == "ket" and initial is not None and given["initial"][0].shape == (d, d, 1):
         raise UserError(
@@ -195,8 +207,7 @@ def evolve(
         new = dict(zip(("controls", "initial", "parameters"), replaced, strict=False))
         tensors = {
             name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
-            if isinstance(each, torch.Tensor)
-            and (each.ndim > axes or name == "controls" or axes > 2 or (name == "duration" and axes))
+            if isinstance(each, torch.Tensor) and (each.ndim > axes or axes >= _BATCHED.get(name, math.inf))
             else each
             for name, (each, axes) in given.items()
             for each in (new.get(name, each),)
@@ -381,9 +392,12 @@ def error_estimate(
         if controls is not whole and given.get("method", "exact") == "exact":
             # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
             given["method"] = Batched(route=given.get("route", "auto"))
+        parts = controls.shape[-2] // whole.shape[-2]
         if lengths is not None:
-            parts = controls.shape[-2] // whole.shape[-2]
             given["lengths"] = as_real("lengths", lengths, whole).repeat_interleave(parts, -1)
+        if given.get("rate_factors") is not None:
+            factors = as_real("rate_factors", given["rate_factors"], whole)
+            given["rate_factors"] = factors.repeat_interleave(parts, -2)
         given = given if controls.dtype == whole.dtype else _in_fp64(given)
         played = controls if pulses is None else pulses
         return evolve(system, played, kind=kind, dt=dt, trajectory=trajectory, **given)

@@ -54,9 +54,6 @@ class Generators:
     def _hash(self) -> int:
         return hash((self.size, self.fixed, self.controlled, self.paired, self.tangents))
 
-    def __reduce__(self) -> tuple[type[Generators], tuple[object, ...]]:
-        return Generators, (self.size, self.fixed, self.controlled, self.paired, self.tangents)
-
     @cached_property
     def with_tangent(self) -> Generators:
         """The family of (r, p) with dp/dt = G p + G' r, where G' has the same matrices and other coefficients.

@@ -177,7 +177,7 @@ class Batched(Propagator):
             generators = system.ket_generators
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
-        generators = generators.by_segment if tasks.by_segment else generators
+        generators = generators.by_segment if tasks.varied else generators
         return fixed, controls, initial, Evolution(generators, tau, self.division(tasks, controls.dtype))
 
     def _evolved(

@@ -183,7 +183,10 @@ class Stepped:
         controls, durations = (
             torch.stack([torch.cat([part[which] for part in parts]) for parts in made]) for which in (0, 1)
         )
-        return tasks._replace(controls=controls, duration=durations), controls.shape[1] // lengths.shape[1]
+        rates, stride = tasks.rates, controls.shape[1] // lengths.shape[1]
+        if rates is not None and rates.ndim > 2:
+            rates = rates.repeat_interleave(stride, 1)
+        return tasks._replace(controls=controls, duration=durations, rates=rates), stride
 
 
 def evolution(system: System, method: str, route: Route, steps: int | None, device: torch.device) -> Evolved:
