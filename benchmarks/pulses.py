@@ -13,24 +13,13 @@ import torch
 from benchmarks.dynamics import EQUAL, Outcome, at_equal_error, compared, error_of
 from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
-from ketscale.engines.pulses import (
-    Cosine,
-    Device,
-    Fluxoniums,
-    Pulses,
-    bare_frame,
-    fidelity,
-    fluxonium_chain,
-    gate,
-    rotations,
-    row_overlaps,
-)  # fmt: skip
-from ketscale.engines.pulses.integrators import integrator
+from ketscale import dynamics as kd
+from ketscale.engines.pulses import Cosine, Device, Fluxoniums, Pulses, fluxonium_chain, rotations
 from ketscale.measure.host import peak_rss_bytes
 
 
 class OwnIntegrator(NamedTuple):
-    """One of our integrators; see `engines.pulses.integrators.integrator`."""
+    """One of our integrators; see `ketscale.dynamics.evolve`."""
 
     integrator: str
     steps: int
@@ -149,23 +138,22 @@ class Own:
 
     def __init__(self, own: OwnIntegrator) -> None:
         self.steps: int | None = own.steps
-        self._integrator = integrator(*own)
+        self._own = own
 
     def prepare(self, chain: DrivenChain) -> Call:
         """The call that is timed: the infidelity, and its gradient by `Parameters` in their order, flat.
 
         It begins with the parameters that it differentiates by: all, the pulses' alone, or none.
         """
-        target = gate("x", chain.qubits).T
+        target = kd.gate("x", chain.qubits)
 
         def call() -> Outcome:
             leaves = Parameters(*(each.detach().clone().requires_grad_() for each in chain.parameters))
             system, pulses = leaves.device().system(chain.levels), leaves.pulses()
-            frame, length = bare_frame(system), pulses.duration
-            drives = pulses.sample(self._integrator.times(length))
-            final = self._integrator.evolve(system, drives, length, frame.states.T)
-            rows = row_overlaps(frame.amplitudes(final.T, length).T, target)
-            infidelity = 1 - fidelity(rows, 2**chain.qubits, virtual_z=False)
+            frame, dt = kd.bare_frame(system), chain.duration / self._own.steps
+            options: Any = {"method": self._own.integrator, "dt": dt, "route": self._own.route}
+            final = kd.evolve(system, pulses, kind="unitary", initial=frame.states, **options)
+            infidelity = 1 - kd.process_fidelity(final, target, frame.states)
             gradients = torch.autograd.grad(infidelity, leaves)
             return infidelity.item(), torch.cat(gradients).numpy()
 

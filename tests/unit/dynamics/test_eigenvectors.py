@@ -131,36 +131,6 @@ def test_equal_energies_have_gradients_too() -> None:
     torch.testing.assert_close(found.flatten(), torch.tensor([wanted.real, wanted.imag]), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("batched", ["controls", "parameters", "initial", "all"])
-def test_batches_are_their_members(batched: str) -> None:
-    rng = np.random.default_rng(5)
-    one = system(3, rng)
-    given = {
-        "controls": torch.tensor(400 * rng.normal(size=(3, 2, 2))),
-        "parameters": torch.tensor(400 * rng.normal(size=(3, 2))),
-        "initial": torch.tensor(rng.normal(size=(3, 3, 2)) @ [1, 1j]),
-    }
-    given = {name: each if batched in (name, "all") else each[0] for name, each in given.items()}
-    leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
-
-    def evolved(controls: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
-        return kd.evolve(one, controls, DURATION, kind="ket", **others)  # type: ignore[arg-type]
-
-    finals = evolved(**leaves)
-    weights = torch.tensor(rng.normal(size=(3, 3)))
-    (finals.real * weights).sum().backward()
-    alone = {name: each.clone().requires_grad_() for name, each in given.items()}
-    total = torch.zeros((), dtype=torch.float64)
-    for number in range(3):
-        member = {name: each[number] if batched in (name, "all") else each for name, each in alone.items()}
-        final = evolved(**member)
-        torch.testing.assert_close(final, finals[number], rtol=0, atol=1e-12)
-        total = total + (final.real * weights[number]).sum()
-    total.backward()
-    for name, leaf in leaves.items():
-        torch.testing.assert_close(leaf.grad, alone[name].grad, rtol=0, atol=1e-9)
-
-
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
 def test_second_derivatives_and_torch_func() -> None:
     rng = np.random.default_rng(7)

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from ketscale import dynamics as kd
 from ketscale.dynamics import evolution
 from ketscale.dynamics.evolution import Kind
-from ketscale.engines import operators, pulses
+from ketscale.engines import operators
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
@@ -25,24 +25,6 @@ GENERATOR = torch.Generator().manual_seed(5)
 
 def normal(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
-
-
-@pytest.mark.parametrize(
-    "device", [pulses.fluxonium_chain(2), pulses.transmon_chain(2)], ids=["fluxonium", "transmon"]
-)
-def test_a_device_is_the_sum_of_its_circuits_and_couplings(device: pulses.Device) -> None:
-    made = device.system(3)
-    found, total = device.circuits.levels(3), np.zeros((9, 9), complex)
-    for energies, beside in zip(
-        found.energies.numpy(),
-        (lambda x: np.kron(x, np.eye(3)), lambda x: np.kron(np.eye(3), x)),
-        strict=True,
-    ):
-        total += beside(np.diag(energies))
-    for strength, each in ((device.capacitive, found.charge), (device.inductive, found.phase)):
-        if strength is not None and each is not None:
-            total += 2 * math.pi * float(strength) * np.kron(each[0].numpy(), each[1].numpy())
-    np.testing.assert_allclose(made.hamiltonian(), total, atol=1e-12)
 
 
 NUMBERS = {

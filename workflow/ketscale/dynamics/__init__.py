@@ -9,10 +9,10 @@
     loss = 1 - kd.average_gate_fidelity(final, kd.gate("x"), qubit).mean()
     loss.backward()
 
-`chains` makes systems of sites, `evolution` evolves them, and `fidelities` says how well a target was met.
-`pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of `engines.dynamics`,
-and of `engines.pulses` for chains (`evolution.Split`). Units are the caller's: hbar is 1, and an angular
-frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
+`chains` makes systems of sites, `evolution` evolves them and says how axes are ordered, `steady` has their steady states, and
+`fidelities` says how well a target was met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and
+kernels are those of `engines.dynamics`, and of `engines.pulses` for chains and pulses with carriers. Units are the caller's:
+hbar is 1, and an angular frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ketscale.dynamics.optimisation import optimise, optimise_each
     from ketscale.dynamics.optimised import Optimised
     from ketscale.dynamics.pulses import Cosine, Drag, Fourier, Gaussian, Piecewise, Pulse
+    from ketscale.dynamics.steady import steady_state
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import (
         coupled_qubits,
@@ -54,8 +55,8 @@ __all__ = [
     "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System", "Term",
     "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame",
     "error_estimate", "evolve", "fidelity", "fluxonium_chain", "gate", "ket_fidelity", "leakage", "noise_rates",
-    "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "transmon_chain",
-    "violations",
+    "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "steady_state", "transition_rates", "transmon",
+    "transmon_chain", "violations",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
@@ -67,6 +68,7 @@ __getattr__ = on_first_use(
         "ketscale.dynamics.optimisation": "optimise optimise_each",
         "ketscale.dynamics.optimised": "Optimised",
         "ketscale.dynamics.pulses": "Cosine Drag Fourier Gaussian Piecewise Pulse",
+        "ketscale.dynamics.steady": "steady_state",
         "ketscale.engines.dynamics.system": "System",
         "ketscale.engines.dynamics.systems": "coupled_qubits noise_rates qubit relaxation_rates transition_rates transmon",
         "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",

@@ -1,25 +1,26 @@
-"""Evolves kets, unitaries, density matrices and channels under piecewise-constant controls."""
+"""Evolves kets, unitaries, density matrices and channels under piecewise-constant controls or pulses with carriers.
+
+The convention of axes, here and in all of `ketscale.dynamics`: (batch, times, states..., columns). A batch is in front, a
+trajectory's times come next; a ket is (d,), and kets beside one another are columns (d, k). Controls are (segments, controls).
+"""
 
 from __future__ import annotations
 
 import cmath
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-import numpy as np
 import torch
 
 from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.elements import together
-from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, substeps
+from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme
 from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.plain import largest_size
-from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step
+from ketscale.engines.dynamics.propagators import Batched, Propagator, as_observables
 from ketscale.engines.dynamics.spectral import LONG, ByEigenvectors, fastest
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
@@ -29,10 +30,10 @@ from ketscale.engines.dynamics.tasks import (
     as_states,
     check_precision,
     check_tasks,
-    check_values,
     usual_parameters,
 )
-from ketscale.engines.pulses.integrators import integrator
+from ketscale.engines.pulses.drives import Pulses
+from ketscale.engines.pulses.integrators import Stepped
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import forward_mode, transforms_active, unwrapped
@@ -51,8 +52,8 @@ _INITIAL = {
 }
 
 
-# Whether `evolve` may take eigenvectors: not for the second resolution of `error_estimate`.
-_EIGENVECTORS = ContextVar("_EIGENVECTORS", default=True)
+# Axes from which on `Tasks` has a batch in front of them in any case.
+_BATCHED = {"controls": 2, "duration": 1, "rates": 2, "initial": 3}
 # Systems of more states are evolved one by one, which takes less time and memory than the elements of all their operators.
 MOST_TOGETHER = 9
 
@@ -61,17 +62,18 @@ MOST_TOGETHER = 9
 def evolve(
     system: System | Sequence[System],
     controls: Any,
-    duration: Any,
+    duration: Any = None,
     *,
     initial: Any = None,
     kind: Kind | None = None,
     rates: Values = None,
     parameters: Values = None,
-    method: str = "exact",
+    method: str | Propagator = "exact",
     dt: float | None = None,
     route: Route = "auto",
     trajectory: bool = False,
     lengths: Any = None,
+    rate_factors: Any = None,
     expect: Any = None,
 ) -> torch.Tensor:
     """The state at the end of the controls, complex, differentiable in every tensor that is given.
@@ -84,8 +86,8 @@ def evolve(
     system: a system; or a list of systems, such as circuits of different energies, which are a batch. They have the same
         levels, names, sites and jumps; operators, parameters and rates may differ.
     controls: real (segments, controls), constant over segments, in the units of `System`. None: there are none, and all is
-        one segment.
-    duration: the time of all segments together, a number or a real tensor ().
+        one segment. Or `engines.pulses.Pulses`, whose carriers a `method` with a step samples; they are in no batch.
+    duration: the time of all segments together, a number or a real tensor (). Pulses have their own.
     kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
         (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
         (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from one ket (d,) its projector is
@@ -96,8 +98,9 @@ def evolve(
     method: exact, whose only error is rounding, whatever the size; or an integrator with a longest step `dt`: rk4 or euler, which
         work on the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels those of
         `engines.pulses.integrators`, in fp64, which evolve sites and pairs: suzuki4, of order 4; or interaction4, of order 4
-        where layers of couplings commute (two sites), otherwise of order 2 with a small error. No `dt` bounds their error by
-        construction; `error_estimate` checks one.
+        where layers of couplings commute (two sites), otherwise of order 2 with a small error. Pulses with carriers take one of
+        these, in steps that are equal and as many in each of their segments, or whole-space, of order 6, which evolves any
+        system and with it density matrices and channels. No `dt` bounds an error by construction; `error_estimate` checks one.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
         matrices by torch's operators, on any device; auto: compiled for CPU tensors, but for what takes less time otherwise.
         Of kets and unitaries of 8 levels and more, products or the eigenvectors of each segment's Hamiltonian may; with fewer
@@ -106,7 +109,9 @@ def evolve(
         derivatives with respect to the duration or operators never take eigenvectors.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
-    lengths: of the segments relative to one another, real (segments,); None: they are equally long.
+    lengths: of the segments relative to one another, real (segments,); None: they are equally long. Of pulses with carriers they
+        are those of any parts, whose ends a trajectory has.
+    rate_factors: of the rates in each segment, for rates that depend on time, real (segments, jumps); None: they are constant.
     expect: observables O of kets or density matrices, Hermitian (observables, d, d). Then the result has the real parts of
         their expectation values, Tr(rho O), (observables,), in the place of each state.
 
@@ -124,7 +129,7 @@ def evolve(
     """
     arguments = {
         "controls": controls, "duration": duration, "initial": initial, "rates": rates, "parameters": parameters,
-        "lengths": lengths, "expect": expect,
+        "lengths": lengths, "rate_factors": rate_factors, "expect": expect,
     }  # fmt: skip
     systems, listed = as_systems(system), not isinstance(system, System)
     system = systems[0]
@@ -134,9 +139,14 @@ def evolve(
     columns = kind in ("ket", "unitary")
     if columns and rates is not None:
         raise UserError(f"rates: a {kind} has none; use kind density or channel, or leave them out")
-    propagator = _propagator(method, dt, route, columns)
+    pulses = controls if isinstance(controls, Pulses) else None
+    propagator = _propagator(method, dt, route, columns, pulses)
     if rates is None and not columns and any(each.rates for each in systems):
         rates = {}
+    if (pulses is None) == (duration is None):
+        raise UserError("duration: give that of all controls together; pulses with carriers have their own")
+    if pulses is not None:
+        controls, duration = _parts(pulses, lengths), pulses.duration
     controls = _controls(system, controls)
     if isinstance(duration, torch.Tensor) or not isinstance(duration, (int, float)):
         duration = as_real("duration", duration, controls)
@@ -162,6 +172,14 @@ def evolve(
         "parameters": (named_values("parameters", parameters, systems, controls), 1),
         "initial": _initial(system, initial, kind, controls),
     }
+    if rate_factors is not None:
+        factors, by_jumps = as_real("rate_factors", rate_factors, controls), given["rates"][0]
+        if by_jumps is None or factors.shape[-2:] != (controls.shape[-2], len(system.jumps)):
+            raise UserError(
+                f"rate_factors: must be {(controls.shape[-2], len(system.jumps))}, of each segment's rates, not "
+                f"{tuple(factors.shape)}, and there must be rates"
+            )
+        given["rates"] = (by_jumps[..., None, :] * factors, 2)
     d = system.dimension
     if not named and kind == "ket" and initial is not None and given["initial"][0].shape == (d, d, 1):
         raise UserError(
@@ -175,7 +193,7 @@ def evolve(
         if not transforms_active() and not cmath.isfinite(rounded.detach().sum().item()):
             raise UserError("initial: too large for exact in torch.float32; use smaller states")
         return rounded
-    one_by_one = listed and (isinstance(propagator, Split) or d > MOST_TOGETHER)
+    one_by_one = listed and (isinstance(propagator, Stepped) or d > MOST_TOGETHER)
     if listed and not one_by_one:
         system = _together(systems, given)
 
@@ -189,8 +207,7 @@ def evolve(
         new = dict(zip(("controls", "initial", "parameters"), replaced, strict=False))
         tensors = {
             name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
-            if isinstance(each, torch.Tensor)
-            and (each.ndim > axes or name == "controls" or axes > 2 or (name == "duration" and axes))
+            if isinstance(each, torch.Tensor) and (each.ndim > axes or axes >= _BATCHED.get(name, math.inf))
             else each
             for name, (each, axes) in given.items()
             for each in (new.get(name, each),)
@@ -323,7 +340,7 @@ def _final_kets(
     segments, (d, k) = controls.shape[-2], initial.shape[-2:]
     evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
     recorded = cpu.is_recorded(*given)
-    way = fastest(parameters, controls, evolution, tasks, k, recorded, _EIGENVECTORS.get())
+    way = fastest(parameters, controls, evolution, tasks, k, recorded)
     if way == "products" or (
         way == "entries" and segments * tasks * k * d * initial.itemsize > cpu.KEPT_BYTES
     ):
@@ -336,7 +353,7 @@ def _final_kets(
 def error_estimate(
     system: System | Sequence[System],
     controls: Any,
-    duration: Any,
+    duration: Any = None,
     *,
     kind: Kind | None = None,
     dt: float | None = None,
@@ -348,7 +365,8 @@ def error_estimate(
     It is the norm (Frobenius) of what changes if every segment is halved, and `dt` too, in fp64: of an integrator nearly its
     error, but without rounding, some 1e-16 for each radian. Of `exact`, whose segments are divided in other ways, it is the
     rounding; that of fp64 is estimated within a factor of about ten, and may be 100 times too large. An infidelity is of the
-    order of its square for pure states. A trajectory has one for each of its times.
+    order of its square for pure states. A trajectory has one for each of its times. Of an integrator of order p that is the
+    error times 1 - 2^-p.
 
     Raises:
         UserError: see `evolve`.
@@ -359,26 +377,31 @@ def error_estimate(
         >>> bool(1e-7 < error_estimate(kd.qubit(), controls, 1.0, method="rk4", dt=0.05) < 1e-5)
         True
     """
-
     systems = as_systems(system)
-    whole = _controls(systems[0], controls)
-
-    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
-        # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
-        before = _EIGENVECTORS.set(controls is whole)
-        given = {"duration": duration, **others}
-        if others.get("lengths") is not None:
-            parts = controls.shape[-2] // whole.shape[-2]
-            given["lengths"] = as_real("lengths", others["lengths"], whole).repeat_interleave(parts, -1)
-        given = given if controls.dtype == whole.dtype else _in_fp64(given)
-        try:
-            return evolve(system, controls, kind=kind, dt=dt, trajectory=trajectory, **given)
-        finally:
-            _EIGENVECTORS.reset(before)
-
     kind = kind or _usual_kind(systems, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
     axes = axes if others.get("expect") is None else 1
+    pulses, lengths = controls if isinstance(controls, Pulses) else None, others.pop("lengths", None)
+    if pulses is not None:
+        controls = _parts(pulses, lengths)
+        lengths = torch.ones(len(controls)) if lengths is None else lengths
+    whole = _controls(systems[0], controls)
+
+    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
+        given = {"duration": duration, **others}
+        if controls is not whole and given.get("method", "exact") == "exact":
+            # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
+            given["method"] = Batched(route=given.get("route", "auto"))
+        parts = controls.shape[-2] // whole.shape[-2]
+        if lengths is not None:
+            given["lengths"] = as_real("lengths", lengths, whole).repeat_interleave(parts, -1)
+        if given.get("rate_factors") is not None:
+            factors = as_real("rate_factors", given["rate_factors"], whole)
+            given["rate_factors"] = factors.repeat_interleave(parts, -2)
+        given = given if controls.dtype == whole.dtype else _in_fp64(given)
+        played = controls if pulses is None else pulses
+        return evolve(system, played, kind=kind, dt=dt, trajectory=trajectory, **given)
+
     return resolution_error(evolved, whole, dt, axes, trajectory)
 
 
@@ -416,19 +439,33 @@ def _usual_kind(systems: Sequence[System], rates: Values) -> Kind:
 EXACTLY = Batched()
 
 
-def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> Any:
+def _propagator(
+    method: str | Propagator, dt: float | None, route: Route, columns: bool, pulses: Pulses | None
+) -> Any:
     dense = get_args(Scheme)
+    by_object = isinstance(method, Propagator)
+    if pulses is not None and (by_object or method in dense or not (columns or method == "whole-space")):
+        which = "interaction4, suzuki4 or whole-space" if columns else "whole-space"
+        raise UserError(f"method: carriers need steps, and {method} has none for them; use {which} with a dt")
+    if by_object:
+        return method
     if method == "exact" and dt is None and route == "auto":
         return EXACTLY
     if method in dense:
         return Batched(cast(Scheme, method), dt, route)
-    if not columns and isinstance(method, str) and method in SIMULATORS:
+    if not columns and pulses is None and isinstance(method, str) and method in SIMULATORS:
         raise UserError(f"method: {method} evolves kets and unitaries only; use {', '.join(dense)}")
     if not isinstance(method, str) or method not in {**SIMULATORS, **REPLACED}:
         raise UserError(
             f"method: no method is called {method}{suggestion(str(method), [*dense, *SIMULATORS])}"
         )
-    return Split(method, dt, route)
+    return Stepped(method, dt, route, pulses)
+
+
+def _parts(pulses: Pulses, lengths: Any) -> torch.Tensor:
+    """What is in the place of controls, (parts, drives), where `Stepped` samples pulses with carriers."""
+    parts = pulses.divisions if lengths is None else torch.as_tensor(lengths).shape[-1]
+    return pulses.frequency.new_zeros(parts, pulses.envelope.drives)
 
 
 def _controls(system: System, controls: Any) -> torch.Tensor:
@@ -530,54 +567,3 @@ def _images(images: torch.Tensor) -> torch.Tensor:
 
 def _differentiated(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad or transforms_active()
-
-
-@dataclass(frozen=True)
-class Split:
-    """Evolves the kets of closed chains, one task after the other, by an integrator of `engines.pulses`.
-
-    method: its name. dt: its longest step; see `engines.dynamics.propagators.Batched` on the rest.
-
-    Raises:
-        UserError: there is no step, or no such route.
-    """
-
-    method: str
-    dt: float | None = None
-    route: Route = "auto"
-
-    def __post_init__(self) -> None:
-        check_step(self.method, self.dt)
-        check_route(self.route)
-
-    def columns(self, system: System, tasks: Tasks, trajectory: bool = False) -> torch.Tensor:
-        """See `Batched.columns`.
-
-        Raises:
-            UserError: see `Chain.of`; or the numbers are not in fp64, or so large that states are not finite.
-        """
-        check_tasks(system, tasks, strict=True, columns=True)
-        check_values(tasks)
-        if tasks.by_segment:
-            raise UserError(f"lengths: {self.method} has equally long segments; use exact, or leave them out")
-        together = 1 if trajectory else tasks.controls.shape[1]
-        per = substeps(tasks.segment, self.dt or 0.0)
-        steps = integrator(self.method, per * together, self.route)
-        stages = steps.times(1.0).shape[1]
-        controls, (count, segments, _) = tasks.controls, tasks.controls.shape
-        initial = as_complex(np.eye(system.dimension), controls) if tasks.initial is None else tasks.initial
-        length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
-        length = length.expand(count) * (together / segments)
-        states = [initial.mT.expand(count, -1, -1)]
-        if not count:
-            empty = torch.stack(states * (1 + segments), 1).mT
-            return empty if trajectory else empty[:, -1]
-        for part in controls.split(together, 1):
-            sampled = part.repeat_interleave(per, 1)[:, :, None].expand(-1, -1, stages, -1)
-            states.append(steps.evolve(system, sampled, length, states[-1], tasks.parameters))
-        if not transforms_active() and not math.isfinite(torch.view_as_real(states[-1].detach()).sum()):
-            raise UserError(
-                f"controls or parameters: too large for {self.method} in a segment of {tasks.segment:.4g}; use smaller ones, or a "
-                "rotating frame"
-            )
-        return (torch.stack(states, 1) if trajectory else states[-1]).mT

@@ -6,23 +6,19 @@ to other states, lowers all fidelities of gates. A channel is given by its image
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.autograd_function import applied
-from ketscale.engines.derivatives import ByOperators, uncompiled
-from ketscale.engines.dynamics.methods import Form
+from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.tasks import as_complex, as_states, check_batches
 from ketscale.engines.gates import UNITARY
 from ketscale.engines.pulses.frame import COUPLER
-from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
-from ketscale.engines.pulses.virtual_z import best_phases, largest_form
+from ketscale.engines.pulses.virtual_z import largest_form, largest_overlap
 from ketscale.errors import UserError
-from ketscale.private_torch import forward_mode, transforms_active
+from ketscale.private_torch import transforms_active
 from ketscale.shapes import Float, Shaped
 
 
@@ -104,10 +100,6 @@ def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
     return 1 - _kept(block) / block.shape[-1]
 
 
-# Multiplications of larger products are torch's: NumPy would take threads of its own, which then spin beside torch's.
-MOST_BY_NUMPY = 32**3
-
-
 @uncompiled
 def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, averaged: bool) -> torch.Tensor:
     """The process or, `averaged`, the average gate fidelity."""
@@ -120,66 +112,12 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
         )
     check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
     _check_norms(ideal, 2)
-    made = _OfColumns(ideal, basis, virtual_z, averaged)
-    differentiated = ideal.requires_grad or (basis is not None and basis.requires_grad)
-    is_large = basis is not None and basis.numel() * size > MOST_BY_NUMPY
-    if (
-        differentiated
-        or is_large
-        or final.ndim > 3
-        or not final.is_cpu
-        or transforms_active()
-        or forward_mode()
-    ):
-        return made.plainly(final)[0]
-    return applied(made, final)[0]
-
-
-class _OfColumns(ByOperators):
-    """A fidelity of few columns (..., d, D), for which NumPy takes less time than torch's operators."""
-
-    def __init__(
-        self, ideal: torch.Tensor, basis: torch.Tensor | None, virtual_z: bool, averaged: bool
-    ) -> None:
-        self._ideal, self._basis, self._virtual_z = ideal, basis, virtual_z
-        size = ideal.shape[-1]
-        # The weights of |Tr(T^+ M)|^2 and of Tr(M M^+).
-        self._weights = (1 / (size * (size + 1)),) * 2 if averaged else (1 / size**2, 0.0)
-
-    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `ByOperators.plainly`; also of channels (..., D, D, d, d)."""
-        block, (of_overlap, of_kept) = _block(tensors[0], self._basis), self._weights
-        made = of_overlap * _overlap(block, self._ideal, self._virtual_z)
-        return (made + of_kept * _kept(block) if of_kept else made,)
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        adjoint = None if self._basis is None else self._basis.numpy(force=True).conj().T
-        block, ideal = tensors[0].numpy(force=True), self._ideal.numpy(force=True).copy()
-        block = block if adjoint is None else adjoint @ block
-        if self._virtual_z:
-            ideal = best_phases((ideal.conj() * block).sum(-1)).conj()[..., None] * ideal
-        found, wanted = (each.reshape(*each.shape[:-2], -1) for each in (block, ideal))
-        of_overlap, of_kept = self._weights
-        overlap = np.vecdot(wanted, found)
-        value = of_overlap * (overlap * overlap.conj()).real
-        if of_kept:
-            value = value + of_kept * np.vecdot(found, found).real
-        self._found = adjoint, block, ideal, overlap
-        return (torch.from_numpy(np.asarray(value)),)
-
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`: by the envelope theorem, which says nothing of second derivatives."""
-        if torch.is_grad_enabled() or transforms_active():
-            return super().pull(tensors, cotangents, needed)
-        (adjoint, block, ideal, overlap), (of_overlap, of_kept) = self._found, self._weights
-        twice = 2 * cotangents[0].numpy()[..., None, None]
-        made = twice * of_overlap * overlap[..., None, None] * ideal
-        if of_kept:
-            made = made + twice * of_kept * block
-        gradient = torch.from_numpy(made if adjoint is None else adjoint.conj().T @ made)
-        return (gradient.sum_to_size(tensors[0].shape) if gradient.shape != tensors[0].shape else gradient,)
+    if not averaged and not virtual_z and final.ndim < 4 and basis is not None:
+        # The same sum in another order, without a product of matrices that has a gradient.
+        return _overlap(final, basis @ ideal, virtual_z) / size**2
+    block = _block(final, basis)
+    overlap = _overlap(block, ideal, virtual_z)
+    return (overlap + _kept(block)) / (size * (size + 1)) if averaged else overlap / size**2
 
 
 def _checked(final: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -213,42 +151,33 @@ def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch
     if block.ndim > 3:
         form = torch.einsum("...pi,...ijpq,...qj->...pq", ideal.conj(), block, ideal)
         return largest_form(form) if virtual_z else form.sum((-2, -1)).real
-    return fidelity_of_rows((ideal.conj() * block).sum(-1), 1, virtual_z)
+    products = ideal.conj() * block
+    if virtual_z:
+        return largest_overlap(products.sum(-1))
+    # Its derivative takes half of the time of that of `abs`.
+    return torch.view_as_real(products.sum((-2, -1))).square().sum(-1)
 
 
 def _kept(block: torch.Tensor) -> torch.Tensor:
     """The population of all D computational states that stays in them."""
     if block.ndim > 3:
         return torch.einsum("...iipp->...", block).real
-    # Its derivative takes half of the time of that of `abs`.
     return torch.view_as_real(block.resolve_conj()).square().sum((-3, -2, -1))
 
 
-# From the overlap Tr(rho sigma) with a pure target. The published loss is 1 - `squared`.
-FORMS: dict[Form, Callable[[torch.Tensor], torch.Tensor]] = {
-    "overlap": lambda overlap: overlap,
-    "squared": lambda overlap: overlap.square().clamp(0, 1),
-}
-
-
 def fidelity(
-    rho: Shaped[torch.Tensor, "*states d d"] | NDArray[Any], target: Any, form: Form = "overlap"
+    rho: Shaped[torch.Tensor, "*states d d"] | NDArray[Any], target: Any
 ) -> Float[torch.Tensor, "*states"]:
-    """The fidelity of density matrices (..., d, d) with pure targets (d,) or (..., d), real (...).
-
-    form: overlap: <t|rho|t> = Tr(rho sigma), which is the fidelity; squared: its square between 0 and 1, as the
-        published code has it. For a state that is not physical, overlap may be above 1 and squared has no gradient.
+    """The fidelity <t|rho|t> of density matrices (..., d, d) with pure targets (d,) or (..., d), real (...).
 
     Raises:
-        UserError: there is no such form, these are no density matrices, or the targets have another dimension or number,
-            or, on the CPU, are not of norm 1.
+        UserError: these are no density matrices, or the targets have another dimension or number, or, on the CPU, are not of
+            norm 1.
 
     Example:
         >>> fidelity(torch.eye(2, dtype=torch.complex128) / 2, [1, 0]).item()
         0.5
     """
-    if form not in FORMS:
-        raise UserError(f"form: {form!r} is not one of {', '.join(FORMS)}")
     rho = _density_matrices(rho)
     state = as_complex(target, rho.real)
     if not state.ndim or state.shape[-1] != rho.shape[-1]:
@@ -256,7 +185,7 @@ def fidelity(
     check_batches(rho.shape[:-2], state.shape[:-1])
     _check_norms(state, 1)
     terms = "i,...ij,j->..." if state.ndim == 1 else "...i,...ij,...j->..."
-    return FORMS[form](torch.einsum(terms, state.conj(), rho, state).real)
+    return torch.einsum(terms, state.conj(), rho, state).real
 
 
 class Violations(NamedTuple):

@@ -21,8 +21,6 @@ Pairs = deque[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 MEMORY = 12
 # The line search's least part of the linear decrease, and largest part of the slope that is left.
 DECREASE, SLOPE = 1e-4, 0.9
-# Adam's weights of what went before in the means of gradients and of their squares.
-MEANS = (0.9, 0.999)
 # A start has ended where the gradient of its loss, which is of order 1, is no longer.
 FLAT = 1e-9
 # Evaluations of a line search, after which a start begins again along its gradient, or has ended if it was there.
@@ -89,32 +87,6 @@ def lbfgs(
     else:
         reached(value)
     return point
-
-
-def adam(
-    losses: Losses,
-    start: Float[torch.Tensor, "starts size"],
-    evaluations: int,
-    reached: Reached,
-    learning_rate: float,
-) -> Float[torch.Tensor, "starts size"]:
-    """The best parameters of each start under Adam (Kingma and Ba, arXiv:1412.6980, algorithm 1).
-
-    By hand, since torch's optimisers import its compiler, which takes seconds, and a search milliseconds.
-    """
-    point, best, least = start, start, torch.full_like(start[:, 0], torch.inf)
-    first, second = torch.zeros_like(start), torch.zeros_like(start)
-    for number in range(1, evaluations + 1):
-        value, gradient = _evaluated(losses, point, torch.arange(len(start)))
-        best = torch.where((value < least)[:, None], point, best)
-        least = torch.minimum(least, torch.where(value.isnan(), torch.inf, value))
-        if not reached(least):
-            break
-        first = MEANS[0] * first + (1 - MEANS[0]) * gradient
-        second = MEANS[1] * second + (1 - MEANS[1]) * gradient.square()
-        width = (second / (1 - MEANS[1] ** number)).sqrt() + 1e-8
-        point = point - learning_rate * first / (1 - MEANS[0] ** number) / width
-    return best
 
 
 def _evaluated(

@@ -1,18 +1,18 @@
-"""Optimal control: the parameters of a pulse that bring a system to a state or make a gate, from many starts at once."""
+"""Optimal control: the parameters of a pulse that bring a system to a state, make a gate or lower any cost, from many starts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from ketscale.dynamics.evolution import Kind, Values, as_systems, evolve, named_values
 from ketscale.dynamics.fidelities import average_gate_fidelity, fidelity, ket_fidelity
-from ketscale.dynamics.minimising import adam, lbfgs
+from ketscale.dynamics.minimising import lbfgs
 from ketscale.dynamics.optimised import Optimised
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
@@ -20,8 +20,13 @@ from ketscale.engines.dynamics.tasks import as_complex, as_real
 from ketscale.engines.gates import UNITARY, gate
 from ketscale.engines.pulses.drives import between
 from ketscale.engines.pulses.frame import COUPLER, Frame, bare_frame
-from ketscale.errors import UserError, is_positive
+from ketscale.errors import UserError
 
+# Real values (batch,) of final states or of their expectation values, each with the batch in front.
+Cost = Callable[[torch.Tensor], torch.Tensor]
+
+# The infidelity that is enough. A cost of one's own may have any sign.
+ENOUGH = 1e-6
 # The spread of starts of a trained duration, in half widths of its range.
 DURATIONS = 0.3
 
@@ -35,39 +40,41 @@ def optimise(
     initial: Any = None,
     frame: Frame | None = None,
     virtual_z: bool = False,
+    expect: Any = None,
+    trajectory: bool = False,
     rates: Values = None,
     parameters: Values = None,
     method: str = "exact",
     dt: float | None = None,
-    optimiser: Literal["l-bfgs", "adam"] = "l-bfgs",
-    learning_rate: float = 0.05,
     starts: Any = 16,
     evaluations: int = 300,
-    wanted: float = 1e-6,
+    wanted: float | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> Optimised:
-    """Minimise the infidelity of a state or of a gate over the parameters of a pulse; the best of many starts.
+    """Minimise the infidelity of a state or of a gate, or any cost, over the parameters of a pulse; the best of many starts.
 
-    All starts, and all members of an ensemble, are evolved in one call. Each start has its own search, which ends with all
-    others once one has the infidelity that is wanted.
+    All starts, and all members of an ensemble, are evolved in one call. Each start has its own search by L-BFGS, which ends with
+    all others once one has the infidelity that is wanted.
 
     system: a system; or a list of systems that are alike, as for `evolve`, which are an ensemble.
     target: a ket (d,), such as one of the system's `targets`; a gate, (D, D) for D computational states; or the name of a
-        `gate`. For a gate, the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`.
+        `gate`. For a gate, the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`. Or a
+        cost, a function by torch's operators of what `evolve` returns, with a batch in front, to real values (batch,).
     pulse: a pulse; or several, which play at once and have the system's controls one after the other, as one on a qubit and
         one on a coupling.
     duration: the pulse's length; or the shortest and the longest, between which it is optimised too.
-    initial: the ket with which a state begins; None: |0>.
+    initial: the ket with which a state or a cost begins; None: |0>. Of a cost also columns (d, k), whose unitary or, with rates,
+        channel it takes.
     frame: in which a gate is read, whatever `parameters` are; for a list of systems also one for each (`dressed_frame` of the
         list); None: `bare_frame`. virtual_z: of a gate, see `process_fidelity`.
+    expect, trajectory: of a cost, see `evolve`.
     rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).
         With rates the evolution is open.
     method, dt: see `evolve`.
-    optimiser: l-bfgs; or adam, with its learning rate in the pulse's units.
     starts: how many random ones, by the seed; or the pulse's parameters to begin with, (starts, size), such as the `numbers`
         that another search found; from zeros, where slopes often vanish, a search may end at once. evaluations: the most, of all starts at once.
-    wanted: the infidelity that is enough. progress: whether a bar shows it.
+    wanted: the infidelity that is enough, 1e-6 if None, or the cost, of which then none is. progress: whether a bar shows it.
 
     Raises:
         UserError: the pulse has other controls than the system, the target does not fit, or a setting makes no sense; or as
@@ -97,14 +104,16 @@ def optimise(
     count = starts if begins is None else len(begins)
     if not (isinstance(count, int) and isinstance(evaluations, int) and count >= 1 <= evaluations):
         raise UserError(f"starts and evaluations must be whole numbers from 1, not {count} and {evaluations}")
-    if optimiser not in ("l-bfgs", "adam"):
-        raise UserError(f"optimiser: {optimiser} is not l-bfgs or adam")
-    if not is_positive(learning_rate):
-        raise UserError(f"learning_rate: must be positive, not {learning_rate}")
-    if not isinstance(wanted, (int, float)) or math.isnan(wanted):
-        raise UserError(f"wanted: must be an infidelity, not {wanted}")
     targets = target if isinstance(target, _Each) else (target,)
-    goal = _Goal(as_systems(system), targets, initial, frame, virtual_z, rates, parameters, method, dt)
+    options = {"method": method, "dt": dt, "expect": expect, "trajectory": trajectory}
+    goal = _Goal(as_systems(system), targets, initial, frame, virtual_z, rates, parameters, options)
+    if (expect is not None or trajectory) and not goal.costs:
+        raise UserError(
+            "expect and trajectory: are of a cost; leave them out, or give a function as the target"
+        )
+    enough = (-math.inf if goal.costs else ENOUGH) if wanted is None else wanted
+    if not isinstance(enough, (int, float)) or math.isnan(enough):
+        raise UserError(f"wanted: must be an infidelity, not {wanted}")
     trained = isinstance(duration, Sequence)
     low, high = map(float, duration if isinstance(duration, Sequence) else [duration] * 2)
     if not 0 < low <= high < math.inf:
@@ -141,8 +150,8 @@ def optimise(
         found = values.nan_to_num(nan=torch.inf).reshape(len(targets), count)
         least = float(found.min(1).values.max())
         bar.update()
-        bar.set_postfix_str(f"infidelity {least:.2e}", refresh=False)
-        return least > wanted
+        bar.set_postfix_str(f"{'cost' if goal.costs else 'infidelity'} {least:.2e}", refresh=False)
+        return least > enough
 
     generator = torch.Generator().manual_seed(seed)
     for each in pulses:
@@ -154,10 +163,7 @@ def optimise(
     if trained:
         point = torch.cat([point, DURATIONS * torch.randn(len(point), 1, generator=generator).double()], 1)
     with bar:
-        if optimiser == "adam":
-            point = adam(losses, point, evaluations, reached, learning_rate)
-        else:
-            point = lbfgs(losses, point, evaluations, reached)
+        point = lbfgs(losses, point, evaluations, reached)
     with torch.no_grad():
         numbers, durations = parts(point)
         infidelities = losses(point, torch.arange(len(point)))
@@ -181,7 +187,7 @@ def optimise_each(
     duration: float | Sequence[float],
     **options: Any,
 ) -> list[Optimised]:
-    """`optimise` for each of several targets, all states or all gates, with all starts of all targets in one call.
+    """`optimise` for each of several targets, all states, all gates or all costs, with all starts of all targets in one call.
 
     The searches end once each target has a start with the infidelity that is wanted.
 
@@ -227,16 +233,16 @@ class _Goal:
         virtual_z: bool,
         rates: Values,
         parameters: Values,
-        method: str,
-        dt: float | None,
+        options: dict[str, Any],
     ) -> None:
         self.systems, system = list(systems), systems[0]
-        wanted = [_target(each, system) for each in targets]
-        if len({each.shape for each in wanted}) != 1:
+        self.costs: list[Cost] = [each for each in targets if callable(each)]
+        wanted = [_target(each, system) for each in targets if not callable(each)]
+        if len({each.shape for each in wanted}) + bool(self.costs) != 1:
             raise UserError(
-                "targets: some are states and others gates, or of different sizes; optimise them apart"
+                "targets: some are states and others gates or costs, or of different sizes; optimise them apart"
             )
-        self.wanted = torch.stack(wanted)
+        self.wanted = torch.stack(wanted) if wanted else torch.zeros(0, system.dimension)
         self.is_gate = self.wanted.ndim == 3
         if self.is_gate and initial is not None:
             raise UserError("initial: a gate has all computational states; leave it out, or give a frame")
@@ -248,11 +254,12 @@ class _Goal:
             what = f"computational states; {COUPLER}" if self.is_gate else "amplitudes"
             raise UserError(f"target: is of shape {tuple(wanted[0].shape)}, and must have {size} {what}")
         self.virtual_z = virtual_z
-        self.initial = None if initial is None else _checked("initial", initial, (1,))
+        axes = (1, 2) if self.costs else (1,)
+        self.initial = None if initial is None else _checked("initial", initial, axes)
         is_open = rates is not None or any(each.rates for each in systems)
         gates: tuple[Kind, Kind] = ("unitary", "channel")
         states: tuple[Kind, Kind] = ("ket", "density")
-        self.kind = (gates if self.is_gate else states)[is_open]
+        self.kind = (gates if self.start().ndim > 1 else states)[is_open]
         like = torch.empty(0, dtype=torch.float64)
         self.rates, self.parameters = (
             each[0] if each is not None and each.ndim == 2 and len(each) == 1 else each
@@ -276,7 +283,7 @@ class _Goal:
                 f"system, frame, parameters, rates: are ensembles of different sizes {sorted(sizes)}"
             )
         self.members = max(sizes, default=1)
-        self.method, self.dt = method, dt
+        self.options = options
 
     def start(self) -> torch.Tensor:
         """What begins: a ket (d,), or the columns (d, D) of a gate."""
@@ -325,9 +332,10 @@ class _Goal:
             kind=self.kind,
             rates=rates,
             parameters=parameters,
-            method=self.method,
-            dt=self.dt,
+            **self.options,
         )
+        if self.costs:
+            return self._costs(final, which.repeat_interleave(self.members)).reshape(starts, -1).mean(1)
         wanted = self.wanted[which].repeat_interleave(self.members, 0)
         if self.is_gate:
             block = frame.amplitudes(final, duration)
@@ -335,6 +343,27 @@ class _Goal:
         else:
             found = (ket_fidelity if self.kind == "ket" else fidelity)(final, wanted)
         return 1 - found.reshape(starts, -1).mean(1)
+
+    def _costs(self, final: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        """The costs (batch,) of these numbers of what was evolved.
+
+        Raises:
+            UserError: a cost is not real, or not one number of each.
+        """
+        made = final.new_zeros(len(final), dtype=final.dtype.to_real())
+        for number, cost in enumerate(self.costs):
+            (rows,) = torch.where(which == number)
+            if not len(rows):
+                continue
+            values = cost(final[rows])
+            if not isinstance(values, torch.Tensor) or values.shape != rows.shape or values.is_complex():
+                is_tensor = isinstance(values, torch.Tensor)
+                shown = f"{values.dtype} {tuple(values.shape)}" if is_tensor else values
+                raise UserError(
+                    f"target: a cost has a real number of each member of the batch, ({len(rows)},), not {shown}"
+                )
+            made = made.index_put((rows,), values.to(made.dtype))
+        return made
 
 
 def _target(target: Any, system: System) -> torch.Tensor:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ketscale.dynamics.evolution import error_estimate, evolve
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.evolved import Kernel
-from ketscale.engines.pulses.schemes import SIMULATORS, MagnusScheme
 from ketscale.errors import UserError
 from ketscale.files import write_csv
 from ketscale.optional import needed_for
@@ -35,6 +33,7 @@ class Optimised:
     system: with the parameters and rates that were given, of an ensemble their means, of a list of systems the first.
     pulses: what was optimised. numbers: their parameters (starts, the sum of their sizes).
     durations, infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
+        Of a cost these are its values.
     initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.
 
     Example:
@@ -61,14 +60,8 @@ class Optimised:
         evaluations, starts = self.history.shape
         return (
             f"Optimised(infidelity={self.infidelity:.3g}, duration={self.duration:g}, starts={starts}, "
-            f"evaluations={evaluations}, method={self.method!r}, kernel={self.kernel!r}, pulses={self.pulses})"
+            f"evaluations={evaluations}, method={self.method!r}, pulses={self.pulses})"
         )
-
-    @property
-    def kernel(self) -> Kernel:
-        """dense: the states of the whole system were evolved; chain: gates on its sites and pairs acted on kets."""
-        by_sites = self.method in SIMULATORS and not isinstance(SIMULATORS[self.method].scheme, MagnusScheme)
-        return "chain" if by_sites else "dense"
 
     @cached_property
     def best(self) -> int:

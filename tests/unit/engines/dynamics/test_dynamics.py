@@ -215,14 +215,6 @@ def test_rates_of_transitions_are_those_of_the_golden_rule() -> None:
     torch.testing.assert_close(rho[0], gibbs / gibbs.trace(), rtol=0, atol=1e-9)
 
 
-def test_the_squared_form_is_the_published_one() -> None:
-    rho = torch.diag(real(0.3, 0.7)).to(torch.complex128)
-    assert fidelity(rho, [0, 1]).item() == pytest.approx(0.7)
-    assert fidelity(rho, [0, 1], "squared").item() == pytest.approx(0.49)
-    beyond = torch.diag(real(-0.06, 1.06)).to(torch.complex128)
-    assert fidelity(beyond, [0, 1], "squared").item() == 1.0
-
-
 def test_violations_are_measured() -> None:
     rho = torch.tensor([[1.2, 0.1], [0.3, -0.1]], dtype=torch.complex128)
     found = violations(rho)

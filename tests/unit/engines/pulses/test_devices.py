@@ -222,18 +222,6 @@ def test_states_that_no_grid_holds_are_refused(inductive: float) -> None:
         fluxonium_chain(1, inductive=[inductive]).circuits.levels(5)
 
 
-def test_couplings_have_derivatives() -> None:
-    device = fluxonium_chain(3)
-    assert device.inductive is not None
-
-    def couplings(capacitive: torch.Tensor, inductive: torch.Tensor) -> torch.Tensor:
-        made = Device(device.circuits, device.pairs, capacitive, inductive).system(2)
-        return torch.stack(made.operators[3:5])
-
-    strengths = [device.capacitive.clone().requires_grad_(), device.inductive.clone().requires_grad_()]
-    assert torch.autograd.gradcheck(couplings, strengths)
-
-
 def test_published_layouts() -> None:
     chain, block, whole = (
         fluxonium_chain(5, 0),

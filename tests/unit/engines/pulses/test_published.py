@@ -12,7 +12,7 @@ import torch
 
 from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.pulses import integrator
+from ketscale.engines.pulses.integrators import integrator
 from tests.unit.engines.pulses.test_integrators import lattice, normal
 
 DURATION, STEPS = 1.7, 3
@@ -45,4 +45,4 @@ def test_every_term_is_by_itself_in_its_order(order: int, sites: int, levels: in
     amplitudes = normal(STEPS, 1, sites, seed=4).real
     columns = torch.eye(given.dimension, dtype=torch.complex128)
     final = made.evolve(given, amplitudes, DURATION, columns)
-    np.testing.assert_allclose(final.T, dense(order, given, amplitudes), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(final, dense(order, given, amplitudes), rtol=0, atol=1e-13)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+import scipy.integrate
 import torch
 
+from ketscale import dynamics as kd
+from ketscale.dynamics import Frame, bare_frame, dressed_frame
 from ketscale.engines.pulses import (
     Bounds,
     Cosine,
@@ -16,23 +21,15 @@ from ketscale.engines.pulses import (
     Pulses,
     Segments,
     Transmons,
-    bare_frame,
     cross_resonance,
-    dressed_frame,
-    evolve,
-    fidelity,
     fluxonium_chain,
-    gate,
-    leakage,
     rotations,
-    row_overlaps,
     segmented,
     together,
     transmon_chain,
 )
 from ketscale.engines.pulses.chain import with_operators
 from ketscale.engines.pulses.circuits import TWO_PI
-from ketscale.engines.pulses.frame import Frame
 from ketscale.errors import UserError
 
 # torch says so when forward mode or a nested transformation is first used.
@@ -245,15 +242,6 @@ def test_bounds_without_a_choice_leave_derivatives_that_are_zero() -> None:
         assert given.tolist() == [0, 0]
 
 
-def test_small_pulses_within_bounds_hardly_change() -> None:
-    bounds = Bounds(amplitude=3.0, frequency=(1.0, 7.0), length=(4.0, 90.0))
-    for pulses in (cosine(), in_segments()):
-        held = bounds.hold(pulses)
-        for ours, theirs in ((held.frequency, pulses.frequency), (held.length, pulses.length)):
-            torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=0)
-        torch.testing.assert_close(held.envelope.amplitude, pulses.envelope.amplitude, rtol=5e-4, atol=0)
-
-
 def test_published_start_of_rotations() -> None:
     # Without couplings, dressed levels are those of the circuits.
     chain = fluxonium_chain(2)
@@ -315,10 +303,10 @@ def test_published_starts_are_close_to_their_gates(
 ) -> None:
     pulses, system = rotations(device, turn), device.system(levels)
     frame = dressed_frame(system)
-    amplitudes = frame.amplitudes(evolve(system, pulses, frame.states.T, dt=0.05).T, pulses.duration).T
-    rows = row_overlaps(amplitudes, gate(target, device.sites).T)
-    assert 1 - fidelity(rows, 2**device.sites, virtual_z=True).item() < error
-    assert leakage(amplitudes).item() < error
+    final = kd.evolve(system, pulses, kind="unitary", initial=frame.states, method="interaction4", dt=0.05)
+    amplitudes = frame.amplitudes(final, pulses.duration)
+    assert 1 - kd.process_fidelity(amplitudes, kd.gate(target, device.sites), virtual_z=True).item() < error
+    assert 2**device.sites * kd.leakage(amplitudes).item() < error
 
 
 def test_a_trained_sequence_is_a_cnot() -> None:
@@ -334,9 +322,9 @@ def test_a_trained_sequence_is_a_cnot() -> None:
     torch.testing.assert_close(start.envelope.modulus(), trained.envelope.modulus(), rtol=0.2, atol=0)
     system = device.system(2, (0, 1))
     frame = dressed_frame(system)
-    amplitudes = frame.amplitudes(evolve(system, trained, frame.states.T, dt=0.05).T, trained.duration).T
-    rows = row_overlaps(amplitudes, gate("cnot", 2, pairs).T)
-    assert 1 - fidelity(rows, 4, virtual_z=True).item() < 1e-4
+    final = kd.evolve(system, trained, kind="unitary", initial=frame.states, method="interaction4", dt=0.05)
+    amplitudes = frame.amplitudes(final, trained.duration)
+    assert 1 - kd.process_fidelity(amplitudes, kd.gate("cnot", 2, pairs), virtual_z=True).item() < 1e-4
 
 
 @pytest.mark.parametrize("levels", [2, 3])
@@ -370,32 +358,100 @@ def test_dressed_states_are_named_after_the_product_states_they_are_most_like() 
         assert residual.abs().max() < 1e-10
 
 
-def test_fidelity_is_the_square_of_the_mean_overlap() -> None:
-    generator = torch.Generator().manual_seed(0)
-    gate, given = (
-        torch.linalg.qr(torch.randn(8, 8, dtype=torch.complex128, generator=generator))[0] for _ in range(2)
+# Carriers as the controls of `kd.evolve`
+
+
+DEVICE = kd.transmon_chain(2)
+LOWER = kd.Term([0], [[0, 1], [0, 0]])
+SYSTEM = replace(DEVICE.system(2), jumps={"down": LOWER}, rates={"down": 0.3})
+START = rotations(DEVICE, length=3.0)
+LENGTHS = torch.tensor([1.0, 0.2, 2.0], dtype=torch.float64)
+STEPS: dict[str, Any] = {"method": "whole-space", "dt": 0.004}
+
+
+def solved(times: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The density matrix at these times, from |00>."""
+    drives = list(SYSTEM.controls.values())
+    jump = SYSTEM.jumps["down"]
+    square = jump.conj().T @ jump / 2
+
+    def derivative(time: float, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        rho, amplitudes = flat.reshape(4, 4), START.sample(torch.tensor(time, dtype=torch.float64)).tolist()
+        hamiltonian = SYSTEM.hamiltonian() + sum(u * each for u, each in zip(amplitudes, drives, strict=True))
+        unitary = -1j * (hamiltonian @ rho - rho @ hamiltonian)
+        return (unitary + 0.3 * (jump @ rho @ jump.conj().T - square @ rho - rho @ square)).ravel()
+
+    initial, options = (
+        np.diag([1.0 + 0j, 0, 0, 0]).ravel(),
+        {"method": "DOP853", "rtol": 1e-12, "atol": 1e-13},
     )
-    mean = torch.einsum("ij,ij->j", gate.conj(), given).mean()
-    whole = row_overlaps(given.T, gate.T)
-    parts = sum(row_overlaps(given.T[part], gate.T[part]) for part in ([0, 3, 4], [1, 2, 5, 6, 7]))
-    for rows in (whole, parts):
-        assert isinstance(rows, torch.Tensor)
-        assert fidelity(rows, 8, virtual_z=False).item() == pytest.approx(mean.abs().item() ** 2)
-    assert fidelity(whole, 8, virtual_z=True) > fidelity(whole, 8, virtual_z=False)
-    # One state, which need not be the first column.
-    one = row_overlaps(given.T[2:3], gate.T[2:3])
-    overlap = torch.vdot(gate[:, 2], given[:, 2]).abs().item()
-    assert fidelity(one, 1, virtual_z=False).item() == pytest.approx(overlap**2)
+    made = scipy.integrate.solve_ivp(derivative, (0, times[-1]), initial, t_eval=times, **options)
+    return made.y.T.reshape(-1, 4, 4)
 
 
-def test_what_leaves_the_computational_states_is_leakage() -> None:
-    frame = bare_frame(fluxonium_chain(2).system(3))
-    assert leakage(frame.amplitudes(frame.states, 0.0).T) == 0
-    lost = frame.states.clone()
-    lost[:, 1] = 0
-    # 0.6 |00> + 0.8 |02>
-    lost[[0, 2], 1] = torch.tensor([0.6, 0.8], dtype=torch.complex128)
-    assert leakage(frame.amplitudes(lost, 3.0).T).item() == pytest.approx(0.64)
+def test_an_open_system_under_carriers_is_that_of_the_master_equation() -> None:
+    times = torch.cat([torch.zeros(1), 3 * LENGTHS.cumsum(0) / LENGTHS.sum()])
+    expected = solved(times)
+    found = kd.evolve(SYSTEM, START, lengths=LENGTHS, trajectory=True, **STEPS)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(kd.evolve(SYSTEM, START, **STEPS), expected[-1], rtol=0, atol=1e-9)
+    excited = torch.diag(torch.tensor([0, 0, 1, 1], dtype=torch.complex128))[None]
+    shares = kd.evolve(SYSTEM, START, lengths=LENGTHS, trajectory=True, expect=excited, **STEPS)
+    np.testing.assert_allclose(shares[:, 0], expected[:, 2, 2].real + expected[:, 3, 3].real, atol=1e-9)
+    channel = kd.evolve(SYSTEM, START, kind="channel", **STEPS)
+    np.testing.assert_allclose(channel[0, 0], expected[-1], rtol=0, atol=1e-9)
+    coarse, estimate = (
+        each(SYSTEM, START, method="whole-space", dt=0.02) for each in (kd.evolve, kd.error_estimate)
+    )
+    assert estimate.item() == pytest.approx(np.linalg.norm(coarse.numpy() - expected[-1]), rel=0.1)
+
+
+@pytest.mark.parametrize("kind, method", [("ket", "suzuki4"), ("density", "whole-space")])
+def test_carriers_have_gradients_by_all_their_numbers(kind: Any, method: str) -> None:
+    assert isinstance(START.envelope, Cosine)
+    # The longest pulse is the duration, so that two of one length have no derivative.
+    lengths = START.length * torch.tensor([1.0, 1.1])
+    given = START.envelope.amplitude, START.frequency, START.phase, lengths
+
+    def population(amplitude: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        pulses = Pulses(Cosine(amplitude), *others)
+        final = kd.evolve(SYSTEM, pulses, kind=kind, method=method, dt=0.13)  # not at a jump of steps
+        return final[3].abs() if kind == "ket" else final[3, 3].real
+
+    assert torch.autograd.gradcheck(population, [each.clone().requires_grad_() for each in given])
+
+
+@pytest.mark.parametrize("kind, method", [("unitary", "interaction4"), ("density", "whole-space")])
+def test_systems_and_states_may_be_batches_under_carriers(kind: Any, method: str) -> None:
+    systems = [replace(SYSTEM, parameters=dict.fromkeys(SYSTEM.drift, each)) for each in (1.0, 1.1)]
+    states = torch.linalg.qr(torch.randn(2, 4, 4, dtype=torch.complex128))[0]
+    options: dict[str, Any] = {
+        "kind": kind,
+        "method": method,
+        "dt": 0.1,
+        "trajectory": True,
+        "lengths": LENGTHS,
+    }
+    found = kd.evolve(systems, START, initial=states, **options)
+    for number, system in enumerate(systems):
+        alone = kd.evolve(system, START, initial=states[number], **options)
+        torch.testing.assert_close(found[number], alone, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({}, "method: carriers need steps, and exact has none for them; use whole-space with a dt"),
+        ({"method": "suzuki4", "dt": 0.1}, "suzuki4 has none for them; use whole-space"),
+        ({"kind": "ket", "method": "rk4", "dt": 0.1}, "use interaction4, suzuki4 or whole-space with a dt"),
+        ({"duration": 3.0, **STEPS}, "duration: give that of all controls together; pulses with carriers have their own"),
+        ({"method": "whole-space"}, "dt: whole-space needs a positive step"),
+    ],
+)  # fmt: skip
+def test_what_carriers_cannot_have_is_refused_in_words(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        kd.evolve(SYSTEM, START, **options)
+    assert said in str(caught.value)
 
 
 def alike() -> Frame:

@@ -97,8 +97,8 @@ def _place(name: str, alike: Sequence[Term], levels: tuple[int, ...]) -> _Place:
 
 def _are_equal(alike: Sequence[Term]) -> bool:
     first = alike[0].operator
-    others = [each.operator for each in alike if each.operator is not first]
-    return all(np.array_equal(_array(each), _array(first)) for each in others)
+    operators = (each.operator for each in alike)
+    return all(each is first or np.array_equal(_array(each), _array(first)) for each in operators)
 
 
 def _array(operator: Any) -> Any:
@@ -111,16 +111,14 @@ def _coefficients(terms: Iterable[Term], places: Iterable[_Place], like: torch.T
     """The coefficients of the elements of each term, real (terms, elements of all terms); each term has its own columns."""
     found = []
     for term, place in zip(terms, places, strict=True):
-        operator = torch.ones(1) if place.numbers is not None else _tensor(term.operator)
+        operator = torch.ones(1) if place.numbers is not None else term.operator
+        if not isinstance(operator, torch.Tensor):
+            operator = torch.tensor(_array(operator))
         if place.numbers is None and not term.is_diagonal:
             basis = torch.from_numpy(hermitian_basis(operator.shape[-1])).to(operator)
             operator = torch.einsum("kab,ba->k", basis, operator)
         found.append((operator.real if operator.is_complex() else operator)[None].to(like))
     return torch.block_diag(*found) if found else like.new_zeros(0, 0)
-
-
-def _tensor(operator: Any) -> torch.Tensor:
-    return operator if isinstance(operator, torch.Tensor) else torch.tensor(_array(operator))
 
 
 @lru_cache(maxsize=16)

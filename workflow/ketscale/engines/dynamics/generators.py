@@ -54,9 +54,6 @@ class Generators:
     def _hash(self) -> int:
         return hash((self.size, self.fixed, self.controlled, self.paired, self.tangents))
 
-    def __reduce__(self) -> tuple[type[Generators], tuple[object, ...]]:
-        return Generators, (self.size, self.fixed, self.controlled, self.paired, self.tangents)
-
     @cached_property
     def with_tangent(self) -> Generators:
         """The family of (r, p) with dp/dt = G p + G' r, where G' has the same matrices and other coefficients.
@@ -193,9 +190,10 @@ def substeps(segment: float, dt: float) -> int:
     Raises:
         UserError: there are more than `MOST_STEPS`.
     """
-    if segment / MOST_STEPS > dt:
+    # Written so that what is not a number is refused too.
+    if not segment / MOST_STEPS <= dt:
         raise UserError(
             f"dt: {dt} makes more than {MOST_STEPS:,} steps of a segment, which takes {segment:.6g}; use a longer one"
         )
     # The quotient of 0.9 and 0.3 is a hair above 3.
-    return max(1, math.ceil(segment / dt * (1 - 1e-12)))
+    return max(1, math.ceil(segment / dt * (1 - 1e-9)))

@@ -43,8 +43,6 @@ SIMULATORS: dict[str, DynamicsMethod] = {
 
 DEVICES = tuple(dict.fromkeys(method.device for method in SIMULATORS.values()))
 
-# The fidelity with a pure target; see `ketscale.dynamics.fidelity`.
-Form = Literal["overlap", "squared"]
 Route = Literal["auto", "compiled", "torch"]
 # When what is made of tasks' numbers is created: for all tasks at once; or for each by itself, once (published, with its
 # cache) or again in each evaluation (without).

@@ -57,7 +57,7 @@ def _in_turn(
 def _all_at_once(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
-    maps = _maps(fixed, controls, initial, evolution)
+    maps = _maps(fixed, controls, evolution)
     # Neighbours are multiplied, all pairs at once: a map takes far longer to make than to multiply.
     while (segments := maps.shape[1]) > 1:
         pairs = maps[:, 1::2] @ maps[:, : segments - 1 : 2]
@@ -70,7 +70,7 @@ def _ends(
 ) -> torch.Tensor:
     """The coordinates at the start and at the end of each segment."""
     states = [_columns(initial, evolution)]
-    for segment in _maps(fixed, controls, initial, evolution).unbind(1):
+    for segment in _maps(fixed, controls, evolution).unbind(1):
         states.append(segment @ states[-1])
     return _coordinates(torch.stack(states, 1), initial.ndim)
 
@@ -149,16 +149,17 @@ def _coordinates(columns: torch.Tensor, dimensions: int) -> torch.Tensor:
     return torch.view_as_real(states).flatten(-2) if states.is_complex() else states
 
 
-def _maps(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-) -> torch.Tensor:
-    """The map of each task and segment, (tasks, segments, rows, rows)."""
-    shared, controlled = evolution.generators.dense(initial)
+def generators(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor:
+    """G of each task and segment, (tasks, segments, rows, rows)."""
+    shared, controlled = evolution.generators.dense(controls)
     fixed, controls = fixed.to(shared.dtype), controls.to(shared.dtype)
-    generators = torch.einsum("tf,fab->tab", fixed, shared)[:, None] + torch.einsum(
-        "tsk,kab->tsab", controls, controlled
-    )
-    return _exponential(evolution.tau * generators, evolution.division)
+    by_controls = torch.einsum("tsk,kab->tsab", controls, controlled)
+    return torch.einsum("tf,fab->tab", fixed, shared)[:, None] + by_controls
+
+
+def _maps(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor:
+    """The map of each task and segment, (tasks, segments, rows, rows)."""
+    return _exponential(evolution.tau * generators(fixed, controls, evolution), evolution.division)
 
 
 def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:

@@ -32,11 +32,6 @@ class EvolutionPlan:
         return Forms(self.generators)
 
     @property
-    def largest_norm(self) -> float:
-        """The largest norm of G t over a segment; beyond it the result is not a number."""
-        return MOST_EXACT_STEPS * self.reaches[-1]
-
-    @property
     def size(self) -> int:
         """Coordinates of a state."""
         return self.generators.size
@@ -94,7 +89,7 @@ class EvolutionPlan:
             "normed_rows": self.generators.normed_rows if self.reaches else 0,
             "reaching": len(self.degrees) - 1, "most_degree": self.degrees[-1],
             "per_reach": 1 / self.reaches[-1] if self.reaches else 0.0,
-            "largest_norm": self.largest_norm if self.reaches else math.inf,
+            "largest_norm": MOST_EXACT_STEPS * self.reaches[-1] if self.reaches else math.inf,
             "degrees": reals(self.degrees), "reaches": reals(self.reaches),
             "inverses": reals([1 / number for number in range(1, self.degrees[-1] + 1)]),
             "term_starts": integers(term_starts), "row_starts": integers(row_starts),

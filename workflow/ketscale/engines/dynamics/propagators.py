@@ -161,12 +161,12 @@ class Batched(Propagator):
 
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
-        given = self._linear(system, tasks, columns)
+        given = self.linear(system, tasks, columns)
         code: CodeKind = "torch" if self._module(*given) is plain else "table"
         steps = given[-1].division.steps or None
         return Evolved(kernel="dense", method=self.scheme, code=code, states=system.dimension, steps=steps)
 
-    def _linear(self, system: System, tasks: Tasks, columns: bool) -> tuple[Any, ...]:
+    def linear(self, system: System, tasks: Tasks, columns: bool = False) -> tuple[Any, ...]:
         """What `cpu.evolve` and `plain.evolve` take."""
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
@@ -177,13 +177,13 @@ class Batched(Propagator):
             generators = system.ket_generators
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
-        generators = generators.by_segment if tasks.by_segment else generators
+        generators = generators.by_segment if tasks.varied else generators
         return fixed, controls, initial, Evolution(generators, tau, self.division(tasks, controls.dtype))
 
     def _evolved(
         self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
     ) -> torch.Tensor:
-        given = self._linear(system, tasks, columns)
+        given = self.linear(system, tasks, columns)
         evolved = self._by_task(given, trajectory)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), given, system.dimension, tasks)

@@ -27,18 +27,17 @@ def fastest(
     tasks: int,
     states: int,
     keeps: bool = True,
-    eigenvectors: bool = True,
 ) -> str:
     """Which way, entries, eigenvectors or products, takes least time for a closed system's evolution and gradient, for all tasks alike.
 
-    states: of each task. keeps: whether what a gradient needs is kept. eigenvectors: whether these may be taken. Where they
-    would take more memory than `plain` keeps, they are not.
+    states: of each task. keeps: whether what a gradient needs is kept. Eigenvectors that would take more memory than `plain`
+    keeps are not taken.
     """
     segments, levels = controls.shape[-2], evolution.generators.size // 2
     norm = bound(fixed, controls, evolution)
     # Complex matrices in fp64, and, for a gradient, states and their cotangents.
     memory = segments * tasks * levels * (128 * levels + 96 * states * keeps)
-    allowed = eigenvectors and memory < KEPT_BYTES and math.isfinite(norm)
+    allowed = memory < KEPT_BYTES and math.isfinite(norm)
     if levels < LEAST_DENSE:
         return "eigenvectors" if norm > LONG and allowed else "products" if norm > SQUARED else "entries"
     by_entries, by_products = times(fixed, controls, evolution, tasks, states)

@@ -26,7 +26,8 @@ class Tasks(NamedTuple):
         angular frequency where the operators are dimensionless.
     duration: of the pulse, whose segments are equally long: a number, or a tensor () or (tasks,), which may have a gradient;
         or those of the segments, (tasks, segments).
-    rates: (tasks, jumps) or (jumps,) of the system's jumps, 1 / time, not negative; None: there is no noise.
+    rates: (tasks, jumps) or (jumps,) of the system's jumps, 1 / time, not negative; or those of segments,
+        (tasks, segments, jumps); None: there is no noise.
     parameters: (tasks, terms) or (terms,) of the drift; None: the system's own.
     initial: complex (tasks, d, d) or (d, d): density matrices, None: |0><0|; or several of each task, (tasks, m, d, d).
         A closed system takes any number k of kets as columns, (tasks, d, k) or (d, k), None: the identity.
@@ -55,6 +56,11 @@ class Tasks(NamedTuple):
         """Whether each segment has its own duration."""
         return isinstance(self.duration, torch.Tensor) and self.duration.ndim > 1
 
+    @property
+    def varied(self) -> bool:
+        """Whether each segment has its own duration or rates."""
+        return self.by_segment or (self.rates is not None and self.rates.ndim > 2)
+
 
 def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = False) -> None:
     """Raise UserError unless the tensors fit the system and each other, and `strict` no rate or duration is negative.
@@ -73,6 +79,9 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
     if duration is None and not (math.isfinite(tasks.duration) and tasks.duration > 0):
         raise UserError(f"duration: {tasks.duration} is not a positive number")
     d = system.dimension
+    rates: tuple[int, ...] = (len(system.jumps),)
+    if tasks.rates is not None and tasks.rates.ndim > 2:
+        rates = (controls.shape[1], *rates)
     states: tuple[int, ...] = (d, d)
     if tasks.initial is not None and columns:
         states = (d, *tasks.initial.shape[1:][-1:])
@@ -80,7 +89,7 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
         states = (*tasks.initial.shape[1:-2], d, d)
     for name, tensor, shape, dtype in (
         ("duration", duration, controls.shape[1:2] if tasks.by_segment else (), controls.dtype),
-        ("rates", tasks.rates, (len(system.jumps),), controls.dtype),
+        ("rates", tasks.rates, rates, controls.dtype),
         ("parameters", tasks.parameters, (len(system.drift),), controls.dtype),
         ("initial", tasks.initial, states, controls.dtype.to_complex()),
     ):
@@ -136,7 +145,7 @@ def coefficients(
     They are what `cpu.evolve` and `plain.evolve` take; tensors without tasks are repeated.
 
     A duration that is a tensor is a factor of all coefficients, and its segments take the time 1. Where each segment has
-    its own, all coefficients are those of segments; see `Generators.by_segment`.
+    its own, or rates, all coefficients are those of segments; see `Generators.by_segment`.
 
     columns: see `check_tasks`; the coordinates are then (tasks, k, 2 d), each row a ket's.
     """
@@ -145,17 +154,18 @@ def coefficients(
     if parameters is None:
         parameters = usual_parameters(system, controls)
     fixed = parameters.expand(count, -1)
-    if tasks.rates is not None:
+    if tasks.rates is not None and tasks.rates.ndim < 3:
         fixed = torch.cat([fixed, tasks.rates.expand(count, -1)], 1)
-    tau = 1.0
-    if isinstance(tasks.duration, torch.Tensor) and tasks.by_segment:
-        every = torch.cat([fixed[:, None].expand(-1, controls.shape[1], -1), controls], 2)
-        fixed, controls = fixed[:, :0], tasks.duration[:, :, None] * every
-    elif isinstance(tasks.duration, torch.Tensor):
-        segment = (tasks.duration / controls.shape[1]).expand(count)[:, None]
-        fixed, controls = segment * fixed, segment[:, :, None] * controls
-    else:
-        tau = tasks.segment
+    if tasks.varied:
+        of_segments = [tasks.rates] if tasks.rates is not None and tasks.rates.ndim > 2 else []
+        every = [fixed[:, None].expand(-1, controls.shape[1], -1), *of_segments, controls]
+        fixed, controls = fixed[:, :0], torch.cat(every, 2)
+    tau = 1.0 if isinstance(tasks.duration, torch.Tensor) else tasks.segment
+    if isinstance(tasks.duration, torch.Tensor):
+        durations = tasks.duration
+        if not tasks.by_segment:
+            durations = (durations / controls.shape[1]).expand(count)[:, None]
+        fixed, controls = durations[:, :1] * fixed, durations[:, :, None] * controls
     initial = tasks.initial
     if initial is None:
         initial = torch.eye(system.dimension, dtype=controls.dtype.to_complex(), device=controls.device)

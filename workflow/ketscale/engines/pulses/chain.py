@@ -42,7 +42,7 @@ class Chain(NamedTuple):
         """
         if len(set(system.levels)) > 1:
             raise UserError(
-                f"method: a splitting takes sites of the same number of levels, not {system.levels}; use exact"
+                f"method: a splitting takes sites of the same number of levels, not {system.levels}; use exact, or for carriers whole-space"
             )
         drift, controls = (
             [_tensor(name, term, system, device) for name, term in system.terms(kind).items()]
@@ -123,7 +123,7 @@ def _tensor(name: str, term: Term, system: System, device: torch.device) -> Term
     sites, operator = placed(term, system.levels)
     if len(sites) > 2:
         raise UserError(
-            f"method: a splitting takes terms of one or two sites, and {name} acts on {len(sites)}; use exact"
+            f"method: a splitting takes terms of one or two sites, and {name} acts on {len(sites)}; use exact, or for carriers whole-space"
         )
     operator = Term(sites, operator).matrix
     if not isinstance(operator, torch.Tensor):

@@ -1,5 +1,7 @@
 """Columns carried through the steps of a stepper, and the reversible adjoint: memory does not grow with steps.
 
+States are columns (d, k), as everywhere in dynamics; only here and in the kernels, whose lanes they are, are they rows (k, d).
+
 The steps are unitary, so the backward pass recomputes the states from the final one by inverse steps, and carries the
 cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`SplitSteps.made`, the
 gates) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
@@ -57,7 +59,7 @@ class SteppingMethod(ABC):
     def evolve(
         self, given: Any, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
     ) -> torch.Tensor:
-        """Final columns; see `integrators.Integrator.evolve`. given: see `read`."""
+        """Final columns (d, k); see `integrators.Integrator.evolve`. given: see `read`."""
 
     @abstractmethod
     def code(self, device: torch.device) -> CodeKind:
@@ -71,12 +73,12 @@ def evolve_columns(
     duration: torch.Tensor,
     columns: torch.Tensor,
 ) -> torch.Tensor:
-    """Final columns; see `integrators.Integrator.evolve`."""
-    tensors = (columns, amplitudes, duration, *chain.tensors)
+    """Final columns (d, k); see `integrators.Integrator.evolve`."""
+    tensors = (columns.mT, amplitudes, duration, *chain.tensors)
     recorded = torch.is_grad_enabled() or transforms_active()
     needed = tuple(recorded and tensor.requires_grad for tensor in tensors)
     (final,) = applied(_Final(stepper, chain, needed), *tensors)
-    return final
+    return final.mT
 
 
 class _Chunk(NamedTuple):
@@ -115,7 +117,7 @@ _Kept = tuple[torch.Tensor, _Chunk]
 
 
 class _Final(ByOperators):
-    """The final columns, by columns, amplitudes, duration and the chain's tensors. needed: by which there are gradients."""
+    """The final states as rows, by those, amplitudes, duration and the chain's tensors. needed: by which there are gradients."""
 
     def __init__(self, stepper: SplitSteps, chain: Chain, needed: tuple[bool, ...]) -> None:
         self.stepper, self.chain, self.needed = stepper, chain, needed
@@ -276,10 +278,10 @@ class WholeSpace(SteppingMethod):
         """See `SteppingMethod`."""
         system, parameters = given
         controls, durations = self.segments(amplitudes, duration)
-        tasks = Tasks(controls[None], durations[None], None, parameters, columns.T)
+        tasks = Tasks(controls[None], durations[None], None, parameters, columns)
         # Not strict: durations may be negative, and what has diverged is not a number.
         exactly = Batched(route=self._route(columns.device), strict=False)
-        return exactly.columns(system, tasks)[0].mT
+        return exactly.columns(system, tasks)[0]
 
     def code(self, device: torch.device) -> CodeKind:
         """See `SteppingMethod`."""

@@ -1,13 +1,4 @@
-"""The states in which amplitudes are read, and how well these agree with a target.
-
-States are the dressed ones of the undriven device as they rotate, or bare product states. Fidelities are made of sums over
-columns, so that ranks may share them.
-
-With the amplitudes M (`Frame.amplitudes`) of columns that begin as computational states j, and a target T:
-rows r_i = sum_j conj(T_ij) M_ij, fidelity |sum_i r_i / columns|^2. Tensors hold columns as rows: M_ij is in row j.
-A virtual Z gate after the pulse multiplies rows by phases (McKay et al., Phys. Rev. A 96, 022330, 2017,
-arXiv:1612.00858), so that rows are all that it needs.
-"""
+"""The states in which amplitudes are read: the dressed ones of an undriven system as they rotate, or bare product states."""
 
 from __future__ import annotations
 
@@ -21,7 +12,6 @@ from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.chain import device_of
 from ketscale.engines.pulses.eigenstates import eigenstates, eigensystem
 from ketscale.engines.pulses.published import MOST_DRESSED
-from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped
 from ketscale.shapes import Complex, Float
@@ -146,44 +136,3 @@ def dressed_frame(system: System | Sequence[System]) -> Frame:
     energies, states = eigenstates(undriven, found, which)
     own = states[places, torch.arange(len(places), device=places.device)]
     return Frame(states * (own.conj() / own.abs()), energies)
-
-
-def row_overlaps(
-    amplitudes: Complex[torch.Tensor, "columns rows"], target: Complex[torch.Tensor, "columns rows"]
-) -> Complex[torch.Tensor, " rows"]:
-    """The rows r, complex (2**n,): summed over these columns.
-
-    amplitudes, target: complex (columns, 2**n), the same columns of both. The target of a gate's unitary (`gates.gate`) is
-        `unitary.T[columns]`.
-
-    Raises:
-        UserError: the shapes differ.
-    """
-    if amplitudes.shape != target.shape:
-        raise UserError(
-            f"target: has the shape {tuple(target.shape)}, and the amplitudes {tuple(amplitudes.shape)}"
-        )
-    return (target.conj() * amplitudes).sum(0)
-
-
-def fidelity(
-    rows: Complex[torch.Tensor, "*batch rows"], columns: int, virtual_z: bool
-) -> Float[torch.Tensor, "*batch"]:
-    """|mean_j <u_j|v_j>|^2 from the rows of all columns, real, of the batch's shape. One column: that of one state.
-
-    columns: how many columns the rows were summed over. virtual_z: the largest over all Z rotations of each qubit after
-        the pulse (see `virtual_z.largest_overlap`, and what it says of derivatives).
-
-    Raises:
-        UserError: with virtual_z, there are not 2**n rows.
-    """
-    overlap = largest_overlap(rows) if virtual_z else rows.sum(-1).abs().square()
-    return overlap / columns**2
-
-
-def leakage(amplitudes: Complex[torch.Tensor, "columns rows"]) -> Float[torch.Tensor, ""]:
-    """The part of the norm that is in no computational state, summed over these columns, real, shape ().
-
-    amplitudes: complex (columns, 2**n).
-    """
-    return len(amplitudes) - amplitudes.abs().square().sum()

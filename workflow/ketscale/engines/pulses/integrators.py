@@ -1,99 +1,42 @@
-"""Evolution under pulses: in steps of at most a given length, by an integrator of a given name; and its error."""
+"""Evolution in steps: the integrator of a name, and what evolves tasks by one, also under pulses with carriers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 
 from ketscale.engines import registered
-from ketscale.engines.dynamics.methods import MOST_STEPS, Route
+from ketscale.engines.dynamics.generators import substeps
+from ketscale.engines.dynamics.methods import Route
+from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
 from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import Tasks, check_tasks, check_values
 from ketscale.engines.evolved import Evolved
 from ketscale.engines.pulses.drives import Pulses
-from ketscale.engines.pulses.evolution import SteppingMethod
+from ketscale.engines.pulses.evolution import SteppingMethod, WholeSpace
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
-from ketscale.private_torch import is_mapped
+from ketscale.private_torch import is_mapped, transforms_active
 from ketscale.shapes import Complex128, Float, Float64
 from ketscale.words import suggestion
-
-# A pulse that is longer than its steps by so little, relative to them, needs no further one.
-ROUNDING = 1e-9
-
-
-def evolve(
-    system: System | Sequence[System],
-    pulses: Pulses,
-    columns: Complex128[torch.Tensor, "*#batch columns states"],
-    *,
-    dt: float,
-    method: str = "interaction4",
-    route: Route = "auto",
-) -> Complex128[torch.Tensor, "*all columns states"]:
-    """Columns after the pulses, from those at time 0; the errors of the integrator are `error_estimate`.
-
-    system, columns: as for `Integrator.evolve`, batches too. dt: the longest step, ns; steps are equal and as many in
-    each segment of the pulses. method, route: as for `integrator`; interaction4 is of order 4 where layers of couplings
-    commute (two sites), otherwise of order 2.
-
-    Raises:
-        UserError: there would be too many steps, or as for `integrator` and `Integrator.evolve`.
-    """
-    steps = integrator(method, step_count(pulses, dt), route)
-    duration = pulses.duration
-    return steps.evolve(system, pulses.sample(steps.times(duration)), duration, columns)
-
-
-@torch.no_grad()
-def error_estimate(
-    system: System | Sequence[System],
-    pulses: Pulses,
-    columns: Complex128[torch.Tensor, "*#batch columns states"],
-    *,
-    dt: float,
-    method: str = "interaction4",
-    route: Route = "auto",
-) -> Float64[torch.Tensor, "*all columns"]:
-    """How far each column of `evolve` with these arguments is from that of twice the steps: the norm of the difference.
-
-    That is the error times 1 - 2^-p for an integrator of order p: 15/16 of it for order 4, 3/4 for order 2, half of it for order 1. An
-    infidelity's error is at most twice as large. Rounding, some 1e-16 for each radian, is not in it. Without gradients.
-
-    Raises:
-        UserError: as for `evolve`.
-    """
-    count = step_count(pulses, dt)
-
-    def final(steps: Integrator) -> torch.Tensor:
-        return steps.evolve(system, pulses.sample(steps.times(pulses.duration)), pulses.duration, columns)
-
-    coarse, fine = (final(integrator(method, number, route)) for number in (count, 2 * count))
-    return torch.linalg.vector_norm(coarse - fine, dim=-1)
 
 
 def step_count(pulses: Pulses, dt: float) -> int:
     """The fewest steps of pulses that are no longer than dt, as many in each of their segments.
 
     Raises:
-        UserError: dt is not positive or makes too many, or torch.func.vmap maps the length.
+        UserError: dt makes too many, or torch.func.vmap maps the length.
     """
-    duration, parts = pulses.duration, pulses.divisions
-    if not dt > 0:
-        raise UserError(f"dt: must be positive, not {dt}")
-    if is_mapped(duration):
-        raise UserError(
-            "dt: pulses of several lengths have no one number of steps; use integrator(name, steps)"
-        )
-    wanted = duration.item() / (dt * parts) * (1 - ROUNDING)
-    if not wanted * parts <= MOST_STEPS:
-        raise UserError(
-            f"dt: {dt:g} makes more than {MOST_STEPS:,} steps of {duration.item():g} ns; use a longer one"
-        )
-    return parts * max(1, math.ceil(wanted))
+    if is_mapped(pulses.duration):
+        raise UserError("dt: pulses of several lengths, as of torch.func.vmap, have no one number of steps")
+    duration, parts = pulses.duration.item(), pulses.divisions
+    substeps(duration, dt)  # refuses too many in all segments together
+    return parts * substeps(duration / parts, dt)
 
 
 @dataclass(frozen=True)
@@ -112,88 +55,138 @@ class Integrator:
 
     def evolve(
         self,
-        system: System | Sequence[System],
-        amplitudes: Float64[torch.Tensor, "*#batch steps stages drives"],
-        duration: Float[torch.Tensor, "*#batch"] | float,
-        columns: Complex128[torch.Tensor, "*#batch columns states"],
-        parameters: Float64[torch.Tensor, "*#batch terms"] | None = None,
-    ) -> Complex128[torch.Tensor, "*all columns states"]:
-        """Final columns (columns, d), from initial ones.
+        system: System,
+        amplitudes: Float64[torch.Tensor, "steps stages drives"],
+        duration: Float[torch.Tensor, ""] | float,
+        columns: Complex128[torch.Tensor, "states columns"],
+        parameters: Float64[torch.Tensor, " terms"] | None = None,
+    ) -> Complex128[torch.Tensor, "states columns"]:
+        """Final columns (d, k), from initial ones.
 
-        amplitudes: real (steps, stages, controls) at `times`. columns: complex (columns, d). parameters: of the system's
-        drift, (terms,); None: its own. Any of the five may be a batch: systems in a list, the others with a further axis in
-        front; so is the result, and each member takes as long as by itself. torch.func transforms it. Derivatives of any
-        order exist with respect to all tensors, duration and operators included, in these in Hermitian directions. First
-        ones have a memory that does not grow with steps; further ones, and forward mode, keep every state.
+        amplitudes: real (steps, stages, controls) at `times`. parameters: of the system's drift, (terms,); None: its own.
+        torch.func transforms it. Derivatives of any order exist with respect to all tensors, duration and operators included,
+        in these in Hermitian directions. First ones have a memory that does not grow with steps; further ones, and forward
+        mode, keep every state.
 
         Raises:
-            UserError: the shapes do not fit the system, the integrator or one another, the numbers are not in fp64, the tensors
-                are on several devices, or a splitting cannot read the system (`Chain.of`).
+            UserError: a splitting cannot read the system (`Chain.of`).
         """
         duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
-        if parameters is not None and (
-            parameters.dtype != torch.float64
-            or parameters.device != amplitudes.device
-            or parameters.shape[-1:]
-            != (len(system.drift if isinstance(system, System) else system[0].drift),)
-        ):
-            raise UserError(
-                "parameters: must be float64 on the amplitudes' device, a number for each term of the drift, not "
-                f"{parameters.dtype} {tuple(parameters.shape)} on {parameters.device}"
-            )
-        given = (amplitudes, duration, columns, parameters)
-        axes = (3, 0, 2, 1)  # of each in no batch
-        batched = [each is not None and each.ndim > ndim for each, ndim in zip(given, axes, strict=True)]
-        sizes = {len(each) for each, has in zip(given, batched, strict=True) if has and each is not None}
-        if not isinstance(system, System):
-            sizes.add(len(system))
-        elif not sizes:
-            return self._evolve(self._read(system, amplitudes, parameters), amplitudes, duration, columns)
-        if len(sizes) > 1:
-            raise UserError(
-                f"pulses: batches must be of one size, not of {', '.join(map(str, sorted(sizes)))}"
-            )
-        (size,) = sizes
-        rows: list[Any] = [each if has else [each] * size for each, has in zip(given, batched, strict=True)]
-        if isinstance(system, System) and not batched[3]:
-            # What members share is read once.
-            read = [self._read(system, amplitudes, parameters)] * size
-        else:
-            systems = [system] * size if isinstance(system, System) else system
-            read = [self._read(each, amplitudes, own) for each, own in zip(systems, rows[3], strict=True)]
-        members = zip(read, *rows[:3], strict=True)
-        return torch.stack([self._evolve(*member) for member in members])
+        read = self.stepper.read(system, amplitudes.device, parameters)
+        return self.stepper.evolve(read, amplitudes, duration, columns)
 
-    def _read(
-        self, system: System, amplitudes: torch.Tensor, parameters: torch.Tensor | None
-    ) -> tuple[System, Any]:
-        """A system, and what the stepper reads of it."""
-        return system, self.stepper.read(system, amplitudes.device, parameters)
 
-    def _evolve(
-        self,
-        read: tuple[System, Any],
-        amplitudes: torch.Tensor,
-        duration: torch.Tensor,
-        columns: torch.Tensor,
+@dataclass(frozen=True)
+class Stepped:
+    """Evolves the kets of closed tasks, one task after the other, in steps of at most `dt` by an integrator.
+
+    method: the integrator's name. route: see `integrator`. pulses: with carriers, which play instead of the tasks' controls,
+        whose values then do not matter, and whose segments are the parts between whose ends a trajectory has states. Under
+        them `whole-space` evolves open tasks too.
+
+    Raises:
+        UserError: there is no step, or no such route.
+    """
+
+    method: str
+    dt: float | None = None
+    route: Route = "auto"
+    pulses: Pulses | None = None
+
+    def __post_init__(self) -> None:
+        check_step(self.method, self.dt)
+        check_route(self.route)
+
+    def columns(self, system: System, tasks: Tasks, trajectory: bool = False) -> torch.Tensor:
+        """See `Batched.columns`; under pulses what has diverged is not a number.
+
+        Raises:
+            UserError: see `Chain.of`; or the numbers are not in fp64, or so large that states are not finite.
+        """
+        check_tasks(system, tasks, strict=True, columns=True)
+        check_values(tasks)
+        controls, parameters, initial = tasks.controls, tasks.parameters, tasks.initial
+        if controls.dtype != torch.float64:
+            raise UserError(f"method: {self.method} computes in torch.float64, and not in {controls.dtype}")
+        steps, lengths = self._steps(tasks, trajectory)
+        count, parts = lengths.shape
+        if initial is None:
+            initial = torch.eye(system.dimension, dtype=torch.complex128, device=controls.device)
+        initial = initial.expand(count, -1, -1)
+        if not count:
+            return initial[:, None].expand(-1, 1 + parts, -1, -1) if trajectory else initial
+        # What members share is read once.
+        each = parameters if parameters is not None and parameters.ndim > 1 else [parameters]
+        read = [steps.stepper.read(system, controls.device, own) for own in each]
+        made = []
+        for member in range(count):
+            states = [initial[member]]
+            for sampled, length in self._parts(steps, controls[member], lengths[member]):
+                states.append(steps.stepper.evolve(read[member % len(read)], sampled, length, states[-1]))
+            made.append(torch.stack(states) if trajectory else states[-1])
+        final = torch.stack(made)
+        looked_at = self.pulses is None and not transforms_active()
+        if looked_at and not math.isfinite(torch.view_as_real(final.detach()).sum()):
+            raise UserError(
+                f"controls or parameters: too large for {self.method} in a segment of {tasks.segment:.4g}; use smaller ones, or a "
+                "rotating frame"
+            )
+        return final
+
+    def state(self, system: System, tasks: Tasks, trajectory: bool = False) -> torch.Tensor:
+        """See `Batched.state`."""
+        segments, stride = self._segments(tasks)
+        made = Batched(route=self.route, strict=False).state(system, segments, trajectory)
+        return made[:, ::stride] if trajectory else made
+
+    def expval(
+        self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
     ) -> torch.Tensor:
-        system, given = read
-        shape = (self.steps, len(self.stepper.nodes), len(system.controls))
-        if tuple(amplitudes.shape) != shape:
-            raise UserError(
-                f"amplitudes: must be (steps, stages, controls) = {shape}, not {tuple(amplitudes.shape)}"
-            )
-        if columns.ndim != 2 or columns.shape[1] != system.dimension:
-            raise UserError(
-                f"columns: must be (columns, {system.dimension}) for this system, not {tuple(columns.shape)}"
-            )
-        if columns.dtype != torch.complex128 or amplitudes.dtype != torch.float64:
-            raise UserError("pulses: integrators compute in fp64: columns are complex128, amplitudes float64")
-        if amplitudes.device != columns.device:
-            raise UserError(
-                f"pulses: amplitudes and columns must be on one device, not on {amplitudes.device} and {columns.device}"
-            )
-        return self.stepper.evolve(given, amplitudes, duration, columns)
+        """See `Batched.expval`."""
+        segments, stride = self._segments(tasks)
+        made = Batched(route=self.route, strict=False).expval(system, segments, observables, trajectory)
+        return made[:, ::stride] if trajectory else made
+
+    def _steps(self, tasks: Tasks, apart: bool) -> tuple[Integrator, torch.Tensor]:
+        """The integrator of a part, and the lengths (tasks, parts): of segments if these are `apart` or differ, else of all."""
+        assert self.dt is not None
+        controls, per = tasks.controls, substeps(tasks.segment, self.dt)
+        count, segments, _ = controls.shape
+        length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
+        if tasks.by_segment:
+            return integrator(self.method, per, self.route), length.expand(count, segments)
+        parts = segments if apart else 1
+        lengths = (length / parts).expand(count)[:, None].expand(count, parts)
+        return integrator(self.method, per * segments // parts, self.route), lengths
+
+    def _parts(
+        self, steps: Integrator, controls: torch.Tensor, lengths: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The amplitudes (steps, stages, controls) of each part of a task, and the part's length."""
+        begin: Any = 0.0
+        for part, length in zip(controls.chunk(len(lengths)), lengths, strict=True):
+            if self.pulses is None:
+                sampled = part.repeat_interleave(steps.steps // len(part), 0)[:, None]
+                yield sampled.expand(-1, len(steps.stepper.nodes), -1), length
+            else:
+                yield self.pulses.sample(begin + steps.times(length)), length
+            begin = begin + length
+
+    def _segments(self, tasks: Tasks) -> tuple[Tasks, int]:
+        """Tasks whose controls are those of all exponentials, and how many of these a part has."""
+        steps, lengths = self._steps(tasks, apart=True)
+        assert isinstance(steps.stepper, WholeSpace)
+        made = [
+            [steps.stepper.segments(*part) for part in self._parts(steps, controls, own)]
+            for controls, own in zip(tasks.controls, lengths, strict=True)
+        ]
+        controls, durations = (
+            torch.stack([torch.cat([part[which] for part in parts]) for parts in made]) for which in (0, 1)
+        )
+        rates, stride = tasks.rates, controls.shape[1] // lengths.shape[1]
+        if rates is not None and rates.ndim > 2:
+            rates = rates.repeat_interleave(stride, 1)
+        return tasks._replace(controls=controls, duration=durations, rates=rates), stride
 
 
 def evolution(system: System, method: str, route: Route, steps: int | None, device: torch.device) -> Evolved:
@@ -210,16 +203,13 @@ def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
     operators; auto: compiled for CPU tensors, else torch.
 
     Raises:
-        UserError: there is no such name or route, or the steps are not positive.
+        UserError: there is no such name or route.
     """
     if name in REPLACED:
         raise UserError(f"the integrator {name} has left this version; use {REPLACED[name]}")
     if name not in SIMULATORS:
         raise UserError(f"no integrator is called {name}{suggestion(name, list(SIMULATORS))}")
-    if route not in get_args(Route):
-        raise UserError(f"no route is called {route}; use one of {', '.join(get_args(Route))}")
-    if steps < 1:
-        raise UserError(f"steps: must be at least 1, not {steps}")
+    check_route(route)
     method = SIMULATORS[name]
     stepper = registered.build(method.implementation, {"scheme": method.scheme, "route": route})
     return Integrator(stepper, steps)

@@ -1,5 +1,9 @@
 """The Z rotations after a pulse that bring it closest to its target: in software they cost no time.
 
+With the amplitudes M of columns that began as computational states j, and a target T, rows are r_i = sum_j conj(T_ij) M_ij: a
+virtual Z gate multiplies them by phases (McKay et al., Phys. Rev. A 96, 022330, 2017, arXiv:1612.00858). They are sums over
+columns, so that ranks may share these.
+
 With S(angles) = sum_i r_i exp(i sum_q angles_q b_q(i)), where b_q(i) is the bit of qubit q in i, they maximise |S|^2.
 As a function of one angle S is A + B exp(i angle): its largest modulus is |A| + |B|, at angle = arg A - arg B. Doing this
 for one qubit after the other never lowers |S|. It may end in a local maximum, hence several starts. Along a ridge, where
@@ -9,7 +13,7 @@ of each Kraus operator with the same angles, and the sum of all |S_k|^2 is A + 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 import numpy as np
@@ -34,7 +38,10 @@ RANDOM_STARTS = 14
 
 
 def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
-    """max |S|^2, real (...), differentiable in the rows: at a maximum the angles' own changes do not matter once.
+    """max |S|^2, real (...), differentiable in the rows.
+
+    At a maximum the angles' own changes do not matter once. Further derivatives are those of a step of Newton's from the angles
+    that were found, exact to the third.
 
     rows: r, complex (..., 2**n).
 
@@ -45,28 +52,67 @@ def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
     return overlap
 
 
+class _LargestOverlap(ByOperators):
+    """See `largest_overlap`."""
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (rows,) = tensors
+        # By NumPy, in a third of the time of torch's operators.
+        angles = best_angles(rows).cpu().numpy()
+        turned = phases(angles.reshape(rows.numel() // rows.shape[-1], angles.shape[-1]))
+        self._phases = torch.from_numpy(turned).reshape(rows.shape).to(rows)
+        return ((rows * self._phases).sum(-1).abs().square(),)
+
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (rows,), (angles,) = tensors, applied(_Angles(best_angles), tensors[0].detach())
+        terms, bits = rows * _phases_at(angles, rows), _bits(rows)
+        total, first = terms.sum(-1)[..., None], terms @ bits
+        slopes = -2 * (total.conj() * first).imag
+        second = first.conj()[..., :, None] * first[..., None, :]
+        second = second - total[..., None].conj() * (bits.mT @ (terms[..., None] * bits))
+        better = angles - _newton(slopes, 2 * second.real)
+        return ((rows * _phases_at(better, rows)).sum(-1).abs().square(),)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`: by the envelope theorem, which says nothing of second derivatives."""
+        if torch.is_grad_enabled() or transforms_active():
+            return super().pull(tensors, cotangents, needed)
+        turned = self._phases
+        return ((cotangents[0] * 2 * (tensors[0] * turned).sum(-1))[..., None] * turned.conj(),)
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`: members are a further batch."""
+        return applied(_LargestOverlap(), *tensors)
+
+
 def largest_form(form: torch.Tensor) -> torch.Tensor:
     """max sum_ij W_ij exp(i sum_q angles_q (b_q(i) - b_q(j))), real (...), differentiable in W; of r r^+ it is `largest_overlap`.
 
-    Derivatives are those of a step of Newton's from the angles that were found, exact to the third.
-
-    form: W, Hermitian and without negative eigenvalues, complex (..., 2**n, 2**n).
+    form: W, Hermitian and without negative eigenvalues, complex (..., 2**n, 2**n). Derivatives: as for `largest_overlap`.
 
     Raises:
         UserError: there are not 2**n rows.
     """
-    (angles,) = applied(_AnglesOfForm(), form.detach())
+    (angles,) = applied(_Angles(_angles_of_form), form.detach())
     terms, bits = _form_at(form, angles), _bits(form).real
     lines = terms.sum(-1)
     slopes = -2 * lines.imag @ bits
-    curvatures = 2 * (bits.mT @ (terms.real @ bits) - bits.mT @ (lines.real[..., None] * bits)).detach()
-    step = torch.linalg.pinv(curvatures, rtol=1e-12, hermitian=True) @ slopes[..., None]
-    return _form_at(form, angles - step[..., 0]).sum((-2, -1)).real
+    curvatures = 2 * (bits.mT @ (terms.real @ bits) - bits.mT @ (lines.real[..., None] * bits))
+    return _form_at(form, angles - _newton(slopes, curvatures)).sum((-2, -1)).real
+
+
+def _newton(slopes: torch.Tensor, curvatures: torch.Tensor) -> torch.Tensor:
+    """The step of Newton's with slopes (..., n) and second derivatives (..., n, n), 0 in flat directions."""
+    # What is not a number, which has no eigenvectors, stays so in the slopes.
+    finite = curvatures.detach().nan_to_num(0, 0, 0)
+    return (torch.linalg.pinv(finite, rtol=1e-12, hermitian=True) @ slopes[..., None])[..., 0]
 
 
 def _form_at(form: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """The terms of the sum, (..., 2**n, 2**n)."""
-    phases = torch.exp(1j * (angles @ _bits(form).real.mT))
+    phases = _phases_at(angles, form)
     return form * (phases[..., :, None] * phases[..., None, :].conj())
 
 
@@ -90,6 +136,8 @@ def _best_angles(given: Amplitudes) -> Angles:
         )
     if not qubits or not given.size:
         return np.zeros((*given.shape[:-2], qubits))
+    if qubits <= 2 and given.shape[-2] == 1:
+        return _of_few(given.reshape(-1, 2**qubits)).reshape(*given.shape[:-2], qubits)
     members = given.reshape(-1, *given.shape[-2:])
     scale = np.hypot.reduce(np.abs(members).sum(-1), 1)
     angles = _starts(members, qubits)
@@ -112,6 +160,11 @@ def _best_angles(given: Amplitudes) -> Angles:
     return made
 
 
+def _phases_at(angles: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """exp(i sum_q angles_q b_q(i)), (..., 2**n)."""
+    return torch.exp(1j * (angles @ _bits(rows).real.mT))
+
+
 def _bits(rows: torch.Tensor) -> torch.Tensor:
     """b_q(i), complex (2**n, n)."""
     count = rows.shape[-1]
@@ -119,95 +172,28 @@ def _bits(rows: torch.Tensor) -> torch.Tensor:
     return (torch.arange(count, device=rows.device)[:, None] >> places & 1).to(rows.dtype)
 
 
-def _at(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """The terms of S, (..., 2**n)."""
-    return rows * torch.exp(1j * (angles @ _bits(rows).real.mT))
+class _Angles(ByOperators):
+    """The angles that a search finds for rows or forms, without derivatives."""
 
+    def __init__(self, search: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._search = search
 
-class _OfRows(ByOperators):
-    """A function of rows (..., 2**n)."""
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self._search(tensors[0]).to(tensors[0].real),)
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.many`: members are a further batch."""
-        return applied(type(self)(), *tensors)
+        return applied(_Angles(self._search), *tensors)
 
 
-class _LargestOverlap(_OfRows):
-    """See `largest_overlap`."""
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        (rows,) = tensors
-        found = best_angles(rows).cpu().numpy()
-        turned = phases(found.reshape(rows.numel() // rows.shape[-1], found.shape[-1]))
-        self._phases = torch.from_numpy(turned).reshape(rows.shape).to(rows)
-        return ((rows * self._phases).sum(-1).abs().square(),)
-
-    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        (rows,), (angles,) = tensors, applied(_BestAngles(), *tensors)
-        return (_at(rows, angles).sum(-1).abs().square(),)
-
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`: by the envelope theorem, which says nothing of second derivatives."""
-        if torch.is_grad_enabled() or transforms_active():
-            return super().pull(tensors, cotangents, needed)
-        turned = self._phases
-        return ((cotangents[0] * 2 * (tensors[0] * turned).sum(-1))[..., None] * turned.conj(),)
-
-
-class _BestAngles(_OfRows):
-    """`best_angles`, whose derivatives are those of the equation that all slopes of |S|^2 are 0."""
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (best_angles(*tensors),)
-
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
-    ) -> Sequence[torch.Tensor | None]:
-        (rows,), (angles,) = tensors, applied(self, *tensors)
-        found: tuple[torch.Tensor]
-        found = torch.func.vjp(lambda given: _slopes(_at(given, angles)), rows)[1](
-            -(_curvatures(_at(rows, angles)) @ cotangents[0][..., None])[..., 0]
-        )
-        return found
-
-    def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
-    ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`: slopes are quadratic in the terms of S."""
-        (angles,), (tangent,) = applied(self, *tensors), tangents
-        assert tangent is not None
-        terms, moved = _at(tensors[0], angles), _at(tangent, angles)
-        along = _slopes(terms + moved) - _slopes(terms) - _slopes(moved)
-        return (-(_curvatures(terms) @ along[..., None])[..., 0],)
-
-
-class _AnglesOfForm(_OfRows):
-    """The angles of `largest_form`, whose rows are those of Kraus operators; without derivatives."""
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given = tensors[0].cpu().numpy().astype(np.complex128)
-        finite = np.isfinite(given).all((-2, -1), keepdims=True)
-        values, vectors = np.linalg.eigh(np.where(finite, given, 0))
-        kraus = vectors.swapaxes(-2, -1) * np.sqrt(values.clip(min=0))[..., None]
-        # The largest first, from which the search begins.
-        found = _best_angles(np.where(finite, kraus[..., ::-1, :], np.nan))
-        return (torch.from_numpy(found).to(tensors[0].real),)
-
-
-def _slopes(terms: torch.Tensor) -> torch.Tensor:
-    """The derivatives of |S|^2 / 2 by the angles, (..., n), from the terms of S."""
-    return -(terms.sum(-1, keepdim=True).conj() * (terms @ _bits(terms))).imag
-
-
-def _curvatures(terms: torch.Tensor) -> torch.Tensor:
-    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (..., n, n), in which flat directions are 0."""
-    bits = _bits(terms)
-    first = terms @ bits
-    second = first.conj()[..., :, None] * first[..., None, :]
-    second = second - terms.sum(-1).conj()[..., None, None] * (bits.mT @ (terms[..., None] * bits))
-    return torch.linalg.pinv(second.real, rtol=1e-12, hermitian=True)
+def _angles_of_form(form: torch.Tensor) -> torch.Tensor:
+    """The angles of `largest_form`, whose rows are those of Kraus operators."""
+    given = form.cpu().numpy().astype(np.complex128)
+    finite = np.isfinite(given).all((-2, -1), keepdims=True)
+    values, vectors = np.linalg.eigh(np.where(finite, given, 0))
+    kraus = vectors.swapaxes(-2, -1) * np.sqrt(values.clip(min=0))[..., None]
+    # The largest first, from which the search begins.
+    return torch.from_numpy(_best_angles(np.where(finite, kraus[..., ::-1, :], np.nan)))
 
 
 Angles = NDArray[np.float64]
@@ -298,28 +284,22 @@ TURNS = np.exp(1j * GRID)
 LAST_STEP = 1e-9
 
 
-def best_phases(rows: Amplitudes) -> Amplitudes:
-    """The phases exp(i sum_q angles_q b_q(i)) by which the sum of rows (..., 2**n) is largest, sooner than by `best_angles`.
+def _of_few(rows: Amplitudes) -> Angles:
+    """The best angles (members, n) of one or two qubits, sooner than by the search.
 
-    For one qubit they align both rows. For two, S = A + exp(i b) B has the largest size |A| + |B| over b, where A and B are
+    For one qubit it aligns both rows. For two, S = A + exp(i b) B has the largest size |A| + |B| over b, where A and B are
     sums of two rows that depend on the angle a of the second qubit alone.
     """
-    if rows.shape[-1] == 2:
-        made = np.ones_like(rows)
-        made[..., 1] = _unit(rows[..., 0] * rows[..., 1].conj())
-        return made
-    if rows.shape[-1] != 4:
-        angles = best_angles(torch.from_numpy(np.asarray(rows))).numpy()
-        return phases(angles.reshape(rows.size // rows.shape[-1], angles.shape[-1])).reshape(rows.shape)
-    pairs = rows.reshape(-1, 2, 2).astype(np.complex128)
-    turn = np.exp(1j * _best_angle(pairs))[:, None]
-    first, second = (pairs[:, :, 0] + turn * pairs[:, :, 1]).T
-    other = _unit(first * second.conj())[:, None]
-    made = np.concatenate([np.ones_like(turn), turn, other, other * turn], 1)
-    return made.astype(rows.dtype).reshape(rows.shape)
+    if rows.shape[1] == 2:
+        return np.angle(rows[:, :1] * rows[:, 1:].conj())
+    pairs = rows.reshape(-1, 2, 2)
+    second = _second_angle(pairs)
+    one, other = (pairs[:, :, 0] + np.exp(1j * second)[:, None] * pairs[:, :, 1]).T
+    made: Angles = np.angle(np.exp(1j * np.stack([np.angle(one * other.conj()), second], 1)))
+    return made
 
 
-def _best_angle(pairs: Amplitudes) -> Angles:
+def _second_angle(pairs: Amplitudes) -> Angles:
     """The angle a, (members,), at which |A| + |B| is largest, of A and B as pairs x + exp(i a) y, (members, 2, 2)."""
     # |A|^2 and |B|^2 are constant + Re(wave exp(i a)).
     constant = np.vecdot(pairs, pairs).real[:, :, None]
@@ -349,9 +329,3 @@ def _best_angle(pairs: Amplitudes) -> Angles:
     best = np.sqrt(np.maximum(constant + (wave * np.exp(1j * angle)[:, None]).real, 0)).sum(1).argmax(1)
     found: Angles = angle[members, best]
     return found
-
-
-def _unit(numbers: Amplitudes) -> Amplitudes:
-    """Complex numbers divided by their size; 1 for 0."""
-    made: Amplitudes = np.exp(1j * np.arctan2(numbers.imag, numbers.real))
-    return made

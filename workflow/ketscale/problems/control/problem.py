@@ -19,7 +19,6 @@ from torch import nn
 
 from ketscale.dynamics import fidelity, violations
 from ketscale.dynamics.evolution import resolution_error
-from ketscale.dynamics.fidelities import FORMS
 from ketscale.engines import randomness
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.methods import Creation
@@ -155,8 +154,8 @@ class Objective:
         return self._expval(controls, environment, self._above, self._mixed) if self._above.any() else None
 
     def loss(self, overlaps: torch.Tensor) -> torch.Tensor:
-        """1 - F of each overlap, in the workload's form of F."""
-        return 1 - FORMS[self.workload.fidelity](overlaps)
+        """1 - F of each overlap, in the workload's form of F. A state that is not physical has a `squared` one without slope."""
+        return 1 - (overlaps if self.workload.fidelity == "overlap" else overlaps.square().clamp(0, 1))
 
     def losses(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
         """1 - F of tasks, real (n,)."""

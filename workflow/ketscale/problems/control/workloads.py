@@ -18,7 +18,7 @@ from msgspec.structs import fields
 from ketscale.config import Positive, Seed, Settings, Workload
 from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.engines import quantities
-from ketscale.engines.dynamics.methods import MOST_STEPS, Form
+from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.gates import Gate, State, faults_of_numbers, qubits_of
 from ketscale.engines.quantities import AngularFrequency, Detuning, Lifetime, Time
 
@@ -137,7 +137,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
         "of a unitary, such as [[0, -1j], [1j, 0]]; one on one qubit acts on each at once. Tr(rho sigma) is then "
         "its mean over all pure states of the qubits")] | None = None
 
-    fidelity: Annotated[Form, Meta(description="F in the loss 1 - F. overlap: Tr(rho sigma), the fidelity; "
+    fidelity: Annotated[Literal["overlap", "squared"], Meta(description="F in the loss 1 - F. overlap: Tr(rho sigma), the fidelity; "
         "squared: its square, as published")] = "overlap"
     environment_spread: Annotated[float, Meta(ge=0, lt=1, description="Largest relative difference of a task's two "
         "environments, in which it is adapted (support) and judged (query), from its values; with 0 the two are "

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
+from ketscale.dynamics import Frame, System, evolve
 from ketscale.engines.dynamics.methods import MOST_STEPS
-from ketscale.engines.dynamics.system import System
-from ketscale.engines.pulses import Pulses, evolve, integrator
-from ketscale.engines.pulses.frame import Frame
-from ketscale.engines.pulses.integrators import step_count
+from ketscale.engines.pulses import Pulses
+from ketscale.engines.pulses.integrators import integrator, step_count
 from ketscale.shapes import Float64
 
 # What is compared with: an integrator of order 4 for any couplings, with so short steps, ns.
@@ -27,19 +26,18 @@ def reference_step(pulses: Pulses) -> float:
 def deviations(
     system: System, pulses: Pulses, initial: torch.Tensor, method: Mapping[str, Any]
 ) -> dict[str, float]:
-    """The errors of an integrator, which `method` names to `evolve`, for initial states (columns, dimension).
+    """The errors of an integrator, which `method` names to `evolve`, for initial states as columns (dimension, columns).
 
     simulator_error: the largest norm of a column's difference from an exact one. norm_error: | |psi| - 1 |.
     """
-    found = evolve(system, pulses, initial, **method)
+    found = evolve(system, pulses, kind="unitary", initial=initial, **method)
     # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error.
     steps = max(step_count(pulses, reference_step(pulses)), 4 * step_count(pulses, method["dt"]))
-    reference = integrator(REFERENCE, steps)
-    sampled = pulses.sample(reference.times(pulses.duration))
-    exact = reference.evolve(system, sampled, pulses.duration, initial)
+    dt = float(pulses.duration) / steps
+    exact = evolve(system, pulses, kind="unitary", initial=initial, method=REFERENCE, dt=dt)
     return {
-        "simulator_error": float((found - exact).norm(dim=1).max()),
-        "norm_error": float((found.norm(dim=1) - 1).abs().max()),
+        "simulator_error": float((found - exact).norm(dim=0).max()),
+        "norm_error": float((found.norm(dim=0) - 1).abs().max()),
     }
 
 
@@ -88,7 +86,7 @@ def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
     found = samples(pulses, max(min(INTERVAL, duration / pulses.divisions), duration / MOST_SAMPLES))
     times = found["time_ns"]
     system, frame = problem.physics()
-    state = frame.states.T[problem.get_buffer("columns")[-1:]]
+    state = frame.states[:, problem.get_buffer("columns")[-1:]]
     qubits = len(system.levels)
     places = torch.arange(qubits - 1, -1, -1, device=state.device)
     bits = torch.arange(2**qubits, device=state.device)[:, None] >> places & 1
@@ -104,5 +102,5 @@ def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
 
 
 def _populations(frame: Frame, state: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
-    shares = frame.amplitudes(state.T, 0.0)[:, 0].abs().square()
+    shares = frame.amplitudes(state, 0.0)[:, 0].abs().square()
     return torch.cat([shares @ bits.to(shares), 1 - shares.sum()[None]])

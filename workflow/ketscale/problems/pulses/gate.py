@@ -9,23 +9,14 @@ import torch
 from torch.func import functional_call
 
 from ketscale.config.simulators.pulses import PulseSimulator
+from ketscale.dynamics import Frame, bare_frame, dressed_frame, error_estimate, evolve
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import Evolved
 from ketscale.engines.gates import as_rows, gate
-from ketscale.engines.pulses import (
-    Bounds,
-    Pulses,
-    bare_frame,
-    dressed_frame,
-    error_estimate,
-    evolve,
-    fidelity,
-    leakage,
-    row_overlaps,
-)
+from ketscale.engines.pulses import Bounds, Pulses
 from ketscale.engines.pulses.chain import device_of, with_operators
-from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.integrators import evolution, step_count
+from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.engines.randomness import Step
 from ketscale.errors import UserError
 from ketscale.problems.problem import Problem
@@ -41,10 +32,10 @@ _COLUMNS = 4
 
 
 class GateProblem(Problem):
-    """1 - F of the gate, with F = |sum of overlaps / columns|^2; see `engines.pulses.frame`.
+    """1 - F of the gate, with F = |sum of overlaps / columns|^2. Columns of the unitary are its samples, in front as any.
 
-    The sums over columns, which ranks share, are the overlaps by row, complex (2**n,), if virtual Z needs them, else their
-    sum (1,). The undriven device is diagonalised once, or in every step if its parameters are trained.
+    The sums over columns, which ranks share, are the overlaps by row, complex (2**n,), if virtual Z needs them
+    (see `engines.pulses.virtual_z`), else their sum (1,). The undriven device is diagonalised once, or in every step if its parameters are trained.
     """
 
     model: PulseModel
@@ -125,9 +116,9 @@ class GateProblem(Problem):
             lost = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
             return lost * self.get_buffer("states").new_zeros(len(indices), 2**self._qubits)
         system, frame = physics
-        initial = frame.states.T[self.get_buffer("columns")[indices]]
-        final = evolve(system, pulses, initial, **self.method)
-        return frame.amplitudes(final.T, pulses.duration).T
+        initial = frame.states[:, self.get_buffer("columns")[indices]]
+        final = evolve(system, pulses, kind="unitary", initial=initial, **self.method)
+        return frame.amplitudes(final, pulses.duration).mT
 
     @property
     def method(self) -> dict[str, Any]:
@@ -161,12 +152,16 @@ class GateProblem(Problem):
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """See `Problem.sums`: the overlaps of these columns."""
-        rows = row_overlaps(self.evolved(indices), self.get_buffer("target")[indices])
+        rows = self._rows(self.evolved(indices), indices)
         return rows if self.workload.virtual_z else rows.sum()[None]
+
+    def _rows(self, amplitudes: torch.Tensor, indices: torch.Tensor | slice) -> torch.Tensor:
+        """The overlaps of the amplitudes of these columns with their target by row, (2**n,)."""
+        return (self.get_buffer("target")[indices].conj() * amplitudes).sum(0)
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The infidelity."""
-        return 1 - fidelity(sums, count, self.workload.virtual_z)
+        return 1 - _fidelity(sums, count, self.workload.virtual_z)
 
     def penalty(self) -> torch.Tensor | None:
         """What is out of the hardware's bounds; None where they are kept by construction."""
@@ -185,9 +180,9 @@ class GateProblem(Problem):
 
         chance: the mean infidelity of a random unitary, or of a random state.
         """
-        amplitudes, target = _complex(outputs), self.get_buffer("target")
-        rows, count = row_overlaps(amplitudes, target), len(target)
-        infidelity = float(1 - fidelity(rows, count, self.workload.virtual_z))
+        amplitudes, (count, dimension) = _complex(outputs), self.get_buffer("target").shape
+        rows = self._rows(amplitudes, slice(None))
+        infidelity = float(1 - _fidelity(rows, count, self.workload.virtual_z))
         penalty = self.penalty()
         found: dict[str, Any] = {
             "loss": infidelity if penalty is None else infidelity + penalty.item(),
@@ -195,12 +190,11 @@ class GateProblem(Problem):
         }
         if not full:
             return found
-        dimension = target.shape[1]
         pulses = self.possible_pulses() if self.workload.hardware else None
         return {
             **found,
-            "leakage": float(leakage(amplitudes)) / count,
-            "infidelity_without_z": float(1 - fidelity(rows, count, virtual_z=False)),
+            "leakage": 1 - float(amplitudes.abs().square().sum()) / count,
+            "infidelity_without_z": float(1 - _fidelity(rows, count, virtual_z=False)),
             "chance": 1 - dimension ** (-2 if self.workload.target == "unitary" else -1),
             "bounds_exceeded": None if pulses is None else self.bounds.exceeded(pulses),
             **(self._errors() if split == "test" else dict.fromkeys(_ERRORS)),
@@ -216,12 +210,14 @@ class GateProblem(Problem):
         chosen = columns[chosen.to(columns.device)]
         system, frame = self.begin()
         found: dict[str, float | None] = dict.fromkeys(_ERRORS)
-        found |= deviations(system, self.model.usual(), frame.states.T[chosen], self.method)
+        found |= deviations(system, self.model.usual(), frame.states[:, chosen], self.method)
         pulses, physics = self.possible_pulses(), self.possible_physics()
         if pulses is not None and physics is not None:
             system, frame = physics
-            estimate = error_estimate(system, pulses, frame.states.T[chosen], **self.method)
-            found["error_estimate"] = float(estimate.max())
+            kets = frame.states[:, chosen].T
+            found["error_estimate"] = float(
+                error_estimate(system, pulses, kind="ket", initial=kets, **self.method).max()
+            )
         return found
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -231,6 +227,11 @@ class GateProblem(Problem):
     def curves(self) -> Mapping[str, torch.Tensor]:
         """See `trained_curves`."""
         return trained_curves(self)
+
+
+def _fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:
+    """|mean_j <u_j|v_j>|^2 from the rows of all columns; with virtual_z the largest over Z rotations after the pulse."""
+    return (largest_overlap(rows) if virtual_z else rows.sum(-1).abs().square()) / columns**2
 
 
 def _complex(outputs: torch.Tensor) -> torch.Tensor:

@@ -29,10 +29,10 @@ class Pade(WholeSpace):
         )
         scaled = durations[:, None, None] * hamiltonians
         even = 12 * torch.eye(system.dimension, device=scaled.device) - scaled @ scaled
-        state = columns.T
+        state = columns
         for each in torch.linalg.solve(even + 6j * scaled, even - 6j * scaled):
             state = each @ state
-        return state.T
+        return state
 
     def code(self, device: torch.device) -> CodeKind:
         return "torch"
