@@ -243,7 +243,7 @@ def test_srun_starts_every_run_in_an_allocation(where, mpi, tasks, per_node, cor
         f"srun --overlap --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} --ntasks={tasks} "
         f'--ntasks-per-node={per_node} --cpus-per-task={cores} sh -c \'trap "" USR1; exec ' in command
     )
-    assert ("torchrun" in command) == run.backend.startswith("ddp")
+    assert ("torch.distributed.run" in command) == run.backend.startswith("ddp")
     assert ("--nproc-per-node=2" in command) == run.backend.startswith("ddp")
     assert ("--master-addr" in command) == (where == "ddp-n2r4t8")
 

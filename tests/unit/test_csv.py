@@ -9,7 +9,7 @@ from ketscale import files
 from ketscale.analysis.columns import Column, Table
 from tests import records_factory as factory
 
-NAMES = ["a=b", "it's", '=a,b\n"c"', "-0.5", "x\ny"]
+NAMES = ["a=b", "it's", '=a,b\n"c"', "-0.5", "x\ny", "x\ry"]
 
 
 def test_text_comes_back(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ import csv
 import errno
 import functools
 import hashlib
-import io
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 from ketscale import process
@@ -126,11 +126,12 @@ def naming(path: Path) -> Iterator[None]:
 
 def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
     """The rows as CSV, in UTF-8; None becomes an empty cell."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    lines = list[str]()
+    # Before Python 3.13, the writer quotes a carriage return in a cell only if lines end with one.
+    writer = csv.DictWriter(SimpleNamespace(write=lines.append), columns, lineterminator="\r\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().encode()
+    return "".join(f"{line[:-2]}\n" for line in lines).encode()
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

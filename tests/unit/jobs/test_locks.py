@@ -87,6 +87,10 @@ def test_a_killed_process_is_followed_and_named(tmp_path, start):
     assert (locks.last(tmp_path).pid, locks.last(tmp_path).until) == (writer.pid, None)
     lock = Lock(tmp_path)
     assert lock.acquire() and lock.former.pid == writer.pid
+    # Nothing was done: the next one goes on from what the killed one left.
+    lock.release(untouched=True)
+    assert (locks.last(tmp_path).pid, locks.last(tmp_path).until) == (writer.pid, None)
+    assert lock.acquire() and lock.former.pid == writer.pid
     lock.release()
 
 

@@ -137,11 +137,12 @@ def _launched(options: argparse.Namespace) -> int:
 
 def _has_result(options: argparse.Namespace, folder: Path) -> bool:
     """Whether the run need not be trained; then its record is in its place, and that is said."""
-    from ketscale.jobs import finished, prepared, supervise
+    from ketscale.jobs import finished, supervise
 
     # Most have none, and need not import what checks it.
     if not any((place / grid.RECORD).exists() for place in (folder, folder / finished.KEPT)):
         return False
+    from ketscale.jobs import prepared
 
     settings = _chosen(options)
     features = prepared.features_hash(_manifest(options, settings))

@@ -119,9 +119,7 @@ def _try(options: argparse.Namespace) -> int:
     else:
         config = checked_config(options.config)
     names = (
-        [options.workload or ""]
-        if options.workload
-        else [*dict.fromkeys(map(config.first_split, config.studied))]
+        [options.workload] if options.workload else [*dict.fromkeys(map(config.first_split, config.studied))]
     )
     for name in names:
         if name not in config.studied:

@@ -6,6 +6,7 @@ Each run has its own folder, lock, history, checkpoint, trained model and record
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.files import clear
+from ketscale.grid import RECORD
 from ketscale.jobs import choice, finished, outcome, prepared, results, started
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
@@ -106,10 +108,13 @@ def _begun(
         try:
             if each is run or joins(each):
                 together.append(each)
+                if finished.AGAIN in os.environ and each is not run:
+                    # Its model and predictions will be new before its own job puts the new record in its place.
+                    (each.folder / RECORD).unlink(missing_ok=True)
                 continue
         except (UserError, OSError) as error:
             notice(error)
-        each.lock.release()
+        each.lock.release(untouched=True)
     started.demand_one_code(world)
     names = [f"{each.settings.run.protocol}/seed{each.settings.run.seed}" for each in together]
     for name, each in zip(names, together, strict=True):

@@ -71,8 +71,8 @@ def plan(
 ) -> list[list[Settings]]:
     """The cohorts among the runs of a config, each of at least two.
 
-    cores: those on which jobs run at a time. Runs of one shape are dealt, in their order, to several cohorts where fewer
-        would leave some of these idle.
+    cores: those on which jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave
+        some of these idle. The first runs fill as many cohorts as train at a time, the next ones others.
     place: names what a run shares with others that may train in its process, such as its allocation.
     needed: the runs that are to be trained; None for all. The others are dealt too, so that those that are left after
         an interruption stay together.
@@ -89,9 +89,14 @@ def plan(
     for of_shape in alike.values():
         places = cores // of_shape[0].run.threads
         wanted = math.ceil(max(1, places - others) / len(alike))
-        parts = max(wanted, math.ceil(len(of_shape) / MOST))
-        size = math.ceil(len(of_shape) / parts)
-        dealt += [of_shape[first : first + size] for first in range(0, len(of_shape), size)]
+        parts = min(len(of_shape), max(wanted, math.ceil(len(of_shape) / MOST)))
+        beside = min(parts, max(1, places))
+        size = math.ceil(len(of_shape) * beside / parts)
+        for first in range(0, len(of_shape), size):
+            block = of_shape[first : first + size]
+            number = min(beside, math.ceil(len(block) * parts / len(of_shape)))
+            # Jobs start in the order of the runs, and two of one cohort would wait for each other.
+            dealt += [block[part::number] for part in range(number)]
     left = [[one for one in cohort if needed is None or one.run in needed] for cohort in dealt]
     return [cohort for cohort in left if len(cohort) > 1]
 

@@ -80,12 +80,13 @@ class Lock:
         self._note(self._me)
         return True
 
-    def release(self) -> None:
-        """Give the lock back, if it is held."""
+    def release(self, untouched: bool = False) -> None:
+        """Give the lock back, if it is held; untouched: nothing was done, and what its former holder says stays."""
         if self._me is None:
             return
+        mine = msgspec.structs.replace(self._me, until=now(), finished=self.finished or untouched)
         with contextlib.suppress(OSError):  # a full disk keeps nobody from writing later
-            self._note(msgspec.structs.replace(self._me, until=now(), finished=self.finished))
+            self._note((untouched and self.former) or mine)
         self._me = None
         self._lock.release()
 

@@ -212,7 +212,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     said = (
         line for line in reversed(lines) if line.strip("-=* \0") and not line.startswith(("srun: ", SAID))
     )
-    return f"exit status {status}: {next(said, 'no message')}"
+    return f"exit status {status}: {next(said, 'it said no more, or not into a file')}"
 
 
 def why_stopped() -> str:

@@ -77,7 +77,8 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
         paid = sum(costs[run].node_hours.middle for run in chosen)
         if paid <= budget * (1 + 1e-9):
             break
-        spendable *= budget / paid
+        # Less than what these were thought to cost, so that each round chooses fewer.
+        spendable = sum(hours[run] for run in chosen) * budget / paid
     over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
     left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(costs, _INCOMPLETE) | over
     for run in chosen:

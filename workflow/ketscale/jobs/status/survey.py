@@ -138,8 +138,9 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s:
     if note is not None:
         reason = records.why_missing(folder) or f"its {supervise.NOTE} cannot be read; see train.log"
         return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"))
-    if last is not None and last.until is None:
-        reason = "it was killed, or its machine went down; it will go on from its checkpoint, if it has one"
+    if last is not None and not last.finished:
+        how = "was stopped" if last.until else "was killed, or its machine went down"
+        reason = f"it {how}; it will go on from its checkpoint, if it has one"
         return Seen(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
     return Seen(run, *(_unusable(settings, found, results) if found.why else ("missing", "")))
 
