@@ -40,10 +40,11 @@ def found(
     states = FRAMES[frame](system)
     options: Any = {"method": name, "dt": made.duration.item() / count, "route": route}
     final = kd.evolve(system, made, kind="unitary", initial=states.states, **options)
+    error = kd.error_estimate(system, made, kind="unitary", initial=states.states, **options)
     amplitudes = states.amplitudes(final, made.duration)
     infidelity = 1 - kd.process_fidelity(amplitudes, TARGET.to(device), virtual_z=True)
     gradients = torch.autograd.grad(infidelity, [*leaves, *tensors])
-    return [each.detach().cpu() for each in (infidelity, kd.leakage(amplitudes), *gradients)]
+    return [each.detach().cpu() for each in (infidelity, kd.leakage(amplitudes), error, *gradients)]
 
 
 BOTH = pytest.mark.parametrize(("frame", "envelope"), [("dressed", "cosine"), ("laboratory", "segments")])

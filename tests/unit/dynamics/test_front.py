@@ -497,6 +497,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(lengths=[1.0, 2.0]), "lengths: must be (4,), one of each segment, not (2,)"),
         (refused(rates={"c": 0.1}), "rates: this system has no c"),
         (refused(rates=RATES, rate_factors=[[1.0, 2.0]]), "rate_factors: must be (4, 2), of each segment's rates, not (1, 2)"),
+        (refused(rate_factors=[[1.0, 2.0]]), "rate_factors: there are no rates; give them, with kind density"),
         (refused(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
         (refused(initial=OPERATOR), "initial: (6, 6) may be a density matrix, columns or 6 kets; say kind='density', 'unitary' or 'ket'"),
         (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),

@@ -110,7 +110,7 @@ def evolve(
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
     lengths: of the segments relative to one another, real (segments,); None: they are equally long. Of pulses with carriers they
-        are those of any parts, whose ends a trajectory has.
+        are those of any parts that divide the pulses' segments; a trajectory has their ends.
     rate_factors: of the rates in each segment, for rates that depend on time, real (segments, jumps); None: they are constant.
     expect: observables O of kets or density matrices, Hermitian (observables, d, d). Then the result has the real parts of
         their expectation values, Tr(rho O), (observables,), in the place of each state.
@@ -150,11 +150,10 @@ def evolve(
     controls = _controls(system, controls)
     if isinstance(duration, torch.Tensor) or not isinstance(duration, (int, float)):
         duration = as_real("duration", duration, controls)
-        if duration.ndim == 0 and not _differentiated(duration):
+        if duration.ndim == 0 and not (duration.requires_grad or transforms_active()):
             duration = float(duration)
     if lengths is not None:
-        lengths = torch.as_tensor(lengths)
-        parts = as_real("lengths", lengths.to(controls.dtype.to_real()), controls)
+        parts = as_real("lengths", lengths, controls).to(controls.dtype)
         if not bool((parts > 0).all()):
             raise UserError("lengths: must be above 0, one of each segment")
         if not parts.ndim or parts.shape[-1] != controls.shape[-2]:
@@ -174,10 +173,12 @@ def evolve(
     }
     if rate_factors is not None:
         factors, by_jumps = as_real("rate_factors", rate_factors, controls), given["rates"][0]
-        if by_jumps is None or factors.shape[-2:] != (controls.shape[-2], len(system.jumps)):
+        if by_jumps is None:
+            raise UserError("rate_factors: there are no rates; give them, with kind density or channel")
+        wanted = (controls.shape[-2], len(system.jumps))
+        if factors.shape[-2:] != wanted:
             raise UserError(
-                f"rate_factors: must be {(controls.shape[-2], len(system.jumps))}, of each segment's rates, not "
-                f"{tuple(factors.shape)}, and there must be rates"
+                f"rate_factors: must be {wanted}, of each segment's rates, not {tuple(factors.shape)}"
             )
         given["rates"] = (by_jumps[..., None, :] * factors, 2)
     d = system.dimension
@@ -384,7 +385,7 @@ def error_estimate(
     pulses, lengths = controls if isinstance(controls, Pulses) else None, others.pop("lengths", None)
     if pulses is not None:
         controls = _parts(pulses, lengths)
-        lengths = torch.ones(len(controls)) if lengths is None else lengths
+        lengths = controls.new_ones(len(controls)) if lengths is None else lengths
     whole = _controls(systems[0], controls)
 
     def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
@@ -464,7 +465,7 @@ def _propagator(
 
 def _parts(pulses: Pulses, lengths: Any) -> torch.Tensor:
     """What is in the place of controls, (parts, drives), where `Stepped` samples pulses with carriers."""
-    parts = pulses.divisions if lengths is None else torch.as_tensor(lengths).shape[-1]
+    parts = pulses.envelope.divisions if lengths is None else torch.as_tensor(lengths).shape[-1]
     return pulses.frequency.new_zeros(parts, pulses.envelope.drives)
 
 
@@ -563,7 +564,3 @@ def _images(images: torch.Tensor) -> torch.Tensor:
     k = round(images.shape[-3] ** 0.5)
     basis = as_complex(hermitian_basis(k), images.real)
     return torch.einsum("aji,...apq->...ijpq", basis, images)
-
-
-def _differentiated(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad or transforms_active()

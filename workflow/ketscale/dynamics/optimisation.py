@@ -60,7 +60,8 @@ def optimise(
     system: a system; or a list of systems that are alike, as for `evolve`, which are an ensemble.
     target: a ket (d,), such as one of the system's `targets`; a gate, (D, D) for D computational states; or the name of a
         `gate`. For a gate, the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`. Or a
-        cost, a function by torch's operators of what `evolve` returns, with a batch in front, to real values (batch,).
+        cost, a function by torch's operators of what `evolve` returns, with a batch in front, to real values (batch,). They
+        are best of order 1: a search ends where the norm of a gradient is below 1e-9.
     pulse: a pulse; or several, which play at once and have the system's controls one after the other, as one on a qubit and
         one on a coupling.
     duration: the pulse's length; or the shortest and the longest, between which it is optimised too.
@@ -143,6 +144,7 @@ def optimise(
             halves = zip(point.chunk(2), which.chunk(2), strict=True)
             return torch.cat([losses(*half) for half in halves])
 
+    quantity = "cost" if goal.costs else "infidelity"
     bar = tqdm(total=evaluations, unit="evaluation", disable=not progress)
 
     def reached(values: torch.Tensor) -> bool:
@@ -150,7 +152,7 @@ def optimise(
         found = values.nan_to_num(nan=torch.inf).reshape(len(targets), count)
         least = float(found.min(1).values.max())
         bar.update()
-        bar.set_postfix_str(f"{'cost' if goal.costs else 'infidelity'} {least:.2e}", refresh=False)
+        bar.set_postfix_str(f"{quantity} {least:.2e}", refresh=False)
         return least > enough
 
     generator = torch.Generator().manual_seed(seed)
@@ -177,6 +179,7 @@ def optimise(
         goal.start()[0] if goal.start().ndim == 3 else goal.start(),
         method,
         dt,
+        quantity,
     )
 
 

@@ -35,6 +35,7 @@ class Optimised:
     durations, infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
         Of a cost these are its values.
     initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.
+    quantity: what was minimised, `infidelity` or `cost`.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -54,12 +55,13 @@ class Optimised:
     initial: torch.Tensor
     method: str
     dt: float | None
+    quantity: str
 
     def __repr__(self) -> str:
         """What was found: tensors would fill the screen."""
         evaluations, starts = self.history.shape
         return (
-            f"Optimised(infidelity={self.infidelity:.3g}, duration={self.duration:g}, starts={starts}, "
+            f"Optimised({self.quantity}={self.infidelity:.3g}, duration={self.duration:g}, starts={starts}, "
             f"evaluations={evaluations}, method={self.method!r}, pulses={self.pulses})"
         )
 
@@ -108,7 +110,7 @@ class Optimised:
     def populations(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
         """The populations of the computational states over time, each (segments + 1,), by their bits, and `outside`.
 
-        A gate's are those of its frame, a state's the bare ones.
+        A gate's are those of its frame, a state's the bare ones; of a cost with columns, those of its `initial`, by number.
 
         column: with which computational state a gate begins; -1, the last, has each qubit in |1>, and 0 has each in |0>.
 
@@ -195,7 +197,8 @@ class Optimised:
             envelopes.set(xlabel="time", ylabel="control, angular frequency")
             populations.set(xlabel="time", ylabel="population", ylim=(-0.03, 1.03))
             spectrum.set(xlabel="frequency, 1 / time", ylabel="|Fourier integral|")
-            convergence.set(xlabel="evaluations", ylabel="infidelity", yscale="log")
+            scale = "linear" if self.quantity == "cost" and (spread <= 0).any() else "log"
+            convergence.set(xlabel="evaluations", ylabel=self.quantity, yscale=scale)
             for axes in (envelopes, populations, spectrum, convergence):
                 axes.legend(frameon=False)
             sns.despine(figure)

@@ -30,8 +30,8 @@ def steady_state(
 ) -> torch.Tensor:
     """The density matrix (d, d) that constant controls and rates do not change, with derivatives of any order.
 
-    It is dense algebra of d^2 coordinates, in fp64, for some tens of levels. Each argument may have a batch axis in front, as
-    for `evolve`.
+    It is dense algebra of d^2 coordinates, in fp64, for some tens of levels. Its error is rounding times the largest frequency
+    over the smallest rate: 1e-8 if that is 1e9. Each argument may have a batch axis in front, as for `evolve`.
 
     controls: real (controls,), in the units of `System`; None: 0. rates, parameters, expect: see `evolve`.
 
@@ -81,8 +81,8 @@ class Steady(Propagator):
             if (states > 1).any():
                 member = int(states.argmax())
                 raise UserError(
-                    f"rates: member {member} has {states[member]} steady states, and so their mixtures; give rates of jumps that "
-                    "connect all states, or evolve an initial state for long"
+                    f"rates: member {member} has {states[member]} steady states, or rates so small beside the frequencies that "
+                    "rounding hides which; give rates of jumps that connect all states, or evolve an initial state for long"
                 )
         solution = torch.linalg.solve(matrix, scale[..., 0] * trace)
         solution = torch.view_as_real(solution).flatten(1) if solution.is_complex() else solution

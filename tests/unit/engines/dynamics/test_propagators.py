@@ -396,11 +396,14 @@ def test_what_is_not_observable_is_refused(simulator: Propagator, observable: li
         simulator.expval(qubit(), random_tasks(qubit(), 1.0), [observable])
 
 
-def test_steps_longer_than_a_segment_and_without_end_are_refused() -> None:
+def test_steps_that_do_not_fit_and_rates_of_segments_are_refused() -> None:
+    tasks = random_tasks(qubit(), 1.0)
     with pytest.raises(UserError, match=r"dt: 0\.3 is longer than a segment, which takes 0\.2"):
-        propagator("literal", 0.3).state(qubit(), random_tasks(qubit(), 1.0))
+        propagator("literal", 0.3).state(qubit(), tasks)
     with pytest.raises(UserError, match=r"makes more than 1,000,000 steps of a segment, which takes 0\.2"):
-        propagator("rk4", 1e-9).state(qubit(), random_tasks(qubit(), 1.0))
+        propagator("rk4", 1e-9).state(qubit(), tasks)
+    with pytest.raises(UserError, match="rates: this loop takes a number and constants"):
+        propagator("literal", 0.1).state(qubit(), tasks._replace(rates=torch.ones(3, 5, 3).double()))
 
 
 @pytest.mark.parametrize("name", ["rk4", "euler"])

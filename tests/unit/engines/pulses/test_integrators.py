@@ -319,6 +319,8 @@ def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
     estimate = kd.error_estimate(given, pulses, dt=0.1, **options)
     error = (found[0] - found[1]).norm(dim=1)
     assert ((estimate / error - 1).abs() < 0.1).all() and error.max() > 1e-10
+    with pytest.raises(UserError, match="lengths: each segment of the pulses must end where a part ends"):
+        kd.evolve(given, pulses, dt=0.1, lengths=[1.0, 6.5], **options)
     with pytest.raises(UserError, match="dt: interaction4 needs a positive step"):
         kd.evolve(given, pulses, dt=0.0, **options)
     with pytest.raises(UserError, match="dt: 1e-08 makes more than 1,000,000 steps"):

@@ -446,6 +446,9 @@ def test_systems_and_states_may_be_batches_under_carriers(kind: Any, method: str
         ({"kind": "ket", "method": "rk4", "dt": 0.1}, "use interaction4, suzuki4 or whole-space with a dt"),
         ({"duration": 3.0, **STEPS}, "duration: give that of all controls together; pulses with carriers have their own"),
         ({"method": "whole-space"}, "dt: whole-space needs a positive step"),
+        ({"rates": [-0.1], **STEPS}, "rates: some are negative"),
+        ({"rates": [math.nan], "expect": np.eye(4)[None], **STEPS}, "rates: some are not finite"),
+        ({"expect": np.eye(4, k=1)[None], **STEPS}, "observables: is not Hermitian"),
     ],
 )  # fmt: skip
 def test_what_carriers_cannot_have_is_refused_in_words(options: dict[str, Any], said: str) -> None:

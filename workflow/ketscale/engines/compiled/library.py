@@ -141,7 +141,11 @@ def _file(recipe: Recipe) -> Path:
 
 def ensure(recipe: Recipe) -> bytes:
     """The code of a recipe, which is compiled if it is not kept."""
-    file = _file(recipe)
+    try:
+        file = _file(recipe)
+    except RuntimeError as error:  # there is no home
+        _warn_unkept(f"cannot keep compiled code ({error})")
+        return compile_(recipe)
     code = None
     try:
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -155,7 +159,8 @@ def ensure(recipe: Recipe) -> bytes:
                     stack.enter_context(FileLock(file.with_suffix(".lock"), timeout=_PATIENCE_S))
                 if (code := _read(file)) is None:
                     code = compile_(recipe)
-                    _write(file, code)
+                    clear(file.parent)
+                    write_atomic(file, hashlib.sha256(code).digest() + code, mode=0o600)
     except OSError as error:
         _warn_unkept(f"cannot keep compiled code in {file.parent} ({error.strerror})")
     return compile_(recipe) if code is None else code
@@ -203,8 +208,3 @@ def _read(file: Path) -> bytes | None:
         return None
     code = content[CHECKSUM:]
     return code if hashlib.sha256(code).digest() == content[:CHECKSUM] else None
-
-
-def _write(file: Path, code: bytes) -> None:
-    clear(file.parent)
-    write_atomic(file, hashlib.sha256(code).digest() + code, mode=0o600)

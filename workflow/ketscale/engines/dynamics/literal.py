@@ -61,8 +61,8 @@ class PublishedLoop(Propagator):
         check_tasks(system, tasks, self.strict)
         if self.strict:
             check_values(tasks)
-        if isinstance(tasks.duration, torch.Tensor):
-            raise UserError("duration: the published loop takes a number; use another propagator")
+        if isinstance(tasks.duration, torch.Tensor) or tasks.varied:
+            raise UserError("duration, rates: this loop takes a number and constants; use another propagator")
         if system.differentiated:
             raise UserError(
                 "system: the published loop does not follow operators with gradients; use another propagator"

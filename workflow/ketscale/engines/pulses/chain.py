@@ -82,15 +82,9 @@ class Chain(NamedTuple):
         """All operators."""
         return self.undriven, self.couplings, self.drives, self.pair_drives
 
-    def with_tensors(
-        self,
-        undriven: torch.Tensor,
-        couplings: torch.Tensor,
-        drives: torch.Tensor,
-        pair_drives: torch.Tensor,
-    ) -> Chain:
-        """The same with other operators of the same shapes."""
-        return self._replace(undriven=undriven, couplings=couplings, drives=drives, pair_drives=pair_drives)
+    def with_tensors(self, *tensors: torch.Tensor) -> Chain:
+        """The same with other `tensors` of the same shapes."""
+        return Chain._make((*self[:-4], *tensors))
 
     @property
     def dimension(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -151,7 +152,7 @@ def fluxonium_chain(
     """
     _check_sites(sites)
     circuits = _fluxoniums(charging, josephson, cycled(inductive, sites), flux)
-    pairs = _chain(sites)
+    pairs = tuple(pairwise(range(sites)))
     return _coupled(spread(circuits, width, seed), pairs, capacitive_coupling, inductive_coupling)
 
 
@@ -226,7 +227,7 @@ def transmon_chain(
     alike = Transmons(
         _numbers(cycled(charging, sites)), _numbers(cycled(josephson, sites)), _numbers([offset] * sites)
     )
-    pairs = _chain(sites)
+    pairs = tuple(pairwise(range(sites)))
     return Device(spread(alike, width, seed), pairs, _numbers([capacitive_coupling] * len(pairs)), None)
 
 
@@ -258,10 +259,6 @@ def _coupled(
 ) -> Device:
     like = torch.ones(len(pairs), dtype=torch.float64)
     return Device(circuits, pairs, capacitive * like, inductive * like)
-
-
-def _chain(sites: int) -> tuple[tuple[int, int], ...]:
-    return tuple((site, site + 1) for site in range(sites - 1))
 
 
 def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:

@@ -249,11 +249,6 @@ class Pulses:
         """Time from the start to the end of the longest pulse, ns."""
         return self.length.max()
 
-    @property
-    def divisions(self) -> int:
-        """Equal parts of the duration between which the signals may jump: the segments, if there are any."""
-        return self.envelope.divisions
-
     def sample(
         self, times: Float[torch.Tensor, "*times"]
     ) -> Float[torch.Tensor, "*times {self.envelope.drives}"]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ketscale.engines import registered
 from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
+from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, check_tasks, check_values
 from ketscale.engines.evolved import Evolved
@@ -34,7 +34,7 @@ def step_count(pulses: Pulses, dt: float) -> int:
     """
     if is_mapped(pulses.duration):
         raise UserError("dt: pulses of several lengths, as of torch.func.vmap, have no one number of steps")
-    duration, parts = pulses.duration.item(), pulses.divisions
+    duration, parts = pulses.duration.item(), pulses.envelope.divisions
     substeps(duration, dt)  # refuses too many in all segments together
     return parts * substeps(duration / parts, dt)
 
@@ -135,7 +135,7 @@ class Stepped:
 
     def state(self, system: System, tasks: Tasks, trajectory: bool = False) -> torch.Tensor:
         """See `Batched.state`."""
-        segments, stride = self._segments(tasks)
+        segments, stride = self._segments(system, tasks)
         made = Batched(route=self.route, strict=False).state(system, segments, trajectory)
         return made[:, ::stride] if trajectory else made
 
@@ -143,9 +143,8 @@ class Stepped:
         self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
     ) -> torch.Tensor:
         """See `Batched.expval`."""
-        segments, stride = self._segments(tasks)
-        made = Batched(route=self.route, strict=False).expval(system, segments, observables, trajectory)
-        return made[:, ::stride] if trajectory else made
+        given = as_observables(observables, system, tasks.controls)
+        return torch.einsum("...ij,oji->...o", self.state(system, tasks, trajectory), given).real
 
     def _steps(self, tasks: Tasks, apart: bool) -> tuple[Integrator, torch.Tensor]:
         """The integrator of a part, and the lengths (tasks, parts): of segments if these are `apart` or differ, else of all."""
@@ -154,6 +153,13 @@ class Stepped:
         count, segments, _ = controls.shape
         length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
         if tasks.by_segment:
+            if self.pulses is not None and not transforms_active():
+                divisions, ends = self.pulses.envelope.divisions, length.detach().cumsum(-1)
+                ends = ends * (divisions / ends[..., -1:])
+                if (((ends - ends.round()).abs() < 1e-9).sum(-1) < divisions).any():
+                    raise UserError(
+                        "lengths: each segment of the pulses must end where a part ends; leave them out, or divide segments"
+                    )
             return integrator(self.method, per, self.route), length.expand(count, segments)
         parts = segments if apart else 1
         lengths = (length / parts).expand(count)[:, None].expand(count, parts)
@@ -172,8 +178,11 @@ class Stepped:
                 yield self.pulses.sample(begin + steps.times(length)), length
             begin = begin + length
 
-    def _segments(self, tasks: Tasks) -> tuple[Tasks, int]:
+    def _segments(self, system: System, tasks: Tasks) -> tuple[Tasks, int]:
         """Tasks whose controls are those of all exponentials, and how many of these a part has."""
+        # What is given is checked here: some exponentials go back in time, which a strict propagator refuses.
+        check_tasks(system, tasks, strict=True)
+        check_values(tasks)
         steps, lengths = self._steps(tasks, apart=True)
         assert isinstance(steps.stepper, WholeSpace)
         made = [

@@ -33,6 +33,8 @@ SWEEPS = 10_000
 SWEEPS_ALONE = 200
 # Curvatures of |S|^2, relative to the square of that sum, that are rounding.
 FLAT = 1e-14
+# Of Newton's, whose curvatures are those of the values: derivatives are exact to the order 2 STEPS + 1.
+STEPS = 3
 # Starts at random angles, beside those at zero and at the angles that align the rows of single bits.
 RANDOM_STARTS = 14
 
@@ -40,8 +42,8 @@ RANDOM_STARTS = 14
 def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
     """max |S|^2, real (...), differentiable in the rows.
 
-    At a maximum the angles' own changes do not matter once. Further derivatives are those of a step of Newton's from the angles
-    that were found, exact to the third.
+    At a maximum the angles' own changes do not matter once. Further derivatives are those of `STEPS` steps of Newton's from the
+    angles that were found, exact to the seventh.
 
     rows: r, complex (..., 2**n).
 
@@ -65,13 +67,7 @@ class _LargestOverlap(ByOperators):
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         (rows,), (angles,) = tensors, applied(_Angles(best_angles), tensors[0].detach())
-        terms, bits = rows * _phases_at(angles, rows), _bits(rows)
-        total, first = terms.sum(-1)[..., None], terms @ bits
-        slopes = -2 * (total.conj() * first).imag
-        second = first.conj()[..., :, None] * first[..., None, :]
-        second = second - total[..., None].conj() * (bits.mT @ (terms[..., None] * bits))
-        better = angles - _newton(slopes, 2 * second.real)
-        return ((rows * _phases_at(better, rows)).sum(-1).abs().square(),)
+        return (_largest_from(angles, rows[..., :, None] * rows[..., None, :].conj()),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
@@ -96,11 +92,19 @@ def largest_form(form: torch.Tensor) -> torch.Tensor:
         UserError: there are not 2**n rows.
     """
     (angles,) = applied(_Angles(_angles_of_form), form.detach())
-    terms, bits = _form_at(form, angles), _bits(form).real
-    lines = terms.sum(-1)
-    slopes = -2 * lines.imag @ bits
-    curvatures = 2 * (bits.mT @ (terms.real @ bits) - bits.mT @ (lines.real[..., None] * bits))
-    return _form_at(form, angles - _newton(slopes, curvatures)).sum((-2, -1)).real
+    return _largest_from(angles, form)
+
+
+def _largest_from(angles: torch.Tensor, form: torch.Tensor) -> torch.Tensor:
+    """See `largest_form`: from angles that are best, which have no derivatives themselves."""
+    bits = _bits(form)
+    for _ in range(STEPS):
+        terms = _form_at(form, angles)
+        lines = terms.sum(-1)
+        slopes = -2 * lines.imag @ bits
+        curvatures = 2 * (bits.mT @ (terms.real @ bits) - bits.mT @ (lines.real[..., None] * bits))
+        angles = angles - _newton(slopes, curvatures)
+    return _form_at(form, angles).sum((-2, -1)).real
 
 
 def _newton(slopes: torch.Tensor, curvatures: torch.Tensor) -> torch.Tensor:
@@ -162,14 +166,14 @@ def _best_angles(given: Amplitudes) -> Angles:
 
 def _phases_at(angles: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """exp(i sum_q angles_q b_q(i)), (..., 2**n)."""
-    return torch.exp(1j * (angles @ _bits(rows).real.mT))
+    return torch.exp(1j * (angles @ _bits(rows).mT))
 
 
 def _bits(rows: torch.Tensor) -> torch.Tensor:
-    """b_q(i), complex (2**n, n)."""
+    """b_q(i), real (2**n, n)."""
     count = rows.shape[-1]
     places = torch.arange(count.bit_length() - 2, -1, -1, device=rows.device)
-    return (torch.arange(count, device=rows.device)[:, None] >> places & 1).to(rows.dtype)
+    return (torch.arange(count, device=rows.device)[:, None] >> places & 1).to(rows.dtype.to_real())
 
 
 class _Angles(ByOperators):

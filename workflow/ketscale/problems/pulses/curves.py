@@ -83,7 +83,7 @@ def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
     pulses = problem.model()
     duration = float(pulses.duration)
     # No segment is between two samples.
-    found = samples(pulses, max(min(INTERVAL, duration / pulses.divisions), duration / MOST_SAMPLES))
+    found = samples(pulses, max(min(INTERVAL, duration / pulses.envelope.divisions), duration / MOST_SAMPLES))
     times = found["time_ns"]
     system, frame = problem.physics()
     state = frame.states[:, problem.get_buffer("columns")[-1:]]
