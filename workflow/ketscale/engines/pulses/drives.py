@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -248,6 +248,13 @@ class Pulses:
     def duration(self) -> torch.Tensor:
         """Time from the start to the end of the longest pulse, ns."""
         return self.length.max()
+
+    def divided(self, parts: int) -> Pulses:
+        """The same pulses with each segment in so many, if there are segments."""
+        if not isinstance(self.envelope, Segments):
+            return self
+        amplitude = self.envelope.amplitude.repeat_interleave(parts, 1)
+        return replace(self, envelope=replace(self.envelope, amplitude=amplitude))
 
     def sample(
         self, times: Float[torch.Tensor, "*times"]
