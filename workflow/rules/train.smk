@@ -73,10 +73,15 @@ rule train:
     # of such jobs, and Python alone takes 0.13 s to start.
     shell:
         """
-        record={output.record:q}; folder=${{record%/*}}; kept=$folder/checkpoint/finished
+        record={output.record:q}
+        folder=${{record%/*}}
+        kept=$folder/checkpoint/finished
         if [[ -e $kept/of-${{KETSCALE_CALL:-}} && -e $kept/metrics.json ]]; then
-            cd "$kept"; mv -f *.csv metrics.json ../..; cd ../..; rm -r checkpoint/finished
+            cd "$kept"
+            mv -f *.csv metrics.json ../..
+            cd ../..
+            rm -r checkpoint/finished
         else
-            ketscale launch "$record" --settings {params.settings:q} --features {input.features:q} > {log:q} 2>&1
+            ketscale launch "$record" --settings {params.settings:q} --features {input.features:q} >{log:q} 2>&1
         fi
         """
