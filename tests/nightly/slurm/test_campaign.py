@@ -221,10 +221,18 @@ def partition_inactive(night: Night) -> None:
             submission.in_words(night.project.folder)
         )
 
-    if not any(job.state == "PENDING" for job in queue.jobs(night.project.folder)) and not waits():
-        # Whether it waits then, or ends and its next attempt is refused.
-        said("scontrol", "requeue", night.job().id)
-    wait_for("a job that waits for the partition", waits, 600)
+    requeued = set[str]()
+
+    def meets() -> bool:
+        night.goes_on()
+        jobs = queue.jobs(night.project.folder)
+        if all(job.state == "RUNNING" for job in jobs) and (left := {job.id for job in jobs} - requeued):
+            # Whether it waits then, or ends and its next attempt is refused.
+            requeued.add(min(left))
+            said("scontrol", "requeue", min(left))
+        return waits()
+
+    wait_for("a job that waits for the partition", meets, 600)
     ask("scontrol", "update", f"partitionname={PARTITION}", "state=up")
 
 
