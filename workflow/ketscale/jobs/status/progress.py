@@ -39,7 +39,8 @@ class Progress:
         self.results, self._ended = Path(config.results), dict[Run, bool]()
         self.called: Mapping[Run, str] = {}
         self._studies: dict[str, frozenset[Run]] = {}
-        self._parts, self._began_s = Counter[str](), 0.0
+        # How many runs of each study are over, and how many parts of it.
+        self._over, self._parts, self._began_s = Counter[str](), Counter[str](), 0.0
 
     def begin(self) -> None:
         """Take note of the runs of the call."""
@@ -65,13 +66,15 @@ class Progress:
 
     def end(self, run: Run, result: bool) -> list[str]:
         """Take note that a run has ended; a line for each study of which another part is over."""
+        new = run not in self._ended
         self._ended[run] = result
         lines, width = [], max(map(len, self._studies), default=0)
         for name, runs in self._studies.items():
-            over = [self._ended[one] for one in runs if one in self._ended]
-            part = _PARTS * len(over) // len(runs)
-            if run in runs and part > self._parts[name]:
+            self._over[name] += new and run in runs
+            part = _PARTS * self._over[name] // len(runs)
+            if part > self._parts[name]:
                 self._parts[name] = part
+                over = [self._ended[one] for one in runs if one in self._ended]
                 failed = f", {over.count(False)} failed" if False in over else ""
                 lines.append(f"{name:{width}}  {sum(over)} of {counted(len(runs), 'run')}{failed}")
         return lines
