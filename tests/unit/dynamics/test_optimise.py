@@ -147,7 +147,7 @@ def unitaries(found: kd.Optimised, system: kd.System) -> torch.Tensor:
 
 
 def test_a_cost_of_ones_own_is_that_of_torchs_exponentials() -> None:
-    """Of populations on the way, from observables and from kets."""
+    """The cost is one of populations on the way, from observables and from kets."""
     system, pulse = kd.transmon(), kd.Fourier(segments=20)
     projectors = torch.stack([torch.diag(level) for level in torch.eye(3)])
 

@@ -29,7 +29,7 @@ def test_a_driven_and_damped_qubit_is_that_of_blochs_equations() -> None:
 
 @pytest.mark.parametrize("levels", [3, 17])
 def test_it_is_what_every_state_ends_in(levels: int) -> None:
-    """Of a list of systems, also with so many levels that coordinates are all entries."""
+    """A list of systems is a batch, also with so many levels that coordinates are all entries."""
     systems = [kd.transmon(detuning, levels=levels, t1=3.0, t2=4.0) for detuning in (0.1, 0.4)]
     drive, number = torch.tensor([0.4, 0.2], dtype=torch.float64), torch.diag(torch.arange(levels))[None]
     rho = kd.steady_state(systems, drive)

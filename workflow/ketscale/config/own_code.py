@@ -44,7 +44,7 @@ class OwnCode:
         """The code that begins in `file`.
 
         Raises:
-            UserError: a file is missing, cannot be read or is not Python; names it, and the line.
+            UserError: a file is missing or is not Python; names it, and the line.
         """
         path = Path(file).expanduser()
         if path.suffix != ".py" or not path.is_file():

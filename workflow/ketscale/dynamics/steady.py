@@ -70,7 +70,7 @@ class Steady(Propagator):
         generator = generators(fixed.double(), controls.double(), evolution).squeeze(1)
         trace = coordinates(torch.eye(system.dimension, dtype=torch.complex128, device=fixed.device))
         trace = kets(trace) if generator.is_complex() else trace
-        # Of the size of the generator, so that the sum is as well conditioned as it can be.
+        # The trace weighs as much as the generator, so that the sum is as well conditioned as it can be.
         scale = generator.detach().abs().amax((-2, -1), keepdim=True) / system.dimension
         matrix = generator + scale * trace[:, None] * trace
         if not transforms_active():

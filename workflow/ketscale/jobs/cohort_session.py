@@ -79,7 +79,7 @@ def _taken(run: StartedRun, others: Sequence[Settings], locked: contextlib.ExitS
 def _begun(
     runs: Sequence[StartedRun], run: StartedRun, surroundings: Surroundings, signals: Signals
 ) -> list[StartedRun]:
-    """Those of the runs that can take their next step with `run`, each with the data that it has alone.
+    """The runs, of these, that can take their next step with `run`, each with the data that it has alone.
 
     The others are left to their own jobs: one of which a part has another number of samples, such as in another fold;
     one whose checkpoint is of another step; and one that cannot begin, which its job explains.

@@ -28,8 +28,8 @@ from ketscale.words import NOTICE, SAID, notice, say
 NOTE = "failure.json"
 # At most so many bytes at the end of what a run has said are searched for the reason.
 _READ = 1 << 16
-# A rank that outlives its launcher may save a checkpoint, and is killed after _GRACE_S.
-_GRACE_S, _LOOK_OFTEN_S = 10.0, 0.1
+# A rank that outlives its launcher may save, and is killed after _GRACE_S. What a hanging disk holds is left after _GONE_S.
+_GRACE_S, _GONE_S, _LOOK_OFTEN_S = 10.0, 20.0, 0.1
 # How often it is asked whether a time limit is near. More often would disturb a timed run.
 _LOOK_S = 1.0
 _OUT_OF_MEMORY = re.compile(
@@ -117,9 +117,12 @@ def _end_orphans() -> None:
 
     Ranks whose launcher was killed would train on, or wait for one another for ever.
     """
-    end, told = time.monotonic() + _GRACE_S, set[int]()
+    began, told = time.monotonic(), set[int]()
     while left := process.descendants(os.getpid()):
-        late = time.monotonic() > end
+        late = time.monotonic() > began + _GRACE_S
+        if time.monotonic() > began + _GONE_S:
+            notice(f"going on without processes that cannot be killed: {left}")
+            return
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if late or pid not in told:

@@ -33,7 +33,7 @@ SWEEPS = 10_000
 SWEEPS_ALONE = 200
 # Curvatures of |S|^2, relative to the square of that sum, that are rounding.
 FLAT = 1e-14
-# Of Newton's, whose curvatures are those of the values: derivatives are exact to the order 2 STEPS + 1.
+# Steps of Newton's method. Its curvatures have no derivatives, so those of the result are exact to the order 2 STEPS + 1.
 STEPS = 3
 # Starts at random angles, beside those at zero and at the angles that align the rows of single bits.
 RANDOM_STARTS = 14

@@ -43,12 +43,9 @@ class Interval:
         return Interval(self.middle * factor, self.low * factor, self.high * factor)
 
 
-NOTHING = Interval(0.0, 0.0, 0.0)
-
-
 def total(intervals: Iterable[Interval]) -> Interval:
     """The sum of all, as an interval for the case that all err to the same side."""
-    return sum(intervals, NOTHING)
+    return sum(intervals, Interval(0.0, 0.0, 0.0))
 
 
 def between(time: Interval) -> str:
