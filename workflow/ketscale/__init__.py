@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ketscale.interop.estimators import CircuitClassifier, CircuitRegressor
     from ketscale.interop.expressions import ParametrisedCircuit
     from ketscale.interop.layer import Layer
-    from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
-    from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient, FusedSampler
+    from ketscale.interop.qiskit import from_qiskit
+    from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
     from ketscale.interop.qnode import from_qnode
     from ketscale.problems.fitted import Fitted
     from ketscale.problems.library import construct, load, predictions
@@ -26,13 +26,10 @@ __all__ = [
     "Fitted",
     "FusedEstimator",
     "FusedEstimatorGradient",
-    "FusedSampler",
     "Layer",
     "ParametrisedCircuit",
     "__version__",
     "construct",
-    "from_qasm2",
-    "from_qasm3",
     "from_qiskit",
     "from_qnode",
     "load",
@@ -48,8 +45,8 @@ __getattr__ = on_first_use(
         "ketscale.interop.estimators": "CircuitClassifier CircuitRegressor",
         "ketscale.interop.expressions": "ParametrisedCircuit",
         "ketscale.interop.layer": "Layer",
-        "ketscale.interop.qiskit": "from_qasm2 from_qasm3 from_qiskit",
-        "ketscale.interop.qiskit_primitives": "FusedEstimator FusedEstimatorGradient FusedSampler",
+        "ketscale.interop.qiskit": "from_qiskit",
+        "ketscale.interop.qiskit_primitives": "FusedEstimator FusedEstimatorGradient",
         "ketscale.interop.qnode": "from_qnode",
         "ketscale.problems.fitted": "Fitted",
         "ketscale.problems.library": "construct load predictions",

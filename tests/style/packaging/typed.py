@@ -24,7 +24,6 @@ assert_type(ketscale.CircuitClassifier().predict([[0.0]]), NDArray[Any])
 assert_type(ketscale.CircuitRegressor().predict([[0.0]]), NDArray[Any])
 assert_type(ketscale.construct("vqc", qubits=2), nn.Module)
 assert_type(ketscale.load("run", simulator="fused").classes, tuple[str, ...])
-assert_type(ketscale.from_qasm2("OPENQASM 2.0;"), ketscale.Circuit | ketscale.ParametrisedCircuit)
 qnode: Any = None
 assert_type(ketscale.from_qnode(qnode), Converted)
 ketscale.specialise("sometimes")  # type: ignore[arg-type]
