@@ -23,7 +23,6 @@ CIRCUIT = random_circuit(4, 2)
 INPUTS = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
 MEASURES: dict[str, dict[str, Any]] = {
     "expectation values": {"observables": ["ZIXY", {"XXII": 0.5, "IIIZ": -1.5}]},
-    "variances": {"observables": ["ZIXY", {"XXII": 0.5, "IIIZ": -1.5}], "measure": "var"},
     "probabilities": {"measure": "probs", "wires": [2, 0]},
     "states": {"measure": "state"},
 }

@@ -73,15 +73,14 @@ def dense(states: torch.Tensor, measure: str, observables: Any, wires: Any = Non
     for terms in observables or pauli_words(3):
         items = {terms: 1.0} if isinstance(terms, str) else terms
         turned = states @ torch.from_numpy(sum(c * dense_word(w) for w, c in items.items())).T
-        mean = (states.conj() * turned).sum(1).real
-        found.append(mean if measure == "expval" else turned.abs().square().sum(1) - mean**2)
+        found.append((states.conj() * turned).sum(1).real)
     return torch.stack(found, 1)
 
 
 MEASURED: list[dict[str, Any]] = [
     {"measure": "state"},
     {"measure": "probs", "wires": [2, 0]},
-    *({"measure": measure, "observables": each} for measure in ("expval", "var") for each in (SUMS, None)),
+    *({"measure": "expval", "observables": each} for each in (SUMS, None)),
 ]
 
 
@@ -106,16 +105,6 @@ def test_what_is_measured_is_that_of_dense_matrices(asked: dict[str, Any], simul
     close(torch.autograd.grad(loss(found), (inputs, layer.weight)), slopes)
     each = vmap(grad(lambda w, x: loss(of_weight(layer)(w, x))), (None, 0))(weight.detach(), inputs.detach())
     close(each.sum(0), slopes[1])
-
-
-def test_no_variance_is_below_zero_and_its_second_derivative_is_right_there() -> None:
-    circuit, scaled = Circuit(1).ry(0, "x0"), [{"Z": tenth / 10} for tenth in range(1, 10)]
-    assert (Layer(circuit, scaled, measure="var")(torch.zeros(1, 1)) >= 0).all()
-    exact = Layer(circuit, ["Z"], measure="var", simulator="default.qubit", dtype=torch.float64)
-    # 1 - cos(x)^2, whose second derivative is 2 cos(2 x).
-    points = math.pi * torch.arange(6.0, dtype=torch.float64)
-    curvatures = torch.stack([hessian(lambda x: exact(x[None]).sum())(point[None]) for point in points])
-    close(curvatures.flatten(), torch.full((6,), 2.0, dtype=torch.float64))
 
 
 def test_samples_are_bits_or_values_and_repeat_with_torchs_seed() -> None:

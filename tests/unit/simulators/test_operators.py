@@ -76,7 +76,7 @@ def test_a_model_is_compiled_without_a_break_and_again_when_its_circuit_changes(
     torch.testing.assert_close(states(*request), layer.simulator.state(*request))
 
 
-@pytest.mark.parametrize("measure", ["var", "probs", "state"])
+@pytest.mark.parametrize("measure", ["probs", "state"])
 def test_what_a_layer_measures_is_exported_at_any_batch(measure: Any) -> None:
     layer = Layer(CIRCUIT, measure=measure, dtype=torch.float64)
     shapes = ({0: torch.export.Dim("batch", min=1)},)

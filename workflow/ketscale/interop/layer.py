@@ -14,7 +14,6 @@ from torch import nn
 from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.fused.frame import letters, word
 from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.derivatives import transformed
@@ -28,7 +27,7 @@ from ketscale.simulators.factory import resolve_simulator
 Observable = str | Mapping[str, float]
 
 # What a layer may return, by PennyLane's names.
-Measure = Literal["expval", "var", "probs", "state", "sample"]
+Measure = Literal["expval", "probs", "state", "sample"]
 
 
 class Layer(nn.Module):
@@ -41,8 +40,8 @@ class Layer(nn.Module):
     circuit: what is evaluated, such as `from_qiskit` gives; one without inputs is called without an argument.
     observables: one for each output: a Pauli word with a letter for every wire, such as 'ZI', or a weighted sum of
         words, such as {'ZZ': 1.0, 'XI': 0.5}. None is Z on each wire in turn. Samples are of words alone.
-    measure: 'expval': expectation values of the observables, (..., outputs). 'var': their variances. 'probs':
-        probabilities of the outcomes on `wires`, (..., 2**len(wires)). 'state': amplitudes (..., 2**qubits), complex.
+    measure: 'expval': expectation values of the observables, (..., outputs). 'probs': probabilities of the outcomes on
+        `wires`, (..., 2**len(wires)). 'state': amplitudes (..., 2**qubits), complex.
         'sample': `shots` outcomes without gradients, (..., shots, len(wires)) of bits, int64; or, with observables,
         of their values +1 and -1, (..., shots, outputs). The first wire is the most significant.
     wires: the wires of 'probs' and 'sample', in the order of the bits; None is all.
@@ -89,10 +88,7 @@ class Layer(nn.Module):
             self.simulator = Shots(self.simulator, shots, gradient or "shift")
         self.wires = _wires(wires, circuit.qubits)
         self.words, self._sums = read_observables(observables, circuit.qubits)
-        self._squares: torch.Tensor | None = None
-        if measure == "var":
-            self.words, self._sums, self._squares = _with_squares(self.words, self._sums)
-        elif measure == "sample" and self._sums is not None:
+        if measure == "sample" and self._sums is not None:
             raise UserError("measure 'sample' takes Pauli words, each once, and no sums of them")
         self._of_bits = measure == "probs" or (measure == "sample" and observables is None)
         if measure == "state":
@@ -121,25 +117,16 @@ class Layer(nn.Module):
 
         Under torch.autocast inputs of another precision are converted; otherwise they are refused.
         """
-        return self._evaluate(inputs)
-
-    def extra_repr(self) -> str:
-        """What print(layer) says about it."""
-        circuit = self.circuit
-        about = f"qubits={circuit.qubits}, inputs={circuit.inputs}, weights={circuit.weights}, outputs={self.outputs}"
-        if self.measure != "expval":
-            about += f", measure={self.measure}"
-        if isinstance(self.simulator, Shots):
-            about += f", shots={self.simulator.shots}, gradient={self.simulator.gradient}"
-        return about
-
-    def _evaluate(self, inputs: torch.Tensor | None) -> torch.Tensor:
         weight, columns = self.weight, self._columns
         if inputs is None and columns == 0:
             inputs = weight.new_empty(0)
+        if not isinstance(inputs, torch.Tensor) or inputs.shape[-1:] != (columns,):
+            given = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
+            raise UserError(f"Layer takes a torch tensor (..., {columns}), not {given}")
         kind = weight.device.type
         mixed = torch.is_autocast_enabled(kind)
-        inputs = self._checked(inputs, mixed)
+        if mixed and inputs.is_floating_point():
+            inputs = inputs.to(weight.dtype)
         leading = inputs.shape[:-1]
         # A view of the same shape would cost autograd two more steps.
         rows = inputs if len(leading) == 1 else inputs.reshape(math.prod(leading), columns)
@@ -155,20 +142,23 @@ class Layer(nn.Module):
                 values = self._ask(circuit, angles)
         return values if len(leading) == 1 else values.reshape(*leading, *values.shape[1:])
 
+    def extra_repr(self) -> str:
+        """What print(layer) says about it."""
+        circuit = self.circuit
+        about = f"qubits={circuit.qubits}, inputs={circuit.inputs}, weights={circuit.weights}, outputs={self.outputs}"
+        if self.measure != "expval":
+            about += f", measure={self.measure}"
+        if isinstance(self.simulator, Shots):
+            about += f", shots={self.simulator.shots}, gradient={self.simulator.gradient}"
+        return about
+
     def _ask(self, circuit: Circuit, angles: Angles) -> torch.Tensor:
         """What is measured, (batch, ..., outputs)."""
         simulator: Any = self.simulator
         match self.measure:
-            case "expval" | "var":
+            case "expval":
                 values: torch.Tensor = simulator.expval(circuit, angles, self.words)
-                if self._sums is None:
-                    return values
-                means = values @ self._sums.to(values)
-                if self._squares is None:
-                    return means
-                variances = values @ self._squares.to(values) - means.square()
-                # Rounding must leave none below 0, and no derivative out.
-                return variances + (-variances.detach()).clamp(min=0)
+                return values if self._sums is None else values @ self._sums.to(values)
             case "state":
                 return simulator.state(circuit, angles)
             case "probs":
@@ -176,36 +166,11 @@ class Layer(nn.Module):
         words = None if self._of_bits else self.words
         return simulator.sample(circuit, angles, self.wires, words)
 
-    def _checked(self, inputs: Any, mixed: bool) -> torch.Tensor:
-        """The inputs in the weight's dtype."""
-        weight, columns = self.weight, self._columns
-        if not isinstance(inputs, torch.Tensor):
-            raise UserError(
-                f"Layer takes a torch tensor (..., {columns}), not {type(inputs).__name__}: use torch.as_tensor"
-            )
-        if inputs.ndim == 0 or inputs.shape[-1] != columns:
-            raise UserError(f"Layer takes inputs (..., {columns}), not {tuple(inputs.shape)}")
-        if inputs.device != weight.device:
-            raise UserError(
-                f"Layer has its weight on {weight.device} and got inputs on {inputs.device}: "
-                "move one of them with .to(device)"
-            )
-        if inputs.dtype != weight.dtype:
-            if not (mixed and inputs.is_floating_point()):
-                raise UserError(
-                    f"Layer has a weight of {weight.dtype} and got inputs of {inputs.dtype}: "
-                    "convert one of them with .to(dtype)"
-                )
-            inputs = inputs.to(weight.dtype)
-        return inputs
-
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Layer:
         """As nn.Module's; the coefficients follow to the device but keep their 64 bits."""
         super()._apply(fn, recurse)
-        if not self.weight.is_meta:
-            for name in ("_sums", "_squares"):
-                table = getattr(self, name)
-                setattr(self, name, None if table is None else table.to(self.weight.device))
+        if not self.weight.is_meta and self._sums is not None:
+            self._sums = self._sums.to(self.weight.device)
         return self
 
 
@@ -273,25 +238,3 @@ def read_observables(
             # A tensor may be trained.
             table[words.index(measured), output] = given if isinstance(given, torch.Tensor) else number
     return words, table
-
-
-def _with_squares(
-    words: tuple[str, ...], sums: torch.Tensor | None
-) -> tuple[tuple[str, ...], torch.Tensor, torch.Tensor]:
-    """More words, and the coefficients (words, outputs) by them of the observables and of their squares."""
-    table = torch.eye(len(words), dtype=torch.float64) if sums is None else sums
-    squares: list[dict[str, float]] = []
-    for coefficients in table.T.tolist():
-        terms = [(word(w), c) for w, c in zip(words, coefficients, strict=True) if c]
-        square: dict[str, float] = {}
-        for one, c in terms:
-            for other, d in terms:
-                # The products of words that anticommute cancel.
-                if not one.anticommutes(other):
-                    product = one * other
-                    spelt = letters(product, len(words[0]))
-                    square[spelt] = square.get(spelt, 0.0) + c * d * product.sign
-        squares.append(square)
-    every = tuple(dict.fromkeys([*words, *(w for square in squares for w in square)]))
-    added = torch.tensor([[square.get(w, 0.0) for square in squares] for w in every], dtype=torch.float64)
-    return every, torch.cat([table, table.new_zeros(len(every) - len(words), len(squares))]), added
