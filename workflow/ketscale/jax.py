@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.transforms import inputs_only
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["expval", "state"]
 
 
-class Function(Protocol):
-    """A function of JAX's: of inputs and weights, whichever a circuit has, and perhaps initial states."""
-
-    def __call__(self, *angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
-        """See `expval`."""
-        ...
+# Of inputs and weights, whichever a circuit has, and perhaps initial states.
+Function = Callable[..., "Array"]
 
 
 def expval(
@@ -56,13 +52,16 @@ def expval(
     """
     check_circuit(circuit, "ketscale.jax.expval")
     words, sums = read_observables(observables, circuit.qubits)
-    table = None if sums is None else sums.numpy()
+    function = _function(circuit, words)
+    if sums is None:
+        return function
+    table = sums.numpy()
 
-    def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
-        values: Array = evaluate(_columns_only(circuit), words, *_operands(circuit, angles, initial))
-        return values if table is None else values @ jnp.asarray(table, values.dtype)
+    def weighted(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
+        values = function(*angles, initial=initial)
+        return values @ jnp.asarray(table, values.dtype)
 
-    return function
+    return weighted
 
 
 def state(circuit: Circuit | ParametrisedCircuit) -> Function:
@@ -76,46 +75,41 @@ def state(circuit: Circuit | ParametrisedCircuit) -> Function:
         (5, 2)
     """
     check_circuit(circuit, "ketscale.jax.state")
-
-    def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
-        states: Array = evaluate(_columns_only(circuit), None, *_operands(circuit, angles, initial))
-        return states
-
-    return function
+    return _function(circuit, None)
 
 
-def _columns_only(circuit: Circuit | ParametrisedCircuit) -> Circuit:
-    return inputs_only(circuit.circuit if isinstance(circuit, ParametrisedCircuit) else circuit)
-
-
-def _operands(
-    circuit: Circuit | ParametrisedCircuit, angles: Sequence[ArrayLike], initial: ArrayLike | None
-) -> list[Array]:
-    """The operands of the primitive, with equally many leading dimensions."""
+def _function(circuit: Circuit | ParametrisedCircuit, words: tuple[str, ...] | None) -> Function:
+    """The expectation values of words, or without words the final states."""
     widths = {
         name: width for name, width in (("inputs", circuit.inputs), ("weights", circuit.weights)) if width
     }
-    found = [jnp.asarray(each) for each in angles]
-    if [each.shape[-1:] for each in found] != [(width,) for width in widths.values()]:
-        wanted = " and ".join(f"{name} (..., {width})" for name, width in widths.items()) or "no angles"
-        raise UserError(
-            f"this circuit takes {wanted}, not {', '.join(str(each.shape) for each in found) or 'none'}"
-        )
-    # A weakly typed array, such as jnp.arange(3) * 0.1, would give way to float32 if both were joined at once.
-    named = jnp.result_type(*found) if found else jnp.real(0.0 if initial is None else initial).dtype
-    real = jnp.promote_types(named, jnp.float32)
-    if real not in (jnp.float32, jnp.float64):
-        raise UserError(f"angles are {real}: circuits take float32 or float64")
-    found = [each.astype(real) for each in found]
-    if isinstance(circuit, ParametrisedCircuit):
-        given = dict(zip(widths, found, strict=True))
-        none = jnp.zeros(0, real)
-        columns = circuit(given.get("inputs", none), given.get("weights", none), jnp)
-        found = [block for block in columns if block.shape[-1]]
-    found = found or [jnp.zeros(0, real)]
-    if initial is not None:
-        found.append(jnp.asarray(initial, jnp.result_type(real, jnp.complex64)))
-        if found[-1].shape[-1:] != (2**circuit.qubits,):
-            raise UserError(f"initial must be (..., {2**circuit.qubits}), not {found[-1].shape}")
-    most = max(each.ndim for each in found)
-    return [each.reshape((1,) * (most - each.ndim) + each.shape) for each in found]
+    columns = inputs_only(circuit.circuit if isinstance(circuit, ParametrisedCircuit) else circuit)
+
+    def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
+        given = [jnp.asarray(each) for each in angles]
+        if [each.shape[-1:] for each in given] != [(width,) for width in widths.values()]:
+            wanted = " and ".join(f"{name} (..., {width})" for name, width in widths.items()) or "no angles"
+            raise UserError(
+                f"this circuit takes {wanted}, not {', '.join(str(each.shape) for each in given) or 'none'}"
+            )
+        # A weakly typed array, such as jnp.arange(3) * 0.1, would give way to float32 if both were joined at once.
+        named = jnp.result_type(*given) if given else jnp.real(0.0 if initial is None else initial).dtype
+        real = jnp.promote_types(named, jnp.float32)
+        if real not in (jnp.float32, jnp.float64):
+            raise UserError(f"angles are {real}: circuits take float32 or float64")
+        operands = [each.astype(real) for each in given]
+        if isinstance(circuit, ParametrisedCircuit):
+            none = dict.fromkeys(("inputs", "weights"), jnp.zeros(0, real))
+            blocks = circuit(**none | dict(zip(widths, operands, strict=True)), library=jnp)
+            operands = [block for block in blocks if block.shape[-1]]
+        operands = operands or [jnp.zeros(0, real)]
+        if initial is not None:
+            operands.append(jnp.asarray(initial, jnp.result_type(real, jnp.complex64)))
+            if operands[-1].shape[-1:] != (2**circuit.qubits,):
+                raise UserError(f"initial must be (..., {2**circuit.qubits}), not {operands[-1].shape}")
+        most = max(each.ndim for each in operands)
+        operands = [each.reshape((1,) * (most - each.ndim) + each.shape) for each in operands]
+        found: Array = evaluate(columns, words, *operands)
+        return found
+
+    return function

@@ -7,7 +7,7 @@ a circuit, and a linear map from its expectation values to the outputs, all trai
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from ketscale.shapes import Float64
 with needed_for("an estimator", "estimators"):
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.preprocessing import StandardScaler
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_random_state, check_scalar
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -73,11 +73,8 @@ class _Estimator(BaseEstimator):
     def _train(self, x: NDArray[np.float64], targets: torch.Tensor, outputs: int, loss: Loss) -> None:
         """Fit `module_` to targets (samples, ...)."""
         for name in ("layers", "max_qubits", "epochs", "batch_size"):
-            count = getattr(self, name)
-            if not isinstance(count, Integral) or count < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {count!r}")
-        if not 0 < self.learning_rate < np.inf:
-            raise ValueError(f"learning_rate must be greater than 0 and finite, not {self.learning_rate!r}")
+            check_scalar(getattr(self, name), name, Integral, min_val=1)
+        check_scalar(self.learning_rate, "learning_rate", Real, min_val=0, include_boundaries="neither")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         generator = torch.Generator().manual_seed(seed)
         self.scaler_ = StandardScaler().fit(x) if self.circuit is None else None

@@ -21,7 +21,6 @@ from ketscale.engines.circuits.fused.call import Call, CompiledCall
 from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.language import COUNTERS
-from ketscale.errors import UserError
 
 kernel_p = Primitive("ketscale_kernel")
 kernel_p.multiple_results = True
@@ -253,18 +252,3 @@ def _lower(ctx: Any, *operands: Any, call: Call) -> Any:
 
 
 mlir.register_lowering(kernel_p, _lower, platform="cpu")
-
-
-def refuse(ctx: Any, *operands: Any, **settings: Any) -> Any:
-    """The rule of a primitive for every platform but CPUs.
-
-    Raises:
-        UserError: always.
-    """
-    raise UserError(
-        f"ketscale.jax computes on CPUs, and this is compiled for {', '.join(ctx.module_context.platforms)}; put it under "
-        "jax.default_device(jax.devices('cpu')[0]), with arrays that are there"
-    )
-
-
-mlir.register_lowering(kernel_p, refuse)

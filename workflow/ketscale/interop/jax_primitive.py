@@ -259,6 +259,5 @@ for _primitive, _abstract, _jvp, _lower in (
     batching.primitive_batchers[_primitive] = partial(_batch, _primitive)
     _lowering = mlir.lower_fun(_lower, multiple_results=_primitive.multiple_results)
     mlir.register_lowering(_primitive, _lowering, platform="cpu")
-    mlir.register_lowering(_primitive, jax_kernels.refuse)
 ad.primitive_transposes[tangent_p] = _transpose_tangent
 ad.primitive_transposes[gradients_p] = _transpose_gradients
