@@ -143,9 +143,7 @@ def close(found: Any, wanted: Any, **more: Any) -> None:
 def test_values_and_gradients(name: str) -> None:
     """Each call has a new batch, and some sizes come again."""
     door, shapes = DOORS[name](), [(), (5,), (1,), (5,), ()]
-    if name == "adjoint":  # PennyLane's own way back from it knows no batches
-        shapes = [(), ()]
-    elif name in TORCH[:3] or "JAX" in name:
+    if name in TORCH[:3] or "JAX" in name:
         shapes += [(3, 4), (0,), (2, 0)]
     for seed, shape in enumerate(shapes):
         x, w = drawn((*shape, 2), (2,), seed=seed)

@@ -21,7 +21,6 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.errors import UserError
 from ketscale.interop import jax_kernels, jax_primitive
-from ketscale.interop.qnode import from_qnode
 from tests.unit.engines.circuits.dense import dense_word
 
 pytestmark = pytest.mark.usefixtures("exact_jax")
@@ -247,7 +246,7 @@ def test_single_precision_and_weak_types() -> None:
     qnode = qml.QNode(
         lambda angle: (qml.RX(angle, 0), qml.expval(qml.Z(0)))[1], qml.device("ketscale.fused", wires=1)
     )
-    for found in (qnode(jnp.array(0.4)), jax.jit(qnode)(0.4), from_qnode(qnode)(jnp.array(0.4))):
+    for found in (qnode(jnp.array(0.4)), jax.jit(qnode)(0.4)):
         assert found.dtype == jnp.float64 and abs(found - np.cos(0.4)) < 1e-14
     np.testing.assert_allclose(single, exact, rtol=0, atol=1e-6)
     gradient = jax.grad(lambda w: f(x.astype(jnp.float32), w).sum())(w.astype(jnp.float32))
@@ -319,13 +318,9 @@ NESTINGS: dict[str, Any] = {
 XS, WS = np.random.default_rng(3).normal(size=(3, INPUTS)), np.random.default_rng(4).normal(size=(2, WEIGHTS))
 
 
-@pytest.mark.parametrize(
-    ("nesting", "way"),
-    [(nesting, ("device", "converted")[number % 2]) for number, nesting in enumerate(NESTINGS)],
-)
-def test_a_qnode_is_mapped_and_differentiated(way: str, nesting: str) -> None:
-    on_device = qnode_on("ketscale.fused", max_diff=1 + nesting.endswith("hessians"))
-    qnode = on_device if way == "device" else from_qnode(qnode_on("default.qubit"))
+@pytest.mark.parametrize("nesting", NESTINGS)
+def test_a_qnode_is_mapped_and_differentiated(nesting: str) -> None:
+    qnode = qnode_on("ketscale.fused", max_diff=1 + nesting.endswith("hessians"))
     transform = NESTINGS[nesting]
     w = jnp.asarray(WS if nesting.startswith("map") else WS[0])
     same(jax.jit(transform(stacked(qnode)))(w), jax.jit(transform(reference))(w))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
@@ -14,9 +13,9 @@ from pennylane.devices.preprocess import decompose
 from pennylane.operation import Operator
 from pennylane.ops.op_math import Adjoint, Controlled, Evolution, Exp, Pow, SymbolicOp
 from pennylane.tape import QuantumScript
-from pennylane.transforms import broadcast_expand
 
-from ketscale.interop.recorder import is_recorded
+from ketscale.errors import UserError
+from ketscale.interop.recorder import Looked, is_recorded
 from ketscale.interop.tape import NAME, imaginary, native, sentence
 
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
@@ -39,13 +38,6 @@ def rests_on_a_matrix(operation: Operator) -> bool:
             return False
         operation = operation.base
     return True
-
-
-def decompose_once(tape: QuantumScript, wires: Any) -> Any:
-    """Into operations that `fused` takes, or whose matrices PennyLane applies, broadcast parameters as they are."""
-    return decompose(
-        tape, stopping_condition=_accepted, decomposer=_decomposition, device_wires=wires, name=NAME
-    )
 
 
 def _accepted(operation: Operator) -> bool:
@@ -174,20 +166,20 @@ def _rotation(word: Any, angle: Any) -> Operator:
 
 @qml.transform
 def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[Any], Any]]:
-    """Into operations that `fused` takes; one sample after the other, with a warning, if a decomposition takes no batch."""
+    """Into operations that `fused` takes, or whose matrices PennyLane applies, broadcast parameters as they are.
+
+    Raises:
+        UserError: a decomposition takes no batch.
+    """
     try:
-        return decompose_once(tape, wires)
+        return decompose(
+            tape, stopping_condition=_accepted, decomposer=_decomposition, device_wires=wires, name=NAME
+        )
     except Exception as error:
         # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
-        if tape.batch_size is None:
+        if tape.batch_size is None or isinstance(error, Looked):
             raise
-        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    tapes, gathered = broadcast_expand(tape)
-    parts = tuple(part for each in tapes for part in decompose_once(each, wires)[0])
-    if len(tapes) > 1:
-        warnings.warn(
-            f"{NAME} runs {len(tapes)} samples one by one, because PennyLane cannot decompose this circuit for a batch "
-            f"({why})",
-            stacklevel=2,
-        )
-    return parts, gathered
+        raise UserError(
+            f"PennyLane cannot decompose a batch of these operations ({type(error).__name__}): run the samples one by one, "
+            f"by qml.transforms.broadcast_expand on the device {NAME}"
+        ) from error

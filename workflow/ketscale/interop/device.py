@@ -40,9 +40,9 @@ class FusedDevice(Device):
     """Small circuits in `fused`, on the device of torch's parameters, in double precision.
 
     Gradients are exact. With the interfaces of torch and of JAX these differentiate the device itself, twice, and JAX maps
-    it, in any nesting. With the others, and with diff_method 'adjoint', the device computes
-    vector-Jacobian products. diff_method 'best' takes the way that fits, or parameter-shift where there are shots and where
-    `max_diff` asks for second derivatives that the device does not have. Parameters may be broadcast with either.
+    it, in any nesting; with the others the device computes vector-Jacobian products. Parameters may be broadcast. That is
+    diff_method 'best', 'backprop' and 'adjoint'; 'best' is parameter-shift where there are shots and where `max_diff` asks
+    for second derivatives that the device does not have.
 
     wires: number or names of the wires; None for those of each circuit. shots: see `qml.device`.
     seed: of the samples, as for `default.qubit`; no key of JAX.
@@ -52,13 +52,8 @@ class FusedDevice(Device):
 
     def __init__(self, wires: Any = None, shots: Any = None, seed: Any = "global") -> None:
         super().__init__(wires=wires, shots=shots)
-        try:
-            # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
-            self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
-        except TypeError:
-            raise DeviceError(
-                f"{NAME} takes an integer or NumPy's Generator as seed, and no {type(seed).__name__}"
-            ) from None
+        # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
+        self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
         self._simulator = Fused()
         self._known = KnownTapes(self._simulator, self.wires)
 
@@ -69,7 +64,7 @@ class FusedDevice(Device):
         if execution_config is None:
             return True
         # Torch and JAX differentiate the circuit itself, which has second derivatives.
-        most = 1 if "adjoint" in (_method(execution_config), execution_config.gradient_method) else 2
+        most = 1 if _method(execution_config) == "adjoint" else 2
         if execution_config.derivative_order > most or (circuit is not None and circuit.shots):
             return False
         # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.
@@ -102,9 +97,9 @@ class FusedDevice(Device):
                 f"{NAME} defers measurements: it has no mcm_method {str(measured.mcm_method)!r}"
             )
         method = config.gradient_method
-        if method in ("best", "backprop"):
+        own = method in ("best", "backprop", "adjoint")
+        if own:
             method = _method(config)
-        own = method in ("backprop", "adjoint")
         return replace(
             config,
             gradient_method=method,
@@ -112,8 +107,6 @@ class FusedDevice(Device):
             # The QNode's device_vjp, whose default is False, is overruled: products fit broadcast parameters, and cost
             # one backward pass where a Jacobian takes one for each result.
             use_device_jacobian_product=method == "adjoint",
-            # Under JAX's jit, PennyLane takes a device's products only if it leaves the conversion to the device.
-            convert_to_numpy=method != "adjoint" or config.interface != Interface.JAX_JIT,
             grad_on_execution=False if config.grad_on_execution is None else config.grad_on_execution,
             mcm_config=replace(measured, mcm_method="deferred"),
         )
@@ -172,9 +165,7 @@ class FusedDevice(Device):
         wanted = torch.is_grad_enabled()
         with torch.set_grad_enabled(wanted and not tape.shots):
             evaluator, numbers = self._evaluator(tape)
-        if through != Interface.TORCH and any(
-            isinstance(x, torch.Tensor) and x.requires_grad for x in numbers
-        ):
+        if through != Interface.TORCH and any(x.requires_grad for x in numbers):
             raise DeviceError(
                 f"PennyLane does not see that an operator holds a tensor that requires a gradient, and {NAME} would lose it: "
                 "write qml.qnode(device, interface='torch')"
@@ -190,7 +181,7 @@ class FusedDevice(Device):
             state = tapes.unflattened(evaluator.state(numbers), tape.num_wires, batched)
         return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)
 
-    def _evaluator(self, tape: QuantumScript) -> tuple[Evaluator, list[Any]]:
+    def _evaluator(self, tape: QuantumScript) -> tuple[Evaluator, list[torch.Tensor]]:
         """What evaluates a tape, and the numbers that it takes.
 
         Raises:
@@ -204,70 +195,35 @@ class FusedDevice(Device):
     def compute_vjp(
         self, circuits: Any, cotangents: Any, execution_config: ExecutionConfig | None = None
     ) -> Any:
-        """The products of cotangents with each circuit's Jacobian, one for each trainable parameter.
-
-        Raises:
-            DeviceError: PennyLane's torch interface does not take products of these shapes.
-        """
-        found = tuple(
+        """The products of cotangents with each circuit's Jacobian, one for each trainable parameter."""
+        return tuple(
             self._vjp(tape.map_to_standard_wires(), cotangent if len(tape.measurements) > 1 else (cotangent,))
             for tape, cotangent in zip(circuits, cotangents, strict=True)
         )
-        of_torch = execution_config is not None and execution_config.interface == Interface.TORCH
-        if of_torch and any(len({each.shape for each in products}) > 1 for products in found):
-            raise DeviceError(
-                "PennyLane's torch interface takes adjoint gradients of scalars alone, and no matrices or batches beside them: "
-                "leave out diff_method"
-            )
-        return found
 
     def _vjp(self, tape: QuantumScript, cotangents: Sequence[Any]) -> tuple[Any, ...]:
-        leaves, results = self._differentiable(tape)
-        given = [np.asarray(cotangent) for cotangent in cotangents]
-        # jax.jacobian gives all rows at once, in front.
-        ahead = given[0].shape[: given[0].ndim - results[0].ndim] if given else ()
-        rows = [
-            _gradients(results, leaves, [cotangent[place] for cotangent in given])
-            for place in np.ndindex(*ahead)
-        ]
-        return tuple(
-            np.stack([gradient.numpy() for gradient in column]).reshape((*ahead, *leaf.shape))
-            for leaf, column in zip(leaves, zip(*rows, strict=True), strict=True)
-        )
-
-    def _differentiable(self, tape: QuantumScript) -> tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]:
-        """New leaves in place of a tape's trainable parameters, and its results by them."""
         values = map(np.asarray, tape.get_parameters())
         leaves = [torch.tensor(v if v.dtype.kind in "fc" else v.astype(float)) for v in values]
         for leaf in leaves:
             leaf.requires_grad_()
         with torch.enable_grad():
-            bound = tape.bind_new_parameters(leaves, tape.trainable_params)
-            evaluator, numbers = self._evaluator(bound)
-            return leaves, tuple(evaluator.evaluate(numbers))
+            evaluator, numbers = self._evaluator(tape.bind_new_parameters(leaves, tape.trainable_params))
+            results = evaluator.evaluate(numbers)
+        # autograd writes cotangents and gradients of complex numbers as the conjugates of torch's.
+        terms = [
+            paired(result, torch.tensor(np.asarray(cotangent)).to(result.dtype).conj().reshape(result.shape))
+            for result, cotangent in zip(results, cotangents, strict=True)
+            if result.requires_grad
+        ]
+        if not terms:
+            return tuple(np.zeros(leaf.shape) for leaf in leaves)
+        gradients = torch.autograd.grad(terms, leaves, allow_unused=True, materialize_grads=True)
+        return tuple(gradient.conj().resolve_conj().numpy() for gradient in gradients)
 
 
 def _method(config: ExecutionConfig) -> str:
-    """How the device differentiates for an interface, if nobody says how."""
+    """How the device differentiates for an interface."""
     return "backprop" if config.interface in (Interface.TORCH, *JAX) else "adjoint"
-
-
-def _gradients(
-    results: Sequence[torch.Tensor], leaves: list[torch.Tensor], cotangents: Sequence[Any]
-) -> tuple[torch.Tensor, ...]:
-    """The gradients by each leaf; zero where a result does not depend on it."""
-    # autograd and JAX write cotangents and gradients of complex numbers as the conjugates of torch's.
-    terms = [
-        paired(result, torch.tensor(cotangent).to(result.dtype).conj().reshape(result.shape))
-        for result, cotangent in zip(results, cotangents, strict=True)
-        if result.requires_grad
-    ]
-    if not terms:
-        return tuple(torch.zeros_like(leaf) for leaf in leaves)
-    gradients = torch.autograd.grad(
-        terms, leaves, retain_graph=True, allow_unused=True, materialize_grads=True
-    )
-    return tuple(gradient.conj().resolve_conj() for gradient in gradients)
 
 
 def _one_or_all(results: Sequence[Any]) -> Any:

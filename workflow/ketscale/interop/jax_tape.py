@@ -26,7 +26,7 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
     Raises:
         UserError: an angle is complex.
     """
-    qubits, batched = tape.num_wires, tapes.batch_of(tape) is not None
+    qubits, batched = tape.num_wires, tape.batch_size is not None
     state = None
     gates: list[Operator] = []
     start = tapes.preparation(tape)

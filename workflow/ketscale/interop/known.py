@@ -14,14 +14,14 @@ import pennylane as qml
 import torch
 from pennylane.measurements import ExpectationMP, ProbabilityMP, StateMP
 from pennylane.operation import Operator
-from pennylane.ops.functions import bind_new_parameters
+from pennylane.pytrees import PyTreeStructure, flatten, unflatten
 from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import GATES
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import transformed, uncompiled
 from ketscale.interop.decompositions import rests_on_a_matrix
-from ketscale.interop.reading import in_torch, read_tape, standard
+from ketscale.interop.reading import read_tape, standard
 from ketscale.interop.recording import Records, keep
 from ketscale.interop.replay import Replay, Structure
 
@@ -90,8 +90,7 @@ class KnownTapes:
 
         def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
             bound = standard(_bound(tape, given), self._wires)
-            structure, numbers = read_tape(bound, len(tape.measurements))
-            return structure, in_torch(structure, numbers)
+            return read_tape(bound, len(tape.measurements))
 
         try:
             if way is None:
@@ -147,42 +146,36 @@ class Known(QuantumScript):
 
 def _operation(operation: Operator, tensors: list[torch.Tensor]) -> object:
     """All of an operation but its numbers, which are added to the tensors."""
-    kind = type(operation)
+    if type(operation) in SIMPLE:
+        numbers, structure = operation.data, (type(operation), operation.wires.labels)
+    else:
+        numbers, structure = flatten(operation)
     values: list[object] = []
-    for value in operation.data:
+    for value in numbers:
         tensor = _tensor(operation, value)
         if tensor is None:
             values.append(_value(value))
         else:
             tensors.append(tensor)
-    if kind in SIMPLE:
-        return kind, operation.wires.labels, *values
-    return kind, _metadata(operation), *values
+    return structure, *values
 
 
 def _tensor(operation: Operator, value: Any) -> torch.Tensor | None:
     """A parameter as a tensor; None if its value is part of the key, as those of whole numbers and matrices are."""
     if isinstance(value, torch.Tensor):
         return value
-    if isinstance(value, float | int):
+    if type(value) in (float, int):
         return torch.tensor(value, dtype=torch.float64)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not rests_on_a_matrix(operation):
         return torch.from_numpy(np.array(value))
     return None
 
 
-def _metadata(part: Any) -> object:
-    """What makes an operation besides its numbers, nested as it is."""
-    if isinstance(part, Operator):
-        data, metadata = part._flatten()
-        return type(part), metadata, *map(_metadata, data)
-    return tuple(map(_metadata, part)) if isinstance(part, list | tuple) else None
-
-
 def _observable(observable: Operator) -> object:
     words = observable.pauli_rep
     if words is None:
-        return _metadata(observable), *map(_value, observable.data)
+        numbers, structure = flatten(observable)
+        return structure, *map(_value, numbers)
     return tuple((word, _value(factor)) for word, factor in words.items())
 
 
@@ -199,8 +192,9 @@ def _value(value: Any) -> object:
 def _trusted(part: Any) -> bool:
     """Whether everything that decides how an operation is decomposed is PennyLane's, and in its key."""
     if isinstance(part, Operator):
-        data, metadata = part._flatten()
-        return _trusted(type(part)) and all(map(_trusted, (*data, metadata)))
+        return _trusted(flatten(part)[1])
+    if isinstance(part, PyTreeStructure):
+        return _trusted((part.type_ or PyTreeStructure, part.metadata, *part.children))
     if isinstance(part, type):
         return part.__module__.partition(".")[0] in ("pennylane", "builtins")
     if isinstance(part, list | tuple):
@@ -209,7 +203,7 @@ def _trusted(part: Any) -> bool:
 
 
 def _same(bound: QuantumScript, tape: QuantumScript) -> bool:
-    """Whether PennyLane binds numbers where they were: it turns round the parts of `qml.change_op_basis`."""
+    """Whether PennyLane puts numbers where they were."""
     return all(
         type(new) in SIMPLE or qml.equal(new, old, check_interface=False, check_trainability=False)
         for new, old in zip(bound.operations, tape.operations, strict=True)
@@ -221,6 +215,7 @@ def _bound(tape: QuantumScript, tensors: Sequence[torch.Tensor]) -> QuantumScrip
     given = iter(tensors)
     operations = []
     for operation in tape.operations:
-        parameters = [value if _tensor(operation, value) is None else next(given) for value in operation.data]
-        operations.append(bind_new_parameters(operation, parameters) if parameters else operation)
+        numbers, structure = flatten(operation)
+        others = [value if _tensor(operation, value) is None else next(given) for value in numbers]
+        operations.append(unflatten(others, structure) if others else operation)
     return QuantumScript(operations, tape.measurements)

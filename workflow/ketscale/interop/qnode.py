@@ -6,7 +6,6 @@ reorders and scales entries of the arguments, it becomes one gather, or no opera
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -32,8 +31,8 @@ with needed_for("ketscale.from_qnode"):
 
     from ketscale.interop import recording
     from ketscale.interop import tape as tapes
-    from ketscale.interop.outside import Outside
-    from ketscale.interop.reading import read_qnode, standard
+    from ketscale.interop.outside import outside
+    from ketscale.interop.reading import read_qnode
     from ketscale.interop.replay import Evaluator, Structure, precision
 
 # Devices whose exact results are those of a pure state.
@@ -106,7 +105,6 @@ class Converted:
         self.func = qnode.func
         self.trace = trace
         self._simulator: Simulator = Spanned(Fused())
-        self._outside = Outside(qnode.func)
         self._records = recording.Records(self._simulator)
 
     def __repr__(self) -> str:
@@ -126,8 +124,6 @@ class Converted:
             key: object = (*kwargs, *[(value.shape, value.dtype, value.device) for value in leaves])
         else:
             leaves, spec = pytree.tree_flatten((args, kwargs))
-            if "jax" in sys.modules and any(isinstance(leaf, sys.modules["jax"].Array) for leaf in leaves):
-                return self._in_jax(args, kwargs)
             if any(isinstance(leaf, NUMPY) for leaf in leaves):
                 in_numpy = not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
                 leaves = [
@@ -151,15 +147,6 @@ class Converted:
         with evaluator.alone():
             return evaluator.nested(evaluator.evaluate(values))
 
-    def _in_jax(self, args: Any, kwargs: Any) -> Any:
-        """The results as arrays of JAX, whose transformations see through the call; nothing is kept, for jit keeps it."""
-        from ketscale.interop import jax_tape
-
-        tape, spec = _tape(self.qnode, args, kwargs)
-        tapes.check_measurements(tape.measurements)
-        results = jax_tape.results(standard(tape, self.qnode.device.wires))
-        return pytree.tree_unflatten(results, spec)
-
     def _answer(self, key: object, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         # Under torch.func values cannot be compared with those of a record.
         if self.trace == "always" or transforms_active():
@@ -171,22 +158,22 @@ class Converted:
             filled = [next(replaced) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             return _run(self.qnode, *pytree.tree_unflatten(filled, spec))
 
-        outside, captured = self._outside.now()
-        way = self._records.ways.get((key, outside))
+        reads = outside(self.func)
+        way = self._records.ways.get((key, reads.key))
         if way is None:
             with tapes.LOCK:
-                self._outside.look()
-                outside, captured = self._outside.now()
-                way = self._records.record((key, outside), tensors, captured, run)
+                reads = outside(self.func)
+                way = self._records.record((key, reads.key), tensors, reads.tensors, run)
+                way.held = reads.held
             if len(self._records.ways) == recording.MOST_WAYS:
                 warnings.warn(
                     f"from_qnode has recorded the quantum function {recording.MOST_WAYS} times, and now forgets the oldest: "
                     "make a tensor argument of what changes at each call, or write from_qnode(qnode, trace='always')",
                     stacklevel=2,
                 )
-        self._records.check(way, tensors, captured, run)
+        self._records.check(way, tensors, reads.tensors, run)
         with way.alone():
-            return way.nested(way([*tensors, *captured]))
+            return way.nested(way([*tensors, *reads.tensors]))
 
 
 def _key(leaf: Any) -> object:
@@ -203,20 +190,12 @@ def _key(leaf: Any) -> object:
 @tapes.unqueued()
 def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tensor]]:
     """The quantum function's tape: its structure, and its numbers."""
-    tape, spec = _tape(qnode, args, kwargs)
-    return read_qnode(tape, qnode.device.wires, spec)
-
-
-def _tape(qnode: Any, args: Any, kwargs: Any) -> tuple[QuantumScript, Any]:
-    """The quantum function's tape, and how its results are nested."""
     with AnnotatedQueue() as queue:
         output = qnode.func(*args, **kwargs)
     tape = QuantumScript.from_queue(queue)
     measured, spec = pytree.tree_flatten(output)
-    if len(measured) != len(tape.measurements) or any(
-        a is not b for a, b in zip(measured, tape.measurements, strict=True)
-    ):
+    if [*map(id, measured)] != [*map(id, tape.measurements)]:
         raise UserError(
             "from_qnode: return the measurements, all of them and in the order in which they are made"
         )
-    return tape, spec
+    return read_qnode(tape, qnode.device.wires, spec)

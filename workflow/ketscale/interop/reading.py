@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,7 @@ from pennylane.transforms import defer_measurements
 
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
-from ketscale.interop.decompositions import decompose_once
-from ketscale.interop.recorder import Looked
+from ketscale.interop.decompositions import decomposed
 from ketscale.interop.replay import Structure
 
 
@@ -34,7 +32,7 @@ def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, l
                 f"from_qnode computes exact results, and {type(measured).__name__} needs shots: "
                 "call the QNode with device ketscale.fused and shots"
             )
-    structure, numbers = read_tape(standard(tape, wires), spec, checked=True)
+    structure, tensors = read_tape(standard(tape, wires), spec, checked=True)
     if structure.words is None and any(
         isinstance(value, torch.Tensor)
         for m in structure.measurements
@@ -45,40 +43,35 @@ def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, l
             "from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: "
             "call the QNode on default.qubit"
         )
-    return structure, in_torch(structure, numbers)
+    return structure, tensors
 
 
-def in_torch(structure: Structure, numbers: Sequence[Any]) -> list[torch.Tensor]:
-    """A tape's numbers as tensors.
+def read_tape(tape: QuantumScript, spec: Any, checked: bool = False) -> tuple[Structure, list[torch.Tensor]]:
+    """The structure and the numbers of a tape on wires 0..n-1. checked: whether a prepared state must be normalised.
 
     Raises:
-        UserError: one is complex that is not to be.
+        UserError: a number is complex that is not to be.
     """
-    tensors = [v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for v in numbers]
-    real = len(tensors) - structure.matrices - structure.prepared
-    if any(tensor.is_complex() for tensor in tensors[:real]):
-        raise UserError(f"from_qnode: {tapes.COMPLEX}")
-    return tensors
-
-
-def read_tape(tape: QuantumScript, spec: Any, checked: bool = False) -> tuple[Structure, list[Any]]:
-    """The structure and the numbers of a tape on wires 0..n-1. checked: whether a prepared state must be normalised."""
     qubits = tape.num_wires
     start = tapes.preparation(tape)
     gates, numbers = tapes.read(tape.operations[start is not None :])
     asked = tapes.expectations(tape.measurements, qubits)
     structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), len(numbers.matrices), start is not None,
-        checked, tapes.batch_of(tape), None if asked is None else asked.words, () if asked is None else asked.places, spec,
+        checked, tape.batch_size, None if asked is None else asked.words, () if asked is None else asked.places, spec,
         tape.measurements,
     )  # fmt: skip
-    values = [*numbers.inputs, *numbers.weights, *numbers.phases]
+    real = [*numbers.inputs, *numbers.weights, *numbers.phases]
     if asked is not None:
-        values += [factor for row in asked.coefficients for factor in row]
-    values += numbers.matrices
+        real += [factor for row in asked.coefficients for factor in row]
+    values = [*real, *numbers.matrices]
     if start is not None:
-        values.append(torch.as_tensor(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits)))
-    return structure, values
+        values.append(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits))
+    # Never by way of torch's default precision, which would round.
+    tensors = [v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for v in values]
+    if any(tensor.is_complex() for tensor in tensors[: len(real)]):
+        raise UserError(tapes.COMPLEX)
+    return structure, tensors
 
 
 def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
@@ -92,14 +85,5 @@ def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
             raise UserError("from_qnode has no postselection: call the QNode on default.qubit")
         (tape,), _ = defer_measurements(tape, allow_postselect=False)
     (tape,), _ = validate_device_wires(tape, wires, name="from_qnode")
-    try:
-        (tape,), _ = decompose_once(tape, wires)
-    except Exception as error:
-        # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
-        if tape.batch_size is None or isinstance(error, Looked):
-            raise
-        raise UserError(
-            f"from_qnode: PennyLane cannot decompose a batch of these operations ({type(error).__name__}): "
-            "call the QNode with device ketscale.fused"
-        ) from error
+    (tape,), _ = decomposed(tape, wires)
     return tape.map_to_standard_wires()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-import numpy as np
 import pennylane as qml
 import torch
 from pennylane.devices.qubit.apply_operation import apply_operation
@@ -101,11 +100,11 @@ class Evaluator:
         # A list is what most quantum functions return, and torch's way to nest takes longer than a small circuit.
         return list(results) if self._listed else pytree.tree_unflatten(list(results), self.structure.spec)
 
-    def evaluate(self, numbers: Sequence[Any]) -> Sequence[torch.Tensor]:
+    def evaluate(self, numbers: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The results from all numbers, of which a prepared state is taken as it is."""
         return self._results(self._angles(numbers), numbers[self._angled :])
 
-    def state(self, numbers: Sequence[Any]) -> torch.Tensor:
+    def state(self, numbers: Sequence[torch.Tensor]) -> torch.Tensor:
         """The final states (rows, 2**n) from all numbers."""
         return self._state(self._angles(numbers), numbers[self._angled :])
 
@@ -113,7 +112,7 @@ class Evaluator:
     def _angled(self) -> int:
         return self.structure.inputs + self.structure.weights
 
-    def _angles(self, numbers: Sequence[Any]) -> Angles:
+    def _angles(self, numbers: Sequence[torch.Tensor]) -> Angles:
         inputs = self.structure.inputs
         batch = 1 if self.structure.batch is None else self.structure.batch
         nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
@@ -124,7 +123,7 @@ class Evaluator:
             else nothing[0],
         )
 
-    def _results(self, angles: Angles, rest: Sequence[Any]) -> Sequence[torch.Tensor]:
+    def _results(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """rest: what is not an angle of a gate."""
         structure = self.structure
         if structure.words is not None:
@@ -138,22 +137,19 @@ class Evaluator:
         tensor = torch.as_tensor(result)
         return tensor.to(self._dtype.to_complex() if tensor.is_complex() else self._dtype)
 
-    def _state(self, angles: Angles, rest: Sequence[Any]) -> torch.Tensor:
+    def _state(self, angles: Angles, rest: Sequence[torch.Tensor]) -> torch.Tensor:
         state = self._simulator.state(self._circuit, *self._before(angles, rest))
         for phase in rest[: self.structure.phases]:
-            turn = tapes.as_tensor(phase, self._dtype, self._device)
-            state = state * torch.exp(-1j * turn).reshape(-1, 1)
+            state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)
         return state
 
-    def _before(self, angles: Angles, rest: Sequence[Any]) -> tuple[Angles, torch.Tensor | None]:
+    def _before(self, angles: Angles, rest: Sequence[torch.Tensor]) -> tuple[Angles, torch.Tensor | None]:
         """The angles of the last gates, and the state from which these start."""
         structure, kind = self.structure, self._dtype.to_complex()
         initial = self._prepared(rest[-1]) if structure.prepared else None
         matrices = rest[len(rest) - structure.matrices - structure.prepared :]
         for (circuit, wires), matrix in zip(self._parts, matrices, strict=False):
             state = self._simulator.state(circuit, _first(circuit, angles), initial)
-            if not isinstance(matrix, torch.Tensor):
-                matrix = torch.tensor(np.asarray(matrix, dtype=complex))
             operation = qml.QubitUnitary(matrix.to(self._device, kind), wires=wires)
             whole = tapes.unflattened(state, structure.qubits, batched=True)
             after = apply_operation(operation, whole, is_state_batched=True)
@@ -176,7 +172,7 @@ class Evaluator:
         state = state.to(self._device, self._dtype.to_complex())
         return state[0] if len(state) == 1 else state
 
-    def _expectations(self, angles: Angles, rest: Sequence[Any]) -> Sequence[torch.Tensor]:
+    def _expectations(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         words = self.structure.words or ()
         last, initial = self._before(angles, rest)
         # A sum of no words is zero.
@@ -185,7 +181,7 @@ class Evaluator:
             values = values @ (self._factors(rest) if self._table is None else self._table)
         return values[0].unbind() if self.structure.batch is None else values.unbind(1)
 
-    def _factors(self, rest: Sequence[Any]) -> torch.Tensor:
+    def _factors(self, rest: Sequence[torch.Tensor]) -> torch.Tensor:
         """The factors of the Pauli words (words, results), which come after the phases."""
         words, places = self.structure.words or ("",), self.structure.places
         rows = [place for row in places for place in row]
@@ -221,6 +217,8 @@ class Replay(Evaluator):
         dtype = dtype or precision(tensors[:arguments] or tensors)
         super().__init__(structure, simulator, dtype, tapes.device_of(tensors))
         self._graph = graph
+        # What a key knows by its identity, for as long as the record lasts.
+        self.held: list[object] = []
         # The values that have not been compared yet with what the quantum function makes of others.
         self._traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
         self._arguments = arguments

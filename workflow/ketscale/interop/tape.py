@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import starmap
-from operator import add, matmul
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from pennylane.devices.qubit.measure import measure
 from pennylane.exceptions import DeviceError
 from pennylane.measurements import ExpectationMP
 from pennylane.operation import Operator, StatePrepBase
+from pennylane.pytrees import flatten, unflatten
 from pennylane.queuing import AnnotatedQueue, QueuingManager
 from pennylane.tape import QuantumScript
 
@@ -33,7 +33,6 @@ from ketscale.engines.circuits.circuit import (
     Gate,
     order_of,
 )
-from ketscale.errors import UserError
 
 NAME = "ketscale.fused"
 
@@ -182,22 +181,9 @@ def sentence(observable: Operator) -> Any:
 
     PennyLane keeps the one that it made with the observable, of which the tensors may have changed since.
     """
-    if not any(isinstance(value, torch.Tensor) for value in observable.data):
-        return observable.pauli_rep
-    if isinstance(observable, qml.ops.LinearCombination):
-        terms = [(factor, sentence(term)) for factor, term in zip(*observable.terms(), strict=True)]
-    elif isinstance(observable, qml.ops.SProd):
-        terms = [(observable.scalar, sentence(observable.base))]
-    elif isinstance(observable, qml.ops.Sum):
-        terms = [(1.0, sentence(term)) for term in observable.operands]
-    elif isinstance(observable, qml.ops.Prod):
-        parts = [sentence(part) for part in observable.operands]
-        terms = [(1.0, None if None in parts else reduce(matmul, parts))]
-    else:
-        return observable.pauli_rep
-    if any(term is None for _, term in terms):
-        return None
-    return reduce(add, (factor * term for factor, term in terms))
+    if any(isinstance(value, torch.Tensor) for value in observable.data):
+        observable = unflatten(*flatten(observable))
+    return observable.pauli_rep
 
 
 def imaginary(factor: Any) -> bool:
@@ -207,56 +193,17 @@ def imaginary(factor: Any) -> bool:
     )
 
 
-def vector(numbers: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Scalars of any library as one tensor (n,), or batches of scalars as columns (batch, n); differentiable in torch's."""
-    tensors = all(isinstance(number, torch.Tensor) for number in numbers)
+def vector(numbers: Sequence[torch.Tensor], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Scalars as one tensor (n,), or batches of scalars as columns (batch, n)."""
     # Numbers that are written in the circuit are on the CPU.
-    if tensors and len({(number.dtype, number.is_cpu) for number in numbers}) == 1:
-        return torch.stack(tuple(map(_real, numbers)), dim=-1).to(device, dtype)
-    if any(isinstance(number, torch.Tensor) for number in numbers):
-        return torch.stack([as_tensor(number, dtype, device) for number in numbers], dim=-1)
-    whole = np.stack(list(map(_real_array, numbers)), axis=-1) if numbers else np.empty(0)
-    return torch.tensor(whole, dtype=dtype, device=device)
+    if len({(number.dtype, number.is_cpu) for number in numbers}) > 1:
+        numbers = [number.to(device, dtype) for number in numbers]
+    return torch.stack(tuple(numbers), dim=-1).to(device, dtype)
 
 
-def as_tensor(number: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A real number or array of any library, never by way of torch's default precision, which would round."""
-    if isinstance(number, torch.Tensor):
-        return _real(number).to(device, dtype)
-    return torch.tensor(_real_array(number), dtype=dtype, device=device)
-
-
-def _real(number: torch.Tensor) -> torch.Tensor:
-    if number.is_complex():
-        raise UserError(COMPLEX)
-    return number
-
-
-def _real_array(number: Any) -> Any:
-    if np.iscomplexobj(number):
-        raise UserError(COMPLEX)
-    return np.asarray(number, dtype=float)
-
-
-def device_of(values: Sequence[Any]) -> torch.device:
+def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
     """The device of the first tensor that is not on the CPU, else the CPU."""
-    return next(
-        (value.device for value in values if isinstance(value, torch.Tensor) and not value.is_cpu),
-        torch.device("cpu"),
-    )
-
-
-def batch_of(tape: QuantumScript) -> int | None:
-    """The tape's batch size. PennyLane's own check of every shape takes longer than a small circuit."""
-    for operation in tape.operations:
-        if operation.name not in GATES:
-            if operation.batch_size is not None:
-                return int(operation.batch_size)
-            continue
-        for value in operation.data:
-            if getattr(value, "ndim", 0):
-                return len(value)
-    return None
+    return next((tensor.device for tensor in tensors if not tensor.is_cpu), torch.device("cpu"))
 
 
 def unflattened(state: Any, qubits: int, batched: bool) -> Any:
