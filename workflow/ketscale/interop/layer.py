@@ -46,7 +46,7 @@ class Layer(nn.Module):
         of their values +1 and -1, (..., shots, outputs). The first wire is the most significant.
     wires: the wires of 'probs' and 'sample', in the order of the bits; None is all.
     simulator: an object, a usual name such as 'default.qubit', or None for fused.
-    shots: how many a result is the mean of; None is exact. Words that commute are measured in the same shots. torch's
+    shots: how many a result is the mean of; None is exact. Words without different letters on a wire share shots. torch's
         generator decides them; in `ketscale train` the run's seed, the step and the sample do.
     gradient: the gradient of results from shots. 'shift', the default, is measured with shots of its own by the parameter-shift
         rules, without bias; 'exact' is the exact gradient of the noisy value.

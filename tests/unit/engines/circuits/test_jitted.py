@@ -14,6 +14,7 @@ from ketscale.engines.circuits import jitted
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.jitted import Jitted
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.transforms import called
 from ketscale.simulators.factory import named_simulator
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -57,8 +58,13 @@ TRANSFORMS: dict[str, Callable[[Any], torch.Tensor]] = {
 
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_what_torch_does_with_it_jax_does(transform: Callable[[Any], torch.Tensor]) -> None:
+    """As `ketscale.Layer` asks it."""
+
     def of_weights(simulator: Simulator) -> Callable[[torch.Tensor], torch.Tensor]:
-        return lambda weights: simulator.expval(CIRCUIT, Angles(ANGLES.inputs, weights), WORDS).exp().sum()
+        def ask(circuit: Circuit, angles: Angles) -> torch.Tensor:
+            return simulator.expval(circuit, angles, WORDS)
+
+        return lambda weights: called(simulator, ask, CIRCUIT, Angles(ANGLES.inputs, weights)).exp().sum()
 
     found, expected = (
         transform(of_weights(named_simulator(name))) for name in ("default.qubit-jit", "default.qubit")

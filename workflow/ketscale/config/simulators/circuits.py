@@ -51,7 +51,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         "gates are swept over the states; matrix: the gates after the last input become one matrix; auto (the "
         "default): the one of these that its cost model finds cheaper")] | None = None
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
-        "out, it is exact. Words that commute are measured together")] | None = None
+        "out, it is exact. Words without different letters on a wire are measured together")] | None = None
     # fmt: on
 
     @classmethod

@@ -10,13 +10,11 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ketscale.autograd_function import Differentiable, applied
 from ketscale.engines.circuits.checks import check_request, no_rows, one_gradient
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.pennylane import quantum_function
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.optional import needed_for
-from ketscale.private_torch import transforms_active
 
 with needed_for("simulator default.qubit-jit", "jax"):
     import jax
@@ -40,12 +38,10 @@ _in_double: Callable[[bool], AbstractContextManager[None]] = _precision.enable_x
 class Jitted:
     """default.qubit as JAX's users have it at its best, for torch: one compiled program for values, and one for gradients.
 
-    The first call with a circuit compiles it, for some seconds; later ones take what is compiled for their shapes. All
-    derivatives of any order, and torch.func's transforms, are JAX's own. Both precisions work, whatever JAX is set to.
-    It computes on the CPU, with as many threads as the process may use cores when JAX starts.
+    The first call with a circuit compiles it, for some seconds; later ones take what is compiled for their shapes.
+    Derivatives of any order are JAX's own. Both precisions work, whatever JAX is set to. It computes on the CPU, with as
+    many threads as the process may use cores when JAX starts.
     """
-
-    stacks = True
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
@@ -63,17 +59,15 @@ class Jitted:
         """See `simulator.vjp`; of one run."""
         if angles.inputs.ndim == 3 or len(angles.inputs) == 0:
             return None
-        check_request(circuit, angles, None, paulis)
-        function = _differentiated(circuit, paulis, angles, None, (True, True))
-        (values,) = function(*angles)
+        leaves = [tensor.detach().requires_grad_() for tensor in angles]
+        with torch.enable_grad():
+            values = self._evaluate(circuit, paulis, Angles(*leaves), None)
 
         def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            with torch.no_grad():
-                to_inputs, to_weights = function.pull(angles, (cotangent,), (True, True))
-            assert to_inputs is not None and to_weights is not None
+            to_inputs, to_weights = torch.autograd.grad(values, leaves, cotangent)
             return to_inputs, to_weights
 
-        return values, back
+        return values.detach(), back
 
     def _evaluate(
         self, circuit: Circuit, paulis: tuple[str, ...] | None, angles: Angles, initial: torch.Tensor | None
@@ -84,12 +78,10 @@ class Jitted:
             dtype = angles.inputs.dtype if paulis else angles.inputs.dtype.to_complex()
             return no_rows(angles, initial, len(paulis or ()) or 2**circuit.qubits, dtype)
         tensors = (*angles, *([] if initial is None else [initial]))
-        wanted = tuple(tensor.requires_grad for tensor in tensors)
-        if torch.is_grad_enabled() and any(wanted) and not transforms_active():
-            function = _differentiated(circuit, paulis, angles, initial, wanted)
-        else:
-            function = _of_samples(circuit, paulis, None if initial is None else initial.ndim)
-        (values,) = applied(function, *tensors)
+        function = _of_samples(circuit, paulis, None if initial is None else initial.ndim)
+        keeps = torch.is_grad_enabled() and len(angles.inputs) * 2**circuit.qubits >= KEPT_FROM
+        values: torch.Tensor
+        (values,) = _Called.apply(function, keeps, *tensors)
         return values
 
 
@@ -119,83 +111,52 @@ def _of_samples(circuit: Circuit, paulis: tuple[str, ...] | None, initial: int |
     return _Function(lambda *arrays: (samples(*arrays),))
 
 
-def _differentiated(
-    circuit: Circuit,
-    paulis: tuple[str, ...] | None,
-    angles: Angles,
-    initial: torch.Tensor | None,
-    wanted: Wanted,
-) -> _Function:
-    """The function of all samples for one call, which keeps something for the backward pass where that pays."""
-    function = _of_samples(circuit, paulis, None if initial is None else initial.ndim)
-    pays = len(angles.inputs) * 2**circuit.qubits >= KEPT_FROM
-    return _Keeping(function, wanted) if pays else function
-
-
-class _Function(Differentiable):
-    """A function from a tuple of JAX's arrays to another, and its program; complex gradients are torch's, not conjugated."""
+class _Function:
+    """A function from JAX's arrays to a tuple of them, and its program."""
 
     def __init__(self, traced: Callable[..., tuple[Any, ...]]) -> None:
-        self.traced = traced
-        self._program = jax.jit(traced)
+        self.traced, self.program = traced, jax.jit(traced)
 
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(map(torch.from_dlpack, _called(self._program, tensors)))
-
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
-        for cotangent in cotangents:
-            one_gradient("simulator 'default.qubit-jit'", cotangent)
-        found = iter(applied(_gradient(self, tuple(needed)), *tensors, *cotangents))
-        return [next(found) if need else None for need in needed]
-
-    def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
-    ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`."""
-        along = [tangent for tangent in tangents if tangent is not None]
-        wanted = tuple(tangent is not None for tangent in tangents)
-        return applied(_derivative(self, wanted), *tensors, *along)
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`."""
-        return applied(_mapped(self, tuple(0 if each else None for each in mapped)), *tensors)
-
-    def by(self, wanted: Wanted, arrays: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The function of the wanted arrays alone, and these."""
+    def pulled(self, wanted: Wanted, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+        """The results, and their pullback to the wanted arrays alone."""
 
         def partial(*chosen: Any) -> tuple[Any, ...]:
             given = iter(chosen)
             return self.traced(*(next(given) if want else x for x, want in zip(arrays, wanted, strict=True)))
 
-        return partial, tuple(x for x, want in zip(arrays, wanted, strict=True) if want)
+        values, back = jax.vjp(partial, *(x for x, want in zip(arrays, wanted, strict=True) if want))
+        return values, back
 
 
-class _Keeping(_Function):
-    """A function of one call whose gradients are by the `wanted` arrays, as a rule, and which keeps something for these."""
+class _Called(torch.autograd.Function):
+    """A function's results, with its gradients as results of another function; complex ones are torch's, not conjugated.
 
-    def __init__(self, function: _Function, wanted: Wanted) -> None:
-        self.traced = function.traced
-        self._function, self._wanted = function, wanted
+    keeps: whether something is kept for the backward pass.
+    """
 
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values, self._kept = _called(_halves(self._function, self._wanted)[0], tensors)
+    @staticmethod
+    def forward(
+        ctx: Any, function: _Function, keeps: bool, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.function, ctx.wanted, ctx.kept = function, ctx.needs_input_grad[2:], None
+        ctx.save_for_backward(*tensors)
+        if keeps and any(ctx.wanted):
+            values, ctx.kept = _called(_halves(function, ctx.wanted)[0], tensors)
+        else:
+            values = _called(function.program, tensors)
         return tuple(map(torch.from_dlpack, values))
 
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
-        if torch.is_grad_enabled() or tuple(needed) != self._wanted:
-            return self._function.pull(tensors, cotangents, needed)
-        for cotangent in cotangents:
-            one_gradient("simulator 'default.qubit-jit'", cotangent)
-        found = map(
-            torch.from_dlpack, _called(_halves(self._function, self._wanted)[1], cotangents, self._kept)
-        )
-        return [next(found) if need else None for need in needed]
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        one_gradient("simulator 'default.qubit-jit'", cotangents[0])
+        tensors = ctx.saved_tensors  # which refuses those that were changed in place
+        if ctx.kept is None or torch.is_grad_enabled():
+            found = _Called.apply(_gradient(ctx.function, ctx.wanted), False, *tensors, *cotangents)
+        else:
+            arrays = _called(_halves(ctx.function, ctx.wanted)[1], cotangents, ctx.kept)
+            found = map(torch.from_dlpack, arrays)
+        gradients = iter(found)
+        return None, None, *(next(gradients) if need else None for need in ctx.wanted)
 
 
 @lru_cache(maxsize=1024)
@@ -203,27 +164,10 @@ def _gradient(function: _Function, wanted: Wanted) -> _Function:
     """The function of the arrays, then the cotangents of the results, that gives the gradients."""
 
     def traced(*given: Any) -> tuple[Any, ...]:
-        partial, chosen = function.by(wanted, given[: len(wanted)])
-        return _conjugated(jax.vjp(partial, *chosen)[1](_conjugated(given[len(wanted) :])))
+        _, back = function.pulled(wanted, given[: len(wanted)])
+        return _conjugated(back(_conjugated(given[len(wanted) :])))
 
     return _Function(traced)
-
-
-@lru_cache(maxsize=1024)
-def _derivative(function: _Function, wanted: Wanted) -> _Function:
-    """The function of the arrays, then the tangents of those that are wanted, that gives the results' tangents."""
-
-    def traced(*given: Any) -> tuple[Any, ...]:
-        partial, chosen = function.by(wanted, given[: len(wanted)])
-        return tuple(jax.jvp(partial, chosen, given[len(wanted) :])[1])
-
-    return _Function(traced)
-
-
-@lru_cache(maxsize=1024)
-def _mapped(function: _Function, axes: tuple[int | None, ...]) -> _Function:
-    """The function of several members, (members, ...) where an axis says so."""
-    return _Function(jax.vmap(function.traced, axes))
 
 
 @lru_cache(maxsize=1024)
@@ -236,8 +180,7 @@ def _halves(function: _Function, wanted: Wanted) -> tuple[Any, Any]:
     known: dict[object, Any] = {}
 
     def forward(*arrays: Any) -> Any:
-        partial, chosen = function.by(wanted, arrays)
-        values, back = jax.vjp(partial, *chosen)
+        values, back = function.pulled(wanted, arrays)
         rest, structure = jax.tree.flatten(back)
         known[_types((*values, *rest))] = structure
         return values, rest

@@ -1,14 +1,13 @@
 """Measurements with a finite number of shots: outcomes that are drawn from a simulator's states, and their gradients.
 
-Pauli words that commute are measured together: a Clifford circuit turns them into products of Z on a few wires (Gokhale
-et al., arXiv:1907.13623), whose bits each shot gives jointly. The numbers are functions of seed, step and sample
-(`engines.randomness`), so that they depend neither on ranks nor on what was drawn before. Outside of `keyed` torch's
-generator gives the seed.
+Pauli words without different letters on a wire are measured together: each shot gives the bits of all wires. The numbers
+are functions of seed, step and sample (`engines.randomness`), so that they depend neither on ranks nor on what was drawn
+before. Outside of `keyed` torch's generator gives the seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from ketscale.engines import randomness
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.circuits.fused.frame import Pauli, word
 from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
 from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.circuits.superposition import Superposition, measured, mixed
@@ -287,64 +285,29 @@ def _measured(circuit: Circuit, gates: tuple[Gate, ...]) -> Circuit:
 
 @lru_cache(maxsize=256)
 def readouts(words: tuple[str, ...]) -> tuple[Readout, ...]:
-    """How words are measured: each is put into the first readout with all of whose words it commutes."""
-    together: list[list[int]] = []
-    paulis = [word(letters) for letters in words]
-    for place, pauli in enumerate(paulis):
-        for group in together:
-            if not any(pauli.anticommutes(paulis[other]) for other in group):
-                group.append(place)
+    """How words are measured: each in the first readout whose letters, wire by wire, are its own or nobody's."""
+    letters: list[dict[int, str]] = []
+    members: list[list[int]] = []
+    for place, word in enumerate(words):
+        own = {wire: letter for wire, letter in enumerate(word) if letter != "I"}
+        for others, together in zip(letters, members, strict=True):
+            if all(others.get(wire, letter) == letter for wire, letter in own.items()):
+                others |= own
+                together.append(place)
                 break
         else:
-            together.append([place])
+            letters.append(own)
+            members.append([place])
     return tuple(
-        _diagonal(len(words[0]), [paulis[place] for place in group], tuple(group)) for group in together
+        _readout(own, [words[place] for place in places], tuple(places))
+        for own, places in zip(letters, members, strict=True)
     )
 
 
-def _diagonal(qubits: int, paulis: list[Pauli], places: tuple[int, ...]) -> Readout:
-    """The Clifford circuit after which commuting words are products of Z on a few wires.
-
-    One word after the other, as far as it is on wires that are not used yet: a Clifford gate on each turns its letters
-    into Z, and CNOTs leave one of them, on a wire that is used from then on.
-    """
-    gates: list[Gate] = []
-    used: list[int] = []
-
-    def applied(name: str, *wires: int) -> None:
-        gates.append(Gate(name, wires))
-        paulis[:] = [
-            _conjugated(pauli, name, [1 << (qubits - 1 - wire) for wire in wires]) for pauli in paulis
-        ]
-
-    for number in range(len(paulis)):
-        free = [wire for wire in range(qubits) if wire not in used]
-        for wire in free:
-            bit = 1 << (qubits - 1 - wire)
-            if paulis[number].x & bit:
-                if paulis[number].z & bit:
-                    applied("S", wire)
-                applied("Hadamard", wire)
-        rest = [wire for wire in free if paulis[number].z >> (qubits - 1 - wire) & 1]
-        for wire in rest[1:]:
-            applied("CNOT", wire, rest[0])
-        used += rest[:1]
-    wires = tuple(sorted(used))
-    masks = tuple(
-        sum((pauli.z >> (qubits - 1 - wire) & 1) << at for at, wire in enumerate(reversed(wires)))
-        for pauli in paulis
-    )
-    return Readout(tuple(gates), wires, places, masks, tuple(pauli.sign for pauli in paulis))
-
-
-def _conjugated(pauli: Pauli, name: str, bits: list[int]) -> Pauli:
-    """G P G* for a gate G on wires with these bits of the masks."""
-    x, z, power = pauli
-    if name == "CNOT":
-        control, target = bits
-        return Pauli(x ^ (target if x & control else 0), z ^ (control if z & target else 0), power)
-    (bit,) = bits
-    if name == "S":
-        return Pauli(x, z ^ (x & bit), (power + bool(x & bit)) % 4)
-    swapped = (x ^ z) & bit
-    return Pauli(x ^ swapped, z ^ swapped, (power + 2 * bool(x & z & bit)) % 4)
+def _readout(letters: Mapping[int, str], words: Sequence[str], places: tuple[int, ...]) -> Readout:
+    """The readout of words that have these letters, by wire: a Clifford gate on each turns X into Z, and Y into -Z."""
+    wires = tuple(sorted(letters))
+    turns = {"X": ("Hadamard",), "Y": ("S", "Hadamard"), "Z": ()}
+    gates = tuple(Gate(name, (wire,)) for wire in wires for name in turns[letters[wire]])
+    masks = tuple(sum((word[wire] != "I") << at for at, wire in enumerate(reversed(wires))) for word in words)
+    return Readout(gates, wires, places, masks, tuple((-1) ** word.count("Y") for word in words))

@@ -125,7 +125,7 @@ class Tile:
 
     number: among all tiles. present: how many samples it has. saved: its state after the forward pass, or the thread's.
     real: whether amplitudes are. states: psi and the adjoint; blocks: their places for a block. turns: cosine and sine of
-    every angle. signs, sines: two vectors each, of a step, with both signs. overlaps: of pending diagonals, by basis state.
+    every angle. signs, sines: for each of two steps two vectors, with both signs. overlaps: of pending diagonals, by basis state.
     """
 
     k: FunctionCode
@@ -143,45 +143,42 @@ class Tile:
     overlaps: Buffer
     states: list[Buffer]
     blocks: list[Buffer]
-    signs: Buffer
-    sines: Buffer
-    two_signs: list[Buffer]
-    two_sines: list[Buffer]
+    signs: list[Buffer]
+    sines: list[Buffer]
     field: Buffer
 
-    @property
-    def lane_signs(self) -> Buffer:
-        """By a mask, the signs of the lanes: minus where an odd number of its bits is set in the lane's number."""
+    def lane_signs(self, row: Buffer) -> Number:
+        """The signs of a step's lanes: minus where an odd number of its `SIGNS` is set in the lane's number."""
         lanes = range(self.k.lanes)
-        return self.k.table(
+        table = self.k.table(
             "lane signs", [1.0 - 2 * parity(mask & lane) for mask in lanes for lane in lanes]
-        ).part((), len(lanes), len(lanes))
+        )
+        signs: Number = table.part((row[SIGNS] * len(lanes),), 1, element="vector")[0]
+        return signs
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A step on a block of each state. odd, pairs: of its kind. negative: whether its sign is turned. across: whether
-    the two vectors of a pair differ in sign. flip: of lanes, None if these stay."""
+class _Block(NamedTuple):
+    """A block of vectors of psi, forward, or of psi and the adjoint, backward.
 
-    blocks: list[Buffer]
-    odd: bool
-    pairs: bool
+    base, offsets: vector j is that of number offsets[j] ^ base in the tile. size: how many vectors steps change.
+    """
+
+    tile: Tile
+    states: list[Buffer]
+    base: Number
+    offsets: Buffer
     size: Number
-    negative: Number
-    across: Number
-    move: Number
-    pivot: Number
-    within: Number
-    flip: Number | None
-    index: Number
-    column: Number
-    factor: Number
+
+    @property
+    def backward(self) -> bool:
+        """Whether there is an adjoint."""
+        return len(self.states) == 2
+
+    def negative(self, row: Buffer) -> Number:
+        """Whether the block turns a step's sign."""
+        return row[NEGATIVE] ^ _parity(self.base & row[BASE])
 
 
-# Numbers q and p of vectors, and which sign q has.
-_Places = list[tuple[Number, Number, Number]]
-# Writes the code of a step of a kind.
-Body = Callable[[Tile, _Step], None]
 # An amplitude of every lane.
 Amplitude = Number | Complex
 
@@ -222,7 +219,7 @@ def _parity(bits: Number) -> Number:
 def tiles(k: FunctionCode, args: Arguments, real: bool) -> Iterator[Tile]:
     """Write the body for each tile that this thread takes, whose angles are read."""
     worker = k.worker()
-    signs, sines = k.local(2), k.local(2)
+    signs, sines = ([k.local(2), k.local(2)] for _ in range(2))
     angles = args.own_angles + args.shared_angles
     columns, turns, words, gradients, overlaps, field, *places = args.scratch[worker].split(
         (args.all_columns,), (angles, 2), (args.words,), (args.all_columns,), (args.pending,), (args.field_vectors,),
@@ -237,8 +234,7 @@ def tiles(k: FunctionCode, args: Arguments, real: bool) -> Iterator[Tile]:
             first=group * args.batch + before, present=minimum(args.samples, args.batch - before),
             saved=_state(args.states.part((at,), 1), real), columns=columns, turns=turns, words=words,
             gradients=gradients, overlaps=overlaps, states=[_state(each, real) for each in places[:2]],
-            blocks=[_state(each, real) for each in places[2:]], signs=signs, sines=sines,
-            two_signs=[k.local(2), k.local(2)], two_sines=[k.local(2), k.local(2)], field=field,
+            blocks=[_state(each, real) for each in places[2:]], signs=signs, sines=sines, field=field,
         )  # fmt: skip
         _read_angles(tile)
         yield tile
@@ -331,10 +327,7 @@ def _transformed(
     levels = select(args.qubits > low, args.qubits - low, 0)
     inner = select(levels > _AT_ONCE, _AT_ONCE, 0)
     vectors = args.table_size // k.lanes
-    with k.each((levels - inner) >> 1) as step:
-        _level(k, table, vectors, inner + step * 2, 2)
-    with k.when(((levels - inner) & 1) != 0):
-        _level(k, table, vectors, levels - 1, 1)
+    _walsh(k, table, vectors, inner, levels)
 
     def last(count: int) -> None:
         with k.loop(vectors >> (count.bit_length() - 1)) as i:
@@ -400,20 +393,20 @@ def _begin(tile: Tile, state: Buffer) -> None:
     tile.k.either(
         tile.args.from_zero != 0,
         lambda: _zero_state(tile, state),
-        lambda: rows(tile, tile.args.initial, True, lambda rows: rows.read(state, 1.0)),
+        lambda: _rows(tile, tile.args.initial, True).read(state, 1.0),
     )
 
 
 def evolve(tile: Tile, state: Buffer) -> None:
     """A state after all rotations."""
-    _run(tile, tile.k.integer(0), tile.args.forward_passes, _rotate, [state])
+    _run(tile, tile.k.integer(0), tile.args.forward_passes, [state], turns=True)
 
 
 def measure(tile: Tile, state: Buffer) -> None:
     """Each sample's words."""
     with tile.k.when(tile.args.words > 0):
         tile.words.zero(tile.args.words)
-    _run(tile, tile.args.forward_passes, tile.args.word_passes, _measure, [state], kept=True)
+    _run(tile, tile.args.forward_passes, tile.args.word_passes, [state], turns=False)
 
 
 def write_results(tile: Tile, last: Buffer) -> None:
@@ -421,7 +414,7 @@ def write_results(tile: Tile, last: Buffer) -> None:
     tile.k.either(
         tile.args.words > 0,
         lambda: _write_words(tile),
-        lambda: rows(tile, tile.args.out, False, lambda rows: rows.write(last, 1.0)),
+        lambda: _rows(tile, tile.args.out, False).write(last, 1.0),
     )
 
 
@@ -435,17 +428,18 @@ def begin_adjoint(tile: Tile) -> None:
     k.either(
         args.words > 0,
         lambda: _read_words(tile, adjoint),
-        lambda: rows(tile, args.cotangent, False, lambda rows: rows.read(adjoint, 0.5)),
+        lambda: _rows(tile, args.cotangent, False).read(adjoint, 0.5),
     )
-    _run(tile, args.forward_passes, args.word_passes, _add, tile.states)
+    _run(tile, args.forward_passes, args.word_passes, tile.states, turns=False)
 
 
 def undo(tile: Tile) -> None:
     """The gradients, by undoing all rotations."""
     args = tile.args
-    _run(tile, args.forward_passes + args.word_passes, args.backward_passes, _undo, tile.states)
+    first = args.forward_passes + args.word_passes
+    _run(tile, first, args.backward_passes, tile.states, turns=True)
     with tile.k.when(args.initial_wanted != 0):
-        rows(tile, args.initial_gradient, True, lambda rows: rows.write(tile.states[-1], 2.0))
+        _rows(tile, args.initial_gradient, True).write(tile.states[-1], 2.0)
     _write_gradients(tile)
 
 
@@ -494,10 +488,8 @@ def _undo_mix(tile: Tile) -> None:
 # --- passes ---
 
 
-def _run(
-    tile: Tile, first: Number, count: Number, body: Body, states: list[Buffer], kept: bool = False
-) -> None:
-    """Passes over states by a body for their steps. kept: the steps change nothing."""
+def _run(tile: Tile, first: Number, count: Number, states: list[Buffer], turns: bool) -> None:
+    """Passes over psi, or backward over psi and the adjoint. turns: their steps are rotations, or else words."""
     k, args = tile.k, tile.args
     pairs = list(zip(states, tile.blocks, strict=False))
     with k.each(count) as number:
@@ -512,15 +504,15 @@ def _run(
                 args.blocks.part((row[PIVOTS] + multiplied,), swapped, 2),
                 swapped,
             )
-            for state, _ in pairs:
+            for state in states:
                 move(k, table, state, args.lane_bits, args.samples)
 
-        k.either(row[COUNT] > 0, lambda: _pass(tile, row, body, pairs, kept), moved)
+        k.either(row[COUNT] > 0, lambda: _pass(tile, row, pairs, turns), moved)
 
 
-def _pass(tile: Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]], kept: bool) -> None:
+def _pass(tile: Tile, row: Buffer, pairs: list[tuple[Buffer, Buffer]], turns: bool) -> None:
     """Steps on each block of states, which are pairs with their places for a block; the only block stays where it is."""
-    k, args = tile.k, tile.args
+    k, args, backward = tile.k, tile.args, len(pairs) == 2
     size, alone = k.integer(1) << row[DIMENSIONS], row[BLOCKS] == 1
     offsets, element = args.blocks.part((row[OFFSETS],), 1), "aligned" if tile.real else "complex vector"
     blocks = [k.array_at(select(alone, state.address, block.address), element, 1) for state, block in pairs]
@@ -532,12 +524,12 @@ def _pass(tile: Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]
             for (state, _), block in zip(pairs, blocks, strict=True):
                 block[j] = state[place]
         with k.loop(count) as step:
-            _steps(tile, first_step + step, base, size, offsets, body, blocks)
-        if not kept:
+            _step(_Block(tile, blocks, base, offsets, size), first_step + step, turns)
+        if turns or backward:
             with k.when(~alone), k.loop(size) as j:
                 for (state, _), block in zip(pairs, blocks, strict=True):
                     state[offsets[j] ^ base] = block[j]
-    if body is _undo and not tile.real:
+    if turns and backward and not tile.real:
         with k.loop(count) as step:
             fields = args.steps[first_step + step]
             with k.when(fields[KIND] == DIAGONAL):
@@ -554,123 +546,195 @@ def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Numbe
     return base.value
 
 
-def _steps(
-    tile: Tile, number: Number, base: Number, size: Number, offsets: Buffer, body: Body, blocks: list[Buffer]
-) -> None:
+def _step(block: _Block, number: Number, turns: bool) -> None:
     """One step on a block, by the code of its kind."""
-    k, row = tile.k, tile.args.steps[number]
-    size = select(row[SIZE] > 0, row[SIZE], size)
+    tile, row = block.tile, block.tile.args.steps[number]
     cases: dict[int, Callable[[], None]] = {}
-    turns = body in (_rotate, _undo)
-    for kind in range(2 * PAIRS):
-        # Odd steps would take real amplitudes to imaginary ones.
-        if not (kind & ODD and tile.real):
-            cases[kind] = partial(_alone, tile, row, number, kind, base, size, body, blocks)
-    if not turns:
-        for odd in range(1 if tile.real else 2):
-            cases[WORDS + odd] = partial(_words, tile, row, base, size, body, blocks, bool(odd))
-            cases[SEVERAL + odd] = partial(_several, tile, row, base, size, body, blocks, bool(odd))
+    # Odd steps would take real amplitudes to imaginary ones.
+    odds = (False,) if tile.real else (False, True)
+    kinds = product(odds, (False, True), (False, True))
     if turns:
+        block = block._replace(size=select(row[SIZE] > 0, row[SIZE], block.size))
+        for odd, lanes, pairs in kinds:
+            kind = ODD * odd + LANES * lanes + PAIRS * pairs
+            cases[kind] = partial(_rotate, block, [number], [odd], lanes, pairs)
+        for first, second, lanes in product(odds, odds, (False, True)):
+            kind, numbers = TWO + first + 2 * second + 4 * lanes, [number, row[NEXT]]
+            cases[kind] = partial(_rotate, block, numbers, [first, second], lanes, True)
         if not tile.real:
-            cases[DIAGONAL] = partial(_multiply, tile, row, base, size, offsets, body, blocks)
-        for first, second in [(0, 0)] if tile.real else product((0, 1), repeat=2):
-            odds = bool(first), bool(second)
-            for lanes in (0, 1):
-                turned = partial(_two, tile, row, number, base, size, body, blocks, odds, bool(lanes))
-                cases[TWO + first + 2 * second + 4 * lanes] = turned
-    k.switch(row[KIND], cases)
+            cases[DIAGONAL] = partial(_multiply, block, row)
+    else:
+        one = _add if block.backward else _measure
+        for odd, lanes, pairs in kinds:
+            kind = ODD * odd + LANES * lanes + PAIRS * pairs
+            cases[kind] = partial(one, block, [number], odd, lanes, pairs)
+        several = [row[NEXT] + member for member in range(WORDS_AT_ONCE)]
+        for odd in odds:
+            cases[WORDS + odd] = partial(_words, block, row, odd)
+            cases[SEVERAL + odd] = partial(one, block, several, odd, False, True)
+    tile.k.switch(row[KIND], cases)
 
 
-def _alone(
-    tile: Tile,
-    row: Buffer,
-    number: Number,
-    kind: int,
-    base: Number,
-    size: Number,
-    body: Body,
-    blocks: list[Buffer],
-) -> None:
-    """One rotation or word on a block, by the code of its kind."""
-    # All are read before the loop over the block, whose stores might change them as far as LLVM knows.
-    move, pivot, within, flip, index, column = (row[at] for at in (MOVE, PIVOT, WITHIN, FLIP, INDEX, COLUMN))
-    negative = row[NEGATIVE] ^ _parity(base & row[BASE])
-    across, factor = _parity(within & move), tile.args.factors[number]
-    lane_signs = tile.lane_signs.part((row[SIGNS], 0), 1, element="vector")[0]
-    tile.signs[0], tile.signs[1] = lane_signs, -lane_signs
-    step = _Step(
-        blocks=blocks, odd=bool(kind & ODD), pairs=bool(kind & PAIRS), size=size, negative=negative, across=across,
-        move=move, pivot=pivot, within=within, flip=flip if kind & LANES else None, index=index, column=column, factor=factor,
-    )  # fmt: skip
-    body(tile, step)
+class _Turn(NamedTuple):
+    """One of the rotations that are done together. odd: see `ODD`. cosine: in every lane. sines, signs: two vectors each,
+    with both signs. within, flip: see `WITHIN` and `FLIP`. crosses: whether the sign changes where each of the flips leads.
+    """
+
+    odd: bool
+    cosine: Number
+    sines: Buffer
+    signs: Buffer
+    within: Number
+    flip: Number | None
+    crosses: list[Number]
 
 
-def _words(
-    tile: Tile, row: Buffer, base: Number, size: Number, body: Body, blocks: list[Buffer], odd: bool
-) -> None:
+def _rotate(block: _Block, numbers: Sequence[Number], odd: Sequence[bool], lanes: bool, pairs: bool) -> None:
+    """A rotation, psi'_q = c psi_q - i s (P psi)_q, or two, on the vectors that their flips connect.
+
+    Backward their inverses, and Im <adjoint|P|psi>, which is added to the gradients. numbers: of the steps. lanes, pairs:
+    whether lanes exchange places, and vectors.
+    """
+    tile, undoes = block.tile, block.backward
+    k, args = tile.k, tile.args
+    fields = [args.steps[each] for each in numbers]
+    flips, pivots = ([row[at] for row in fields if pairs] for at in (MOVE, PIVOT))
+    turns = []
+    for row, is_odd, sines, signs in zip(fields, odd, tile.sines, tile.signs, strict=False):
+        negative, lane_signs = block.negative(row) ^ int(undoes), tile.lane_signs(row)
+        if undoes:
+            signs[0], signs[1] = lane_signs, -lane_signs
+        signed = tile.turns[row[INDEX], 1] * lane_signs
+        sines[negative], sines[negative ^ 1] = signed, -signed
+        crosses = [_parity(flip & row[WITHIN]) for flip in flips]
+        flip = row[FLIP] if lanes else None
+        turns.append(_Turn(is_odd, tile.turns[row[INDEX], 0], sines, signs, row[WITHIN], flip, crosses))
+    members = range(1 << len(flips))
+    totals = [k.variable(k.vector(0.0)) for _ in turns]
+    with k.loop(block.size >> len(flips)) as i:
+        first = i
+        for pivot in pivots:
+            first = first + ((first >> pivot) << pivot)
+        places = [_combined(first, flips, member) for member in members]
+        states = [[state[place] for place in places] for state in block.states]
+        for which, turn in enumerate(turns):
+            own = _parity(first & turn.within)
+            # Pair by pair, so that few numbers are needed at a time.
+            for one in (at for at in members if not (pairs and at >> which & 1)):
+                pair = [one, one | 1 << which] if pairs else [one]
+                sign = _combined(own, turn.crosses, one)
+                # Without exchanges of lanes a word of an odd number of Y has another sign at the other place, and it alone.
+                across = _combined(sign, turn.crosses, 1 << which) if lanes else sign
+                minus = not (lanes or turn.odd)
+                images = [
+                    [_image(state[at], turn.odd, turn.flip) for at in reversed(pair)] for state in states
+                ]
+                if minus and pairs:
+                    images = [[here, -there] for here, there in images]
+                if undoes:
+                    products = [
+                        _product(states[1][at], image) for at, image in zip(pair, images[0], strict=True)
+                    ]
+                    if len(turns) == 2 and not lanes:
+                        products = [products[0] + products[1]]
+                    for each, place in zip(products, (sign, across), strict=False):
+                        totals[which].value = fma(each, turn.signs[place], totals[which].value)
+                for state, image in zip(states, images, strict=True):
+                    for at, other, place in zip(pair, image, (sign, across), strict=False):
+                        state[at] = fma(other, turn.sines[place], turn.cosine * state[at])
+        for vectors, state in zip(block.states, states, strict=True):
+            for place, amplitude in zip(places, state, strict=True):
+                vectors[place] = amplitude
+    for at, row, total in zip(numbers, fields, totals, strict=True) if undoes else ():
+        factor = k.table("plus", [1.0, -1.0])[block.negative(row)] * args.factors[at]
+        column = row[COLUMN]
+        tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
+
+
+def _combined(first: Number, parts: Sequence[Number], member: int) -> Number:
+    """`first` with those parts that a member's number has the bits of."""
+    for bit, part in enumerate(parts):
+        first = first ^ part if member >> bit & 1 else first
+    return first
+
+
+def _measure(block: _Block, numbers: Sequence[Number], odd: bool, lanes: bool, pairs: bool) -> None:
+    """Add <psi|P|psi> over the block to each word's sum."""
+    tile, (psi,) = block.tile, block.states
+    k, signs = tile.k, tile.signs[0]
+    with k.loop(len(numbers)) as member:
+        row = tile.args.steps[numbers[0] + member]
+        # All are read before the loop over the block, whose stores might change them as far as LLVM knows.
+        move, pivot, within, index = (row[at] for at in (MOVE, PIVOT, WITHIN, INDEX))
+        flip, negative = row[FLIP] if lanes else None, block.negative(row)
+        signs[0] = tile.lane_signs(row)
+        signs[1] = -signs[0]
+        total = k.variable(k.vector(0.0))
+        # The two of a pair give the same number.
+        with k.loop(block.size >> int(pairs)) as i:
+            q = i + ((i >> pivot) << pivot) if pairs else i
+            each = _product(psi[q], _image(psi[q ^ move], odd, flip))
+            total.value = fma(each, signs[_parity(q & within)], total.value)
+        scales = k.table("twice", [2.0, -2.0]) if pairs else k.table("plus", [1.0, -1.0])
+        tile.words[index] = fma(total.value, scales[negative].splat(), tile.words[index])
+
+
+def _add(block: _Block, numbers: Sequence[Number], odd: bool, lanes: bool, pairs: bool) -> None:
+    """Add each word's weight times P psi to the adjoint."""
+    tile, (psi, adjoint) = block.tile, block.states
+    words = []
+    for number, signed in zip(numbers, [*tile.sines, *tile.signs], strict=False):
+        row = tile.args.steps[number]
+        negative, weight = block.negative(row), tile.words[row[INDEX]] * tile.lane_signs(row)
+        signed[negative], signed[negative ^ 1] = weight, -weight
+        words.append((signed, row[MOVE], row[WITHIN], row[FLIP] if lanes else None))
+    # Vectors that exchange places are not alone: two neighbours at a time.
+    with tile.k.loop(block.size >> int(pairs)) as i:
+        first = i << int(pairs)
+        for at in range(1 + pairs):
+            q = first + at
+            amplitude = adjoint[q]
+            for signed, move, within, flip in words:
+                sign = _parity(first & within) ^ (within & at)
+                amplitude = fma(_image(psi[q ^ move], odd, flip), signed[sign], amplitude)
+            adjoint[q] = amplitude
+
+
+def _words(block: _Block, row: Buffer, odd: bool) -> None:
     """Words of one flip: a Walsh-Hadamard transform of the block gives, or takes, the sums with all of their signs."""
+    tile, size = block.tile, block.size
     k, args, field = tile.k, tile.args, tile.field
     move, flip, count, following = row[MOVE], row[FLIP], row[COLUMN], row[NEXT]
-    adds = body is _add
-
-    if adds:
+    if block.backward:
         field.zero(size)
     else:
+        psi = block.states[0]
         with k.loop(size) as q:
-            field[q] = _product(blocks[0][q], _image(blocks[0][q ^ move], odd, flip))
+            field[q] = _product(psi[q], _image(psi[q ^ move], odd, flip))
         _walsh(k, field, size)
     with k.loop(count) as member:
         own = args.steps[following + member]
-        negative = own[NEGATIVE] ^ _parity(base & own[BASE])
-        signs = tile.lane_signs.part((own[SIGNS], 0), 1, element="vector")[0]
-        signs = signs * k.table("plus", [1.0, -1.0])[negative].splat()
-        to, of = (field, tile.words) if adds else (tile.words, field)
-        places = (own[WITHIN], own[INDEX]) if adds else (own[INDEX], own[WITHIN])
+        signs = tile.lane_signs(own) * k.table("plus", [1.0, -1.0])[block.negative(own)].splat()
+        to, of = (field, tile.words) if block.backward else (tile.words, field)
+        places = (own[WITHIN], own[INDEX]) if block.backward else (own[INDEX], own[WITHIN])
         to[places[0]] = fma(of[places[1]], signs, to[places[0]])
-    if adds:
+    if block.backward:
         _walsh(k, field, size)
-        psi, adjoint = blocks
+        psi, adjoint = block.states
         with k.loop(size) as q:
             adjoint[q] = fma(_image(psi[q ^ move], odd, flip), field[q], adjoint[q])
 
 
-def _several(
-    tile: Tile, row: Buffer, base: Number, size: Number, body: Body, blocks: list[Buffer], odd: bool
+def _walsh(
+    k: FunctionCode, table: Buffer, size: Number, first: Operand = 0, end: Number | None = None
 ) -> None:
-    """Words of several flips: all are added at once, and measured one after the other."""
-    k, args, following = tile.k, tile.args, row[NEXT]
-    if body is _measure:
-        with k.loop(WORDS_AT_ONCE) as member:
-            number = following + member
-            _alone(tile, args.steps[number], number, PAIRS + odd, base, size, body, blocks)
-        return
-    psi, adjoint = blocks
-    words = []
-    kept = [*tile.two_sines, *tile.two_signs]
-    for at, signed in zip(range(WORDS_AT_ONCE), kept, strict=True):
-        own = args.steps[following + at]
-        signs = tile.lane_signs.part((own[SIGNS], 0), 1, element="vector")[0]
-        negative, weight = own[NEGATIVE] ^ _parity(base & own[BASE]), tile.words[own[INDEX]] * signs
-        signed[negative], signed[negative ^ 1] = weight, -weight
-        words.append((signed, own[MOVE], own[WITHIN]))
-    with k.loop(size >> 1) as i:
-        q = i << 1
-        made = [adjoint[q], adjoint[q + 1]]
-        for signed, move, within in words:
-            p, sign = q ^ move, _parity(q & within)
-            for at, (place, which) in enumerate([(p, sign), (p ^ 1, sign ^ (within & 1))]):
-                made[at] = fma(_image(psi[place], odd, None), signed[which], made[at])
-        adjoint[q], adjoint[q + 1] = made
-
-
-def _walsh(k: FunctionCode, field: Buffer, size: Number) -> None:
-    """The Walsh-Hadamard transform of so many vectors in place."""
-    levels = k.intrinsic("ctpop", I64, size - 1)
+    """The Walsh-Hadamard transform of so many vectors in place, or its levels from `first` to `end`."""
+    levels = (k.intrinsic("ctpop", I64, size - 1) if end is None else end) - first
     several = levels // _AT_ONCE
     with k.each(several) as step:
-        _level(k, field, size, step * _AT_ONCE, _AT_ONCE)
+        _level(k, table, size, step * _AT_ONCE + first, _AT_ONCE)
     with k.each(levels - several * _AT_ONCE) as step:
-        _level(k, field, size, several * _AT_ONCE + step, 1)
+        _level(k, table, size, several * _AT_ONCE + step + first, 1)
 
 
 def _level(k: FunctionCode, table: Buffer, size: Number, bit: Number, count: int) -> None:
@@ -682,119 +746,28 @@ def _level(k: FunctionCode, table: Buffer, size: Number, bit: Number, count: int
             table[place] = vector
 
 
-class _Turn(NamedTuple):
-    """One of two rotations that are done together. odd: see `ODD`. cosine: in every lane. sines, signs: two vectors each,
-    with both signs. within, flip: see `WITHIN` and `FLIP`. crosses: whether the sign changes where each of the flips leads.
-    """
-
-    odd: bool
-    cosine: Number
-    sines: Buffer
-    signs: Buffer
-    within: Number
-    flip: Number
-    crosses: list[Number]
-
-
-def _two(
-    tile: Tile,
-    row: Buffer,
-    number: Number,
-    base: Number,
-    size: Number,
-    body: Body,
-    blocks: list[Buffer],
-    odd: Sequence[bool],
-    lanes: bool,
-) -> None:
-    """Two rotations, or their inverses, on the four vectors that their flips connect."""
-    k, args, undoes = tile.k, tile.args, body is _undo
-    numbers = [number, row[NEXT]]
-    fields = [args.steps[each] for each in numbers]
-    flips, pivots = ([row[at] for row in fields] for at in (MOVE, PIVOT))
-    turns = []
-    for row, is_odd, sines, signs in zip(fields, odd, tile.two_sines, tile.two_signs, strict=True):
-        negative = row[NEGATIVE] ^ _parity(base & row[BASE]) ^ int(undoes)
-        lane_signs = tile.lane_signs.part((row[SIGNS], 0), 1, element="vector")[0]
-        if undoes:
-            signs[0], signs[1] = lane_signs, -lane_signs
-        signed = tile.turns[row[INDEX], 1] * lane_signs
-        sines[negative], sines[negative ^ 1] = signed, -signed
-        crosses = [_parity(flip & row[WITHIN]) for flip in flips]
-        turns.append(_Turn(is_odd, tile.turns[row[INDEX], 0], sines, signs, row[WITHIN], row[FLIP], crosses))
-    members = range(4)
-    totals = [k.variable(k.vector(0.0)) for _ in turns]
-    with k.loop(size >> 2) as i:
-        first = i
-        for pivot in pivots:
-            first = first + ((first >> pivot) << pivot)
-        places = [_combined(first, flips, member) for member in members]
-        states = [[block[place] for place in places] for block in blocks]
-        for which, turn in enumerate(turns):
-            own = _parity(first & turn.within)
-            # Pair by pair, so that few numbers are needed at a time.
-            for one in (at for at in members if not at >> which & 1):
-                pair = one, one | 1 << which
-                sign = _combined(own, turn.crosses, one)
-                # Without exchanges of lanes a word of an odd number of Y has another sign at the other place, and it alone.
-                across = _combined(sign, turn.crosses, 1 << which) if lanes else sign
-                minus = not (lanes or turn.odd)
-                images = [
-                    [_image(state[at], turn.odd, turn.flip if lanes else None) for at in reversed(pair)]
-                    for state in states
-                ]
-                if undoes:
-                    products = [
-                        _product(states[1][at], image) for at, image in zip(pair, images[0], strict=True)
-                    ]
-                    if not lanes:
-                        products = [products[0] - products[1] if minus else products[0] + products[1]]
-                    for product, place in zip(products, (sign, across), strict=False):
-                        totals[which].value = fma(product, turn.signs[place], totals[which].value)
-                for state, image in zip(states, images, strict=True):
-                    image = [image[0], -image[1] if minus else image[1]]
-                    for at, other, place in zip(pair, image, (sign, across), strict=True):
-                        state[at] = fma(other, turn.sines[place], turn.cosine * state[at])
-        for block, state in zip(blocks, states, strict=True):
-            for place, amplitude in zip(places, state, strict=True):
-                block[place] = amplitude
-    for at, own, total in zip(numbers, fields, totals, strict=True) if undoes else ():
-        negative = own[NEGATIVE] ^ _parity(base & own[BASE])
-        factor = k.table("plus", [1.0, -1.0])[negative] * args.factors[at]
-        column = own[COLUMN]
-        tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
-
-
-def _combined(first: Number, parts: Sequence[Number], member: int) -> Number:
-    """`first` with those parts that a member's number has the bits of."""
-    for bit, part in enumerate(parts):
-        first = first ^ part if member >> bit & 1 else first
-    return first
-
-
-def _multiply(
-    tile: Tile, row: Buffer, base: Number, size: Number, offsets: Buffer, body: Body, blocks: list[Buffer]
-) -> None:
+def _multiply(block: _Block, row: Buffer) -> None:
     """A block times a diagonal; or psi and adjoint before it, whose overlaps are kept for the diagonal's gradients."""
+    tile, states = block.tile, block.states
     k, args = tile.k, tile.args
     diagonal = _diagonal(args, args.shared[tile.group], row[INDEX])
     overlaps = _overlaps(tile, row)
     for lane_bits in range(k.lanes.bit_length()):
-        with k.when(args.lane_bits == lane_bits), k.loop(size) as j:
-            place = (offsets[j] ^ base) << lane_bits
+        with k.when(args.lane_bits == lane_bits), k.loop(block.size) as j:
+            place = (block.offsets[j] ^ block.base) << lane_bits
             factor = Complex(*(of_amplitudes(part, place, lane_bits) for part in diagonal))
-            if body is _rotate:
-                blocks[0][j] = factor * blocks[0][j]
+            if not block.backward:
+                states[0][j] = factor * states[0][j]
                 continue
-            psi, adjoint = (block[j] for block in blocks)
+            psi, adjoint = (state[j] for state in states)
             overlap = fma(adjoint.real, psi.imag, -(adjoint.imag * psi.real))
             few, distance = 1 << lane_bits, 1 << lane_bits
             while distance < k.lanes:
                 overlap = overlap + overlap.shuffled([lane ^ distance for lane in range(k.lanes)])
                 distance *= 2
             overlaps.part((place,), 1, element=k.few(few))[0] = overlap.shuffled(range(few))
-            for block, amplitude in zip(blocks, (psi, adjoint), strict=True):
-                block[j] = factor.conjugate() * amplitude
+            for state, amplitude in zip(states, (psi, adjoint), strict=True):
+                state[j] = factor.conjugate() * amplitude
 
 
 def _overlaps(tile: Tile, row: Buffer) -> Buffer:
@@ -828,104 +801,12 @@ def _image(amplitude: Amplitude, odd: bool, flip: Number | None) -> Amplitude:
     )
 
 
-@contextmanager
-def _places(tile: Tile, step: _Step) -> Iterator[_Places]:
-    """Loop over a block: numbers q and p, and which sign q has; the two of a pair, or one alone."""
-    k = tile.k
-    if step.pairs:
-        with k.loop(step.size >> 1) as i:
-            q = i + ((i >> step.pivot) << step.pivot)
-            p, sign = q ^ step.move, _parity(q & step.within)
-            yield [(q, p, sign), (p, q, sign ^ step.across)]
-    else:
-        with k.loop(step.size) as q:
-            yield [(q, q ^ step.move, _parity(q & step.within))]
-
-
 def _product(left: Amplitude, right: Amplitude) -> Number:
     """The real part of conj(left) right."""
     if isinstance(left, Number) or isinstance(right, Number):
         return left * right  # type: ignore[return-value]
     made: Number = fma(left.imag, right.imag, left.real * right.real)
     return made
-
-
-def _signed(tile: Tile, step: _Step, inverse: bool) -> Number:
-    """Keep the sine with both signs, first its own, or if negative the other; the cosine."""
-    turn = tile.turns[step.index]
-    _keep_signed(tile, turn[1], step.negative ^ int(inverse))
-    return turn[0]
-
-
-def _keep_signed(tile: Tile, vector: Number, negative: Number) -> None:
-    signed = vector * tile.signs[0]
-    tile.sines[negative], tile.sines[negative ^ 1] = signed, -signed
-
-
-def _loaded(step: _Step, places: _Places, block: Buffer) -> list[tuple[Amplitude, Amplitude]]:
-    """For each place, the amplitude there and the image of the other place's."""
-    before = [block[q] for q, _, _ in places]
-    images = [_image(amplitude, step.odd, step.flip) for amplitude in before]
-    return [(amplitude, images[at - 1]) for at, amplitude in enumerate(before)]
-
-
-def _turn(
-    tile: Tile,
-    places: _Places,
-    block: Buffer,
-    loaded: list[tuple[Amplitude, Amplitude]],
-    cosine: Number,
-) -> None:
-    """psi'_q = c psi_q - i s (P psi)_q."""
-    turned = [
-        fma(image, tile.sines[sign], cosine * own)
-        for (own, image), (_, _, sign) in zip(loaded, places, strict=True)
-    ]
-    for (q, _, _), amplitude in zip(places, turned, strict=True):
-        block[q] = amplitude
-
-
-def _rotate(tile: Tile, step: _Step) -> None:
-    """A state after a rotation."""
-    cosine, (block,) = _signed(tile, step, inverse=False), step.blocks
-    with _places(tile, step) as places:
-        _turn(tile, places, block, _loaded(step, places, block), cosine)
-
-
-def _undo(tile: Tile, step: _Step) -> None:
-    """psi and adjoint before a rotation, and Im <adjoint|P|psi>, which is added to the gradient."""
-    k, (psi, adjoint) = tile.k, step.blocks
-    cosine, total = _signed(tile, step, inverse=True), k.variable(k.vector(0.0))
-    with _places(tile, step) as places:
-        ones, others = (_loaded(step, places, block) for block in (psi, adjoint))
-        for (_, _, sign), (_, image), (amplitude, _) in zip(places, ones, others, strict=True):
-            total.value = fma(_product(amplitude, image), tile.signs[sign], total.value)
-        _turn(tile, places, psi, ones, cosine)
-        _turn(tile, places, adjoint, others, cosine)
-    factor = k.table("plus", [1.0, -1.0])[step.negative] * step.factor
-    column = step.column
-    tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
-
-
-def _measure(tile: Tile, step: _Step) -> None:
-    """Add <psi|P|psi> over the block to the word's sum."""
-    k, (block,), total = tile.k, step.blocks, tile.k.variable(tile.k.vector(0.0))
-    with _places(tile, step) as places:
-        # The two of a pair give the same number.
-        q, p, sign = places[0]
-        product = _product(block[q], _image(block[p], step.odd, step.flip))
-        total.value = fma(product, tile.signs[sign], total.value)
-    signs = k.table("twice", [2.0, -2.0]) if step.pairs else k.table("plus", [1.0, -1.0])
-    tile.words[step.index] = fma(total.value, signs[step.negative].splat(), tile.words[step.index])
-
-
-def _add(tile: Tile, step: _Step) -> None:
-    """Add the word's weight times P psi to the adjoint."""
-    psi, adjoint = step.blocks
-    _keep_signed(tile, tile.words[step.index], step.negative)
-    with _places(tile, step) as places:
-        for q, p, sign in places:
-            adjoint[q] = fma(_image(psi[p], step.odd, step.flip), tile.sines[sign], adjoint[q])
 
 
 # --- angles and words in, gradients and values out ---
@@ -1009,12 +890,8 @@ def _zero_state(tile: Tile, state: Buffer) -> None:
     state[0] = _amplitude(k, select(index == 0, k.vector(1.0), 0.0), tile.real)
 
 
-def rows(tile: Tile, memory: Buffer, in_order: bool, act: Callable[[Rows], None]) -> None:
-    """Do something with the samples' states in memory, by vectors if each amplitude has one of its own."""
+def _rows(tile: Tile, memory: Buffer, in_order: bool) -> Rows:
+    """The samples' states in memory."""
     k, args = tile.k, tile.args
     places = None if in_order else Places(args.sources, args.powers)
-
-    def each(lane_bits: Number | None) -> None:
-        act(Rows(k, memory, tile.first, tile.present, args.size, lane_bits, tile.real, places))
-
-    k.either(args.lane_bits == 0, lambda: each(None), lambda: each(args.lane_bits))
+    return Rows(k, memory, tile.first, tile.present, args.size, args.lane_bits, tile.real, places)

@@ -57,11 +57,6 @@ WHOLE_BYTES, BLOCK_BYTES = 256 * 1024, 16 * 1024
 FEWEST_WORDS = 3
 
 
-def rotations(step: Step) -> tuple[Rotation, ...]:
-    """The rotations of a step."""
-    return step.rotations if isinstance(step, Phases) else (step,)
-
-
 @dataclass(frozen=True)
 class Listing:
     """One program with one layout, precision and set of wanted gradients.
@@ -121,31 +116,8 @@ class Listing:
 
     @cached_property
     def backward(self) -> tuple[Pass, ...]:
-        """The passes of the backward pass, up to the last gradient that is wanted."""
-        passes = reversed_passes(self.forward, self._dimensions, self.lane_bits)
-        if "initial" in self.wanted or any(map(self.wants, self.forward.product)):
-            return passes
-        needed = [
-            (number, at)
-            for number, each in enumerate(passes)
-            for at, step in enumerate(each.steps)
-            if any(map(self.wants, rotations(step)))
-        ]
-        if not needed:
-            return ()
-        last, end = needed[-1]
-        return (*passes[:last], Pass(passes[last].steps[: end + 1], passes[last].basis))
-
-    @cached_property
-    def _undone(self) -> list[Rotation]:
-        """The rotations of the product state that are undone, the highest bit first, up to the last wanted gradient."""
-        steps = [*reversed(self.forward.product)] if self.from_zero else []
-        needed = [number for number, step in enumerate(steps) if self.wants(step)]
-        return steps[: max(needed, default=-1) + 1]
-
-    def wants(self, rotation: Rotation) -> bool:
-        """Whether the gradient of the rotation's angle is wanted."""
-        return rotation.angle.kind in self.wanted
+        """The passes of the backward pass, before which there is nothing but the product state."""
+        return reversed_passes(self.forward, self._dimensions, self.lane_bits) if self.wanted else ()
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -213,7 +185,7 @@ class Listing:
     def _pending(self) -> int:
         """Vectors of the overlaps of the diagonals that one backward pass has."""
         most = max((sum(isinstance(s, Phases) for s in p.steps) for p in self.backward), default=0)
-        return most * self.table_size // self.lanes if self.wanted else 0
+        return most * self.table_size // self.lanes
 
     @cached_property
     def scratch(self) -> dict[str, int]:
@@ -283,7 +255,7 @@ class Listing:
         words = len(table.passes) - forward
         if self.wanted:
             self._list(table, self.backward)
-            self._list_product(table, self._undone)
+            self._list_product(table, self.forward.product[::-1])
         table.end()
         counts = {
             "forward_passes": forward,

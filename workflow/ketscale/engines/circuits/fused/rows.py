@@ -11,17 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ketscale.engines.compiled.language import (
-    I64,
-    Buffer,
-    Complex,
-    FunctionCode,
-    Number,
-    Operand,
-    minimum,
-    product,
-    select,
-)
+from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, Operand, product
 
 
 class Places(NamedTuple):
@@ -36,8 +26,8 @@ class Rows:
     """The rows of a tile's samples.
 
     rows: (rows of the batch, floats). first, present: the index of the tile's first sample, and how many it has.
-    size: basis states. lane_bits: of a basis index, that are in a vector's lanes; None if there are none, so that each amplitude
-    has a vector of its own. real: the tile has no imaginary parts. places: of the amplitudes if they are not in order.
+    size: basis states. lane_bits: of a basis index, that are in a vector's lanes. real: the tile has no imaginary parts.
+    places: of the amplitudes if they are not in order.
     """
 
     k: FunctionCode
@@ -45,62 +35,26 @@ class Rows:
     first: Number
     present: Number
     size: Operand
-    lane_bits: Number | None
-    real: bool = False
-    places: Places | None = None
+    lane_bits: Number
+    real: bool
+    places: Places | None
 
     def read(self, tile: Buffer, scale: float) -> None:
         """Fill a tile with the rows times `scale`, without their powers of i; lanes without a sample get 0."""
-        k, parts = self.k, 1 if self.real else 2
-        if self.lane_bits is None:
-            rows, present = self._by_lane(), k.vector(range(k.lanes), I64) < self.present
-            with k.loop(self.size) as state:
-                whole = [row[state] for row in rows]
-                while len(whole) > 1:
-                    pairs = zip(whole[::2], whole[1::2], strict=True)
-                    whole = [low.shuffled(range(2 * low.lanes), high) for low, high in pairs]
-                halves = (whole[0].shuffled(range(part, 2 * k.lanes, 2)) for part in range(2))
-                amplitude = Complex(*(select(present, half, 0.0) for half in halves))
-                turned = self._turned(state, amplitude, scale, undo=True)
-                tile[self._source(state)] = turned.real if self.real else turned
-            return
-        tile.part((), 1, element="aligned").zero(product((self.size, parts)) >> self.lane_bits)
-        with self._single(tile, parts, self.lane_bits) as (state, row, vector, lane):
+        tile.part((), 1, element="aligned").zero(product((self.size, 2 - self.real)) >> self.lane_bits)
+        with self._each(tile) as (state, row, vector, lane):
             turned = self._turned(state, row[state], scale, undo=True)
-            for part, value in zip(range(parts), (turned.real, turned.imag), strict=False):
+            for part, value in enumerate([turned.real] if self.real else [turned.real, turned.imag]):
                 vector[part, lane] = value
 
     def write(self, tile: Buffer, scale: float) -> None:
         """Write a tile times `scale` to the rows, with their powers of i."""
-        k, parts = self.k, 1 if self.real else 2
-        if self.lane_bits is None:
-            rows = self._by_lane()
-            with k.loop(self.size) as state:
-                found = tile[self._source(state)]
-                amplitude = Complex(found, k.vector(0.0)) if self.real else found
-                turned = self._turned(state, amplitude, scale, undo=False)
-                order = [number for lane in range(k.lanes) for number in (lane, k.lanes + lane)]
-                whole = turned.real.shuffled(order, turned.imag)
-                # Lanes without a sample go to the last sample's row, which is written after them.
-                for number in reversed(range(k.lanes)):
-                    rows[number][state] = whole.shuffled([2 * number, 2 * number + 1])
-            return
-        with self._single(tile, parts, self.lane_bits) as (state, row, vector, lane):
-            real = vector[0, lane]
-            imag = vector[1, lane] if parts == 2 else k.zero_of(k.real)
-            row[state] = self._turned(state, Complex(real, imag), scale, undo=False)
-
-    def _by_lane(self) -> list[Buffer]:
-        """The row of each lane, by pairs of real and imaginary part; lanes without a sample have the last sample's."""
-        numbers = (self.first + minimum(lane, self.present - 1) for lane in range(self.k.lanes))
-        return [self.rows.part((number, 0), 1, element=self.k.few(2)) for number in numbers]
-
-    def _source(self, state: Number) -> Number:
-        """The index in the tile of a true basis state."""
-        return state if self.places is None else self.places.sources[state]
+        with self._each(tile) as (state, row, vector, lane):
+            imag = self.k.zero_of(self.k.real) if self.real else vector[1, lane]
+            row[state] = self._turned(state, Complex(vector[0, lane], imag), scale, undo=False)
 
     def _turned(self, state: Number, amplitude: Complex, scale: float, undo: bool) -> Complex:
-        """Amplitudes times `scale` and the power of i of their basis state, or its inverse."""
+        """An amplitude times `scale` and the power of i of its basis state, or its inverse."""
         if scale != 1:
             amplitude = amplitude * scale
         if self.places is None:
@@ -113,13 +67,12 @@ class Rows:
         return Complex(cosine * real - sine * imag, cosine * imag + sine * real)
 
     @contextmanager
-    def _single(
-        self, tile: Buffer, parts: int, bits: Number
-    ) -> Iterator[tuple[Number, Buffer, Buffer, Number]]:
+    def _each(self, tile: Buffer) -> Iterator[tuple[Number, Buffer, Buffer, Number]]:
         """Loops over samples and amplitudes: a true basis state, its row, and the vectors and lane of its parts."""
-        k = self.k
-        floats = tile.part((), 1, parts, k.lanes, element="real")
+        k, bits = self.k, self.lane_bits
+        floats = tile.part((), 1, 2 - self.real, k.lanes, element="real")
         with k.loop(self.present) as sample, k.loop(self.size) as state:
-            row, source = self.rows.part((self.first + sample, 0), 1, element="complex"), self._source(state)
+            row = self.rows.part((self.first + sample, 0), 1, element="complex")
+            source = state if self.places is None else self.places.sources[state]
             lane = (sample << bits) + (source & ((k.integer(1) << bits) - 1))
             yield state, row, floats[source >> bits], lane
