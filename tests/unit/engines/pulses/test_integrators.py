@@ -275,36 +275,6 @@ def test_what_torch_func_maps_has_what_it_has_by_itself() -> None:
         assert torch.equal(found, made.evolve(given, each, DURATION, columns))
 
 
-@pytest.mark.parametrize("where", ["ring", "far", "three levels"])
-def test_driven_couplings_converge_with_their_derivatives(where: str) -> None:
-    given = LATTICES[where]
-    size, name = given.levels[0] ** 2, next(name for name in given.drift if "coupling" in name)
-    both = Term(given.terms("drift")[name].sites, hermitian(size, size, seed=11))
-    # The first of the controls, and the last amplitude that gates take.
-    controls = {"both": both, **given.terms("controls")}
-    given = System(given.terms("drift"), given.parameters, controls, levels=given.levels)
-    place = len(given.drift)
-    exact, pulled = evolved("whole-space", 100, given), None
-    for name, steps, error in (("suzuki4", 60, 1e-5), ("trotter2", 400, 1e-3), ("published2", 400, 1e-3)):
-        for route in ("compiled", "torch"):
-            assert (evolved(name, steps, given, route) - exact).abs().max() < error
-    made = integrator("suzuki4", 60)
-    for by in (made, integrator("whole-space", 60)):
-        amplitudes = sampled(made.times(DURATION)[:, 2:3], len(given.controls)).requires_grad_()
-        leaf = given.operators[place].clone().requires_grad_()
-        own = with_operators(given, [*given.operators[:place], leaf, *given.operators[place + 1 :]])
-        every = amplitudes.expand(60, len(by.stepper.nodes), -1)  # constant within a step
-        final = by.evolve(own, every, DURATION, normal(2, given.dimension, seed=4).T).T
-        found = torch.autograd.grad(
-            (final * WEIGHTS[: final.numel()].view_as(final)).real.sum(), (amplitudes, leaf)
-        )
-        for ours, theirs in zip(found, pulled or found, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
-        pulled = found
-    with pytest.raises(UserError, match="controls: this integrator samples nothing where"):
-        evolved("interaction4", 4, given)
-
-
 def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
     values = torch.linspace(-1, 1, 14, dtype=torch.float64).reshape(1, 7, 2)
     one, given = torch.ones(1, dtype=torch.float64), LATTICES["one site"]

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.basis import PAULI, Matrix, word
+from ketscale.engines.dynamics.basis import PAULI, Matrix
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_real
-from ketscale.engines.operators import check_hermitian
+from ketscale.engines.operators import Term, check_hermitian
 from ketscale.errors import UserError
 from ketscale.shapes import Complex, Float
 
@@ -204,22 +204,23 @@ def coupled_qubits(
         >>> coupled_qubits().levels
         (2, 2)
     """
-    chosen, identity = _chosen(_QUBIT_JUMPS, jumps), PAULI["I"]
+    x, y, z = (PAULI[letter] for letter in "XYZ")
+    chosen = _chosen(_QUBIT_JUMPS, jumps)
     return System(
         drift={
-            "detuning_1": -word("ZI") / 2,
-            "detuning_2": -word("IZ") / 2,
-            "coupling": (word("XX") + word("YY")) / 2,
+            "detuning_1": Term([0], -z / 2),
+            "detuning_2": Term([1], -z / 2),
+            "coupling": Term([0, 1], (np.kron(x, x) + np.kron(y, y)) / 2),
         },
         parameters={"detuning_1": detuning_1, "detuning_2": detuning_2, "coupling": coupling},
         controls={
-            "x_1": word("XI") / 2,
-            "y_1": word("YI") / 2,
-            "x_2": word("IX") / 2,
-            "y_2": word("IY") / 2,
+            f"{name}_{site + 1}": Term([site], each / 2)
+            for site in (0, 1)
+            for name, each in (("x", x), ("y", y))
         },
-        jumps={f"{name}_1": np.kron(jump, identity) for name, jump in chosen.items()}
-        | {f"{name}_2": np.kron(identity, jump) for name, jump in chosen.items()},
+        jumps={
+            f"{name}_{site + 1}": Term([site], jump) for site in (0, 1) for name, jump in chosen.items()
+        },
         targets={"bell": np.array([1, 0, 0, 1]) / sqrt(2), "x": np.array([0, 0, 1, 0])},
         levels=(2, 2),
     )
