@@ -14,6 +14,7 @@ import scipy.sparse
 import torch
 
 from ketscale import dynamics as kd
+from ketscale.dynamics.evolution import Kind
 from ketscale.engines import operators
 from ketscale.errors import UserError
 
@@ -195,12 +196,13 @@ def test_the_gradients_of_what_a_batch_shares_are_sums_over_the_batch(kind: Any)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's compiler
-def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities() -> None:
+@pytest.mark.parametrize("kind", ["unitary", "channel"])
+def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities(kind: Kind) -> None:
     system, gate = kd.transmon(), kd.gate("x")
     states = torch.from_numpy(system.computational_states.copy())
 
     def loss(controls: torch.Tensor) -> torch.Tensor:
-        final = kd.evolve(system, 2 * controls, 20.0, initial=states, kind="unitary")
+        final = kd.evolve(system, 2 * controls, 20.0, initial=states, kind=kind)
         return 1 - kd.average_gate_fidelity(final, gate, states)
 
     controls = torch.full((4, 2), 0.1, dtype=torch.float64, requires_grad=True)

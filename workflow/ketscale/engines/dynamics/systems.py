@@ -218,9 +218,7 @@ def coupled_qubits(
             for site in (0, 1)
             for name, each in (("x", x), ("y", y))
         },
-        jumps={
-            f"{name}_{site + 1}": Term([site], jump) for site in (0, 1) for name, jump in chosen.items()
-        },
+        jumps={f"{name}_{site + 1}": Term([site], jump) for site in (0, 1) for name, jump in chosen.items()},
         targets={"bell": np.array([1, 0, 0, 1]) / sqrt(2), "x": np.array([0, 0, 1, 0])},
         levels=(2, 2),
     )
