@@ -146,8 +146,8 @@ BLANES_MOAN = (
 class PulseMethod:
     """A way to evolve columns under pulses.
 
-    name: in configs (`device`) and in Python. implementation: what builds an `evolution.SteppingMethod`, as 'package.module:Name';
-    it takes those of `scheme` and `route` that it names as arguments. scheme: its coefficients.
+    name: in configs (`device`) and in Python. implementation: an `evolution.Integrator`, as 'package.module:Name'. scheme: its
+    coefficients.
     """
 
     name: str

@@ -17,12 +17,11 @@ from types import ModuleType
 
 import torch
 
-from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import CodeKind
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.chain import Chain
-from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
+from ketscale.engines.pulses.evolution import Integrator, evolve_columns
 from ketscale.engines.pulses.plain import GateSequence, Meets, Place, layers
 from ketscale.engines.pulses.schemes import Scheme, Sweep
 from ketscale.errors import UserError
@@ -233,30 +232,25 @@ CHUNK, CHUNK_OF_TILES = 2**18, 2**21
 TILE = 8
 
 
-@dataclass(frozen=True)
-class SplitSteps(SteppingMethod):
+class SplitSteps(Integrator):
     """Unitary steps, a chunk of them at a time, as gates on columns; see `integrators.integrator`."""
 
-    scheme: Scheme
-    route: Route = "auto"
+    kernel = "chain"
 
-    @property
-    def nodes(self) -> tuple[float, ...]:
-        """See `evolution.SteppingMethod`."""
-        return self.scheme.nodes
-
-    def read(self, system: System, device: torch.device, parameters: torch.Tensor | None) -> Chain:
-        """See `evolution.SteppingMethod`."""
-        return Chain.of(system, device, parameters)
-
-    def evolve(
-        self, given: Chain, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+    def columns(
+        self,
+        system: System,
+        amplitudes: torch.Tensor,
+        duration: torch.Tensor,
+        columns: torch.Tensor,
+        parameters: torch.Tensor | None,
     ) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        return evolve_columns(self, given, amplitudes, duration, columns)
+        """See `evolution.Integrator.evolve`."""
+        chain = Chain.of(system, amplitudes.device, parameters)
+        return evolve_columns(self, chain, amplitudes, duration, columns)
 
     def code(self, device: torch.device) -> CodeKind:
-        """See `evolution.SteppingMethod`."""
+        """See `evolution.Integrator.code`."""
         return "torch" if self._route(device)[0] is plain else "compiled"
 
     def chunk(self, chain: Chain, columns: int) -> int:
