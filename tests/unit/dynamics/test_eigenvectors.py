@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ketscale import dynamics as kd
-from ketscale.engines.dynamics import spectral
+from ketscale.engines.dynamics import costs, spectral
 from ketscale.engines.dynamics.generators import EXACT, Evolution
 from ketscale.errors import UserError
 
@@ -103,12 +103,10 @@ def test_eigenvectors_are_taken_where_they_are_faster() -> None:
     sparse = kd.System({}, {}, {"x": np.eye(32)[::-1], "z": np.diag(np.linspace(-1, 1, 32))})
 
     def faster(of: kd.System, size: float, states: int) -> bool:
-        controls, fixed = (
-            torch.full((1, 2), size, dtype=torch.float64),
-            torch.zeros(len(of.drift), dtype=torch.float64),
-        )
-        evolution = Evolution(of.ket_generators, 1.0, EXACT[torch.float64])
-        return spectral.fastest(fixed, controls, evolution, 1, states) == "eigenvectors"
+        controls, fixed = torch.full((1, 1, 2), size), torch.zeros(1, len(of.drift))
+        initial = torch.zeros(1, states, 2 * of.dimension)
+        evolution = Evolution(of.ket_generators, 1.0, EXACT[torch.float64], kets=True)
+        return costs.fastest(fixed, controls, initial, evolution) == "eigenvectors"
 
     assert faster(many, 10.0, 32) and faster(many, 10.0, 1) and not faster(many, 1e-3, 32)
     # Steps of one state are cheap if there are few entries.

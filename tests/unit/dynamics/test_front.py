@@ -14,6 +14,7 @@ import scipy.sparse
 import torch
 
 from ketscale import dynamics as kd
+from ketscale.dynamics.evolution import Kind
 from ketscale.engines import operators
 from ketscale.errors import UserError
 
@@ -195,12 +196,13 @@ def test_the_gradients_of_what_a_batch_shares_are_sums_over_the_batch(kind: Any)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's compiler
-def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities() -> None:
+@pytest.mark.parametrize("kind", ["unitary", "channel"])
+def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities(kind: Kind) -> None:
     system, gate = kd.transmon(), kd.gate("x")
     states = torch.from_numpy(system.computational_states.copy())
 
     def loss(controls: torch.Tensor) -> torch.Tensor:
-        final = kd.evolve(system, 2 * controls, 20.0, initial=states, kind="unitary")
+        final = kd.evolve(system, 2 * controls, 20.0, initial=states, kind=kind)
         return 1 - kd.average_gate_fidelity(final, gate, states)
 
     controls = torch.full((4, 2), 0.1, dtype=torch.float64, requires_grad=True)
@@ -430,9 +432,9 @@ def test_chains_are_evolved_by_the_integrators_of_pulses_too() -> None:
     sites = [kd.transmon(detuning, levels=2) for detuning in (0.2, -0.1, 0.3)]
     tilted = kd.System({"x": [[0, 1], [1, 0]]}, {"x": 0.05}, {"z": [[1, 0], [0, 0]]})
     couplings = {(0, 1): 0.03, (2, 0): 0.04, (2, 3): np.diag([0, 0, 0, 0.1])}
-    system = kd.chain([*sites, tilted], couplings, driven=[(0, 1), (3, 1)])
+    system = kd.chain([*sites, tilted], couplings)
     leaves = {
-        "controls": 0.1 * normal(2, 3, 9),
+        "controls": 0.1 * normal(2, 3, 7),
         "duration": torch.tensor([4.0, 5.0], dtype=torch.float64),
         "parameters": torch.tensor(list(system.parameters.values()), dtype=torch.float64),
         "initial": torch.complex(normal(16, 2), normal(16, 2)),
@@ -488,7 +490,8 @@ def refused(**changes: Any) -> Callable[[], object]:
     [
         (refused(method="suzuki4", dt=0.1), "method: a splitting takes sites of the same number of levels, not (2, 3); use exact"),
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
-        (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes terms of one or two sites, and zzz acts on 3; use exact"),
+        (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes terms of one or two sites, and zzz acts on 3; give kd.Term"),
+        (lambda: kd.evolve(kd.chain([QUBIT] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes controls of one site, and coupling_1_2 acts on two; use exact"),
         (lambda: kd.fidelity(np.eye(2) / 2, np.eye(2) / 2), "target: is not a pure state of norm 1 (mixed targets are not offered)"),
         (lambda: kd.average_gate_fidelity(np.eye(2), 2 * np.eye(2)), "target: is not unitary, but off by 3.0e+00"),
         (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),

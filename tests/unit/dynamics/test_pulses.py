@@ -13,8 +13,7 @@ from ketscale.errors import UserError
 
 LIMITS = kd.Limits(amplitude=(0.3, 0.2), slope=0.1, bandwidth=0.08)
 PULSES: list[kd.Pulse] = [
-    kd.Cosine(segments=12, ramp=0.3),
-    kd.Cosine(segments=12, drives=2, quadratures=False, amplitude=0.4),
+    kd.Gaussian(segments=12, drives=2, quadratures=False, amplitude=0.4),
     kd.Gaussian(segments=12, drives=2),
     kd.Drag(segments=12, drives=2),
     kd.Piecewise(segments=12, pieces=4),
@@ -53,9 +52,6 @@ def test_shapes_are_what_they_are_called() -> None:
     middles = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
     one = torch.tensor([1.0], dtype=torch.float64)
     usual: dict[str, Any] = {"segments": 200, "quadratures": False, "amplitude": 0.5}
-    cosine = kd.Cosine(**usual, ramp=0.25)(one, 20.0)[:, 0]
-    assert cosine[50:150].unique().tolist() == [0.5]
-    torch.testing.assert_close(cosine[:50], 0.25 * (1 - (torch.pi * middles[:50] * 4).cos()))
     bell = kd.Gaussian(**usual, width=0.2)(one, 20.0)[:, 0]
     raw = (-((middles - 0.5) ** 2) / 0.08).exp()
     edge = torch.tensor(-0.25 / 0.08, dtype=torch.float64).exp()
@@ -119,7 +115,6 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: kd.Cosine(segments=4, ramp=0.6), "ramp: 0.6 is not above 0"),
         (lambda: kd.Drag(segments=4, quadratures=False), "quadratures: DRAG needs them"),
         (lambda: kd.Piecewise(segments=4, pieces=5), "pieces: 5 is not from 1 to the 4 segments"),
         (lambda: kd.Piecewise(segments=4, limits=LIMITS), "limits: are for 2 drives, and the pulse has 1"),
@@ -130,7 +125,7 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
         (lambda: kd.Limits(amplitude=torch.inf, slope=0.1), "amplitude: a limit must be positive, not inf"),
         (lambda: kd.Drag(segments=4, amplitude=torch.inf), "amplitude: must be positive, not inf"),
         (lambda: kd.Gaussian(segments=4, width=torch.inf), "width: must be positive, not inf"),
-        (lambda: PULSES[5](torch.zeros(40), 5.0), "duration: the pulse's limits need at least 9.425"),
+        (lambda: PULSES[4](torch.zeros(40), 5.0), "duration: the pulse's limits need at least 9.425"),
     ],
 )  # fmt: skip
 def test_what_makes_no_pulse_is_refused_in_words(made: Callable[[], Any], said: str) -> None:

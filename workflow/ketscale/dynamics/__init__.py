@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from ketscale.dynamics.optimisation import optimise, optimise_each
     from ketscale.dynamics.optimised import Optimised
-    from ketscale.dynamics.pulses import Cosine, Drag, Fourier, Gaussian, Piecewise, Pulse
+    from ketscale.dynamics.pulses import Drag, Fourier, Gaussian, Piecewise, Pulse
     from ketscale.dynamics.steady import steady_state
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         noise_rates,
         qubit,
         relaxation_rates,
-        transition_rates,
         transmon,
     )
     from ketscale.engines.gates import gate
@@ -52,10 +51,10 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.frame import Frame, bare_frame, dressed_frame
 
 __all__ = [
-    "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System", "Term",
+    "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System", "Term",
     "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame",
     "error_estimate", "evolve", "fidelity", "fluxonium_chain", "gate", "ket_fidelity", "leakage", "noise_rates",
-    "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "steady_state", "transition_rates", "transmon",
+    "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "steady_state", "transmon",
     "transmon_chain", "violations",
 ]  # fmt: skip
 
@@ -67,10 +66,10 @@ __getattr__ = on_first_use(
         "ketscale.dynamics.fidelities": "average_gate_fidelity fidelity ket_fidelity leakage process_fidelity violations",
         "ketscale.dynamics.optimisation": "optimise optimise_each",
         "ketscale.dynamics.optimised": "Optimised",
-        "ketscale.dynamics.pulses": "Cosine Drag Fourier Gaussian Piecewise Pulse",
+        "ketscale.dynamics.pulses": "Drag Fourier Gaussian Piecewise Pulse",
         "ketscale.dynamics.steady": "steady_state",
         "ketscale.engines.dynamics.system": "System",
-        "ketscale.engines.dynamics.systems": "coupled_qubits noise_rates qubit relaxation_rates transition_rates transmon",
+        "ketscale.engines.dynamics.systems": "coupled_qubits noise_rates qubit relaxation_rates transmon",
         "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",
         "ketscale.engines.gates": "gate",
         "ketscale.engines.operators": "Term",

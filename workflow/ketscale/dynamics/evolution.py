@@ -13,15 +13,13 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 
-from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
+from ketscale.engines.dynamics.costs import LONG, largest_size
 from ketscale.engines.dynamics.elements import together
-from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme
+from ketscale.engines.dynamics.generators import Scheme
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.dynamics.plain import largest_size
 from ketscale.engines.dynamics.propagators import Batched, Propagator, as_observables
-from ketscale.engines.dynamics.spectral import LONG, ByEigenvectors, fastest
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -36,7 +34,7 @@ from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.integrators import Stepped
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
-from ketscale.private_torch import forward_mode, transforms_active, unwrapped
+from ketscale.private_torch import transforms_active, unwrapped
 from ketscale.words import suggestion
 
 Kind = Literal["ket", "unitary", "density", "channel"]
@@ -102,11 +100,10 @@ def evolve(
         these, in steps that are equal and as many in each of their segments, or whole-space, of order 6, which evolves any
         system and with it density matrices and channels. No `dt` bounds an error by construction; `error_estimate` checks one.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
-        matrices by torch's operators, on any device; auto: compiled for CPU tensors, but for what takes less time otherwise.
-        Of kets and unitaries of 8 levels and more, products or the eigenvectors of each segment's Hamiltonian may; with fewer
-        levels eigenvectors do in segments whose angle may exceed 200 radians, and products in others whose angle or decay may
-        exceed 2,000. A batch goes one way, so a member's rounding may depend on the others. Trajectories, `torch.func`, and
-        derivatives with respect to the duration or operators never take eigenvectors.
+        matrices by torch's operators, on any device; auto: for CPU tensors what takes least time. That is compiled, but for kets
+        and unitaries of 8 levels and more, or of segments whose angle may exceed 200 radians, also products or the eigenvectors
+        of each segment's Hamiltonian (not within `torch.func`). Their batch goes one way, so a member's rounding may depend on
+        the others. Density matrices of few levels take products in segments whose angle or decay may exceed 2,000.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
     lengths: of the segments relative to one another, real (segments,); None: they are equally long. Of pulses with carriers they
@@ -204,35 +201,26 @@ def evolve(
             return values
         return (propagator.columns if columns else propagator.state)(system, tasks, trajectory)
 
-    def general(*replaced: torch.Tensor) -> torch.Tensor:
-        new = dict(zip(("controls", "initial", "parameters"), replaced, strict=False))
-        tensors = {
-            name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
-            if isinstance(each, torch.Tensor) and (each.ndim > axes or axes >= _BATCHED.get(name, math.inf))
-            else each
-            for name, (each, axes) in given.items()
-            for each in (new.get(name, each),)
-        }
-        if one_by_one and batch:
-            every = [*systems] * (batch // len(systems))
-            rows = (
-                {
-                    name: each[number : number + 1] if getattr(each, "ndim", 0) > given[name][1] else each
-                    for name, each in tensors.items()
-                }
-                for number in range(batch)
-            )
-            made = torch.cat([evolved(each, Tasks(**row)) for each, row in zip(every, rows, strict=True)])
-        else:
-            made = evolved(system, Tasks(**tensors))
-        made = _images(made) if kind == "channel" else made
-        return made if batch is not None else made.squeeze(0)
-
-    made = None
-    if columns and not trajectory and propagator is EXACTLY and batch != 0 and not one_by_one:
-        own = (given[name][0] for name in ("controls", "parameters", "initial"))
-        made = _final_kets(system, duration, batch or 1, general, *own)
-    made = general() if made is None else made
+    tensors = {
+        name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
+        if isinstance(each, torch.Tensor) and (each.ndim > axes or axes >= _BATCHED.get(name, math.inf))
+        else each
+        for name, (each, axes) in given.items()
+    }
+    if one_by_one and batch:
+        every = [*systems] * (batch // len(systems))
+        rows = (
+            {
+                name: each[number : number + 1] if getattr(each, "ndim", 0) > given[name][1] else each
+                for name, each in tensors.items()
+            }
+            for number in range(batch)
+        )
+        made = torch.cat([evolved(each, Tasks(**row)) for each, row in zip(every, rows, strict=True)])
+    else:
+        made = evolved(system, Tasks(**tensors))
+    made = _images(made) if kind == "channel" else made
+    made = made if batch is not None else made.squeeze(0)
     made = made.squeeze(-1) if kind == "ket" else made
     if columns and expect is not None:
         observables = as_observables(expect, system, controls)
@@ -311,46 +299,6 @@ def _in_fp64(given: Any) -> Any:
     return given
 
 
-def _final_kets(
-    system: System,
-    duration: Any,
-    tasks: int,
-    general: Callable[..., torch.Tensor],
-    controls: torch.Tensor,
-    parameters: torch.Tensor | None,
-    initial: torch.Tensor | None,
-) -> torch.Tensor | None:
-    """The final kets by the faster of `cpu.Kets` and `ByEigenvectors`.
-
-    None if products are faster, memory is short, neither applies, or the result is not finite: then `general` computes it, or
-    says what is wrong.
-    """
-    if not isinstance(duration, (int, float)) or not 0 < duration < math.inf or not controls.is_cpu:
-        return None
-    if initial is None:
-        initial = torch.eye(system.dimension, dtype=controls.dtype.to_complex())
-    if parameters is None:
-        parameters = usual_parameters(system, controls)
-    given = controls, initial, parameters
-    fits = initial.dtype == controls.dtype.to_complex() and parameters.dtype == controls.dtype
-    fits = fits and parameters.shape[-1] == len(system.drift) and initial.is_cpu and parameters.is_cpu
-    if not fits or system.differentiated or transforms_active() or forward_mode():
-        return None
-    from ketscale.engines.dynamics import cpu
-
-    segments, (d, k) = controls.shape[-2], initial.shape[-2:]
-    evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
-    recorded = cpu.is_recorded(*given)
-    way = fastest(parameters, controls, evolution, tasks, k, recorded)
-    if way == "products" or (
-        way == "entries" and segments * tasks * k * d * initial.itemsize > cpu.KEPT_BYTES
-    ):
-        return None
-    function = (ByEigenvectors if way == "eigenvectors" else cpu.Kets)(evolution, general, recorded)
-    (made,) = applied(function, *given)
-    return made if function.finite else None
-
-
 def error_estimate(
     system: System | Sequence[System],
     controls: Any,
@@ -393,7 +341,7 @@ def error_estimate(
         given = {"duration": duration, **others}
         if controls is not whole and given.get("method", "exact") == "exact":
             # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
-            given["method"] = Batched(route=given.get("route", "auto"))
+            given["method"] = Batched(route=given.get("route", "auto"), eigenvectors=False)
         parts = controls.shape[-2] // whole.shape[-2]
         if lengths is not None:
             given["lengths"] = as_real("lengths", lengths, whole).repeat_interleave(parts, -1)

@@ -1,10 +1,9 @@
-"""What an optimisation of a pulse found: numbers, arrays, a CSV file and a plot."""
+"""What an optimisation of a pulse found: numbers, arrays and a plot."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,6 @@ from ketscale.dynamics.evolution import error_estimate, evolve
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
-from ketscale.files import write_csv
 from ketscale.optional import needed_for
 from ketscale.shapes import Float64
 
@@ -39,7 +37,7 @@ class Optimised:
 
     Example:
         >>> from ketscale import dynamics as kd
-        >>> found = kd.optimise(kd.qubit(), "x", kd.Cosine(segments=20), 1.0, starts=2, progress=False)
+        >>> found = kd.optimise(kd.qubit(), "x", kd.Gaussian(segments=20), 1.0, starts=2, progress=False)
         >>> list(found.parameters[0])
         ['amplitude']
         >>> list(found.arrays())
@@ -162,12 +160,6 @@ class Optimised:
             **dict(zip(self.system.controls, controls.T, strict=True)),
             **{f"population_{name}": values for name, values in self.populations(column).items()},
         }
-
-    def to_csv(self, path: str | Path, column: int = -1) -> None:
-        """Write `arrays` as a CSV file, a row for each time. column: see `populations`."""
-        arrays = self.arrays(column)
-        rows = np.stack(list(arrays.values()), 1).tolist()
-        write_csv(Path(path), (dict(zip(arrays, row, strict=True)) for row in rows), list(arrays))
 
     def plot(self, column: int = -1) -> Shown:
         """Draw envelopes, populations, the spectrum and the convergence of all starts; needs matplotlib and seaborn.

@@ -183,33 +183,6 @@ class Pulse(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cosine(Pulse):
-    """A plateau between two ramps of half a cosine, each `ramp` of the duration; by default ramps alone. Amplitudes are angular frequencies.
-
-    Raises:
-        UserError: the ramp is not above 0 and at most 0.5; or as for `Pulse`.
-
-    Example:
-        >>> Cosine(segments=4, amplitude=0.4, quadratures=False)(torch.ones(1), 20.0).T
-        tensor([[0.0586, 0.3414, 0.3414, 0.0586]])
-    """
-
-    ramp: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (is_positive(self.ramp) and self.ramp <= 0.5):
-            raise UserError(f"ramp: {self.ramp} is not above 0 and at most 0.5")
-
-    def envelope(
-        self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
-    ) -> torch.Tensor:
-        """See `Pulse.envelope`."""
-        risen = (0.5 - (fraction - 0.5).abs()).clamp(max=self.ramp) / self.ramp
-        return amplitude * (1 - (torch.pi * risen).cos()) / 2
-
-
-@dataclass(frozen=True, kw_only=True)
 class Gaussian(Pulse):
     """A Gaussian whose standard deviation is `width` of the duration, lifted so that it begins and ends with 0.
 

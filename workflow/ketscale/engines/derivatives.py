@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.autograd import forward_ad
 
-from ketscale.autograd_function import Differentiable, applied
+from ketscale.autograd_function import applied
 from ketscale.errors import UserError
 from ketscale.private_torch import forward_mode, is_grad_batched, transforms_active
 
@@ -29,6 +29,13 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
         return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
 
     return called
+
+
+def is_recorded(*tensors: torch.Tensor) -> bool:
+    """Whether somebody may ask for derivatives by these tensors."""
+    if transforms_active() or forward_mode():
+        return True
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def first_derivatives_only(what: str, instead: str = "leave out create_graph=True") -> None:
@@ -116,7 +123,7 @@ class ByOperators(ABC):
         return tuple(torch.stack(each) for each in zip(*found, strict=True))
 
 
-class Rows(Differentiable):
+class Rows(ByOperators):
     """Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...), each row by itself."""
 
     @property

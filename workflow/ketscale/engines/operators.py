@@ -21,8 +21,6 @@ from ketscale.private_torch import is_differentiated
 TOLERANCE = 1e-12
 # Arrays on more states are made sparse.
 MOST_DENSE = 512
-# An operator's largest deviation from the identity on sites on which it does not act, relative to its largest entry.
-ROUNDING = 1e-13
 
 
 class Term(NamedTuple):
@@ -103,47 +101,6 @@ class Terms(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.own)
-
-
-def placed(term: Term, levels: Sequence[int]) -> Term:
-    """The same on the fewest sites that it acts on, at least one. levels: of all sites.
-
-    With gradients it stays as it is, and so does any tensor on a pair, since a device's couplings may be trained from 0 on.
-    """
-    is_tensor = isinstance(term.operator, torch.Tensor)
-    if len(term.sites) == 1 or is_differentiated(term.operator) or (is_tensor and len(term.sites) == 2):
-        return term
-    levels, matrix = [levels[site] for site in term.sites], term.matrix
-    rows, columns, values = nonzero(matrix.numpy(force=True) if is_tensor else matrix)
-    most = np.abs(values).max(initial=0)
-    rows, columns, values = (each[np.abs(values) > ROUNDING * most] for each in (rows, columns, values))
-    sites = list(range(len(levels)))
-    for site in range(len(levels)):
-        own, stride = levels[site], prod(levels[site + 1 :])
-        level = rows // stride % own
-        if len(sites) == 1 or len(rows) % own or (level != columns // stride % own).any():
-            continue
-        # It acts on this site only if what it does there depends on the site's level.
-        first, second = rows - level * stride, columns - level * stride
-        order = np.lexsort((level, second, first))
-        first, second, found = (each[order].reshape(-1, own) for each in (first, second, values))
-        alike = (first == first[:, :1]).all() and (second == second[:, :1]).all()
-        if alike and np.abs(found - found[:, :1]).max(initial=0) <= ROUNDING * most:
-            sites.remove(site)
-            rows, columns, values = first[:, 0], second[:, 0], found[:, 0]
-    if len(sites) == len(levels):
-        return term
-    made = np.zeros((prod(levels[site] for site in sites),) * 2, dtype=complex)
-    made[_within(rows, sites, levels), _within(columns, sites, levels)] = values
-    return Term([term.sites[site] for site in sites], made)
-
-
-def _within(states: NDArray[np.int64], sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
-    """The numbers of states of all sites among those of some."""
-    made = np.zeros_like(states)
-    for site in sites:
-        made = made * levels[site] + states // prod(levels[site + 1 :]) % levels[site]
-    return made
 
 
 def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:

@@ -10,7 +10,7 @@ import torch
 from scipy.linalg import expm
 
 from ketscale.dynamics import System
-from ketscale.engines.dynamics import basis, plain
+from ketscale.engines.dynamics import basis, costs, plain
 from ketscale.engines.dynamics.generators import EXACT, Evolution
 from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched
@@ -100,7 +100,7 @@ def test_transformations_of_torch_func_agree_with_autograd(route: Route) -> None
     torch.testing.assert_close(torch.autograd.grad(func.vmap(loss)(leaves).sum(), leaves)[0], every)
 
 
-def test_products_of_matrices_take_over_where_they_are_faster() -> None:
+def test_products_of_matrices_take_over_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     sparse = System({}, {}, {"x": np.eye(16)[::-1], "z": np.diag(np.arange(16.0))})
 
     def faster(system: System, states: int = 16, strength: float = 1.0) -> bool:
@@ -108,17 +108,22 @@ def test_products_of_matrices_take_over_where_they_are_faster() -> None:
         fixed = torch.ones(1, len(generators.fixed))
         controls = torch.full((1, 40, len(generators.controlled)), strength)
         initial = torch.zeros(1, states, generators.size)
-        return plain.is_faster(fixed, controls, initial, Evolution(generators, 0.02, EXACT[torch.float64]))
+        evolution = Evolution(generators, 0.02, EXACT[torch.float64], kets=True)
+        return costs.fastest(fixed, controls, initial, evolution) == "products"
 
-    assert faster(system_of(16)) and not faster(sparse)
+    # Eigenvectors are not taken where they would need too much memory.
+    monkeypatch.setattr(costs, "KEPT_BYTES", 0)
+    assert faster(system_of(32), 32) and not faster(sparse)
     # A long segment has many terms, but few squares.
     assert faster(sparse, strength=1e3)
-    assert not faster(system_of(6), strength=1e3)
-    assert not plain.is_faster(
-        *(torch.ones(0, 1, 1),) * 3, Evolution(sparse.ket_generators, 0.1, EXACT[torch.float64])
+    assert not faster(system_of(6))
+    none, evolution = (
+        (torch.ones(0, 1, 32),) * 3,
+        Evolution(sparse.ket_generators, 0.1, EXACT[torch.float64], kets=True),
     )
+    assert costs.fastest(*none, evolution) == "entries"
     few = system_of(4).generators
-    assert not plain.is_faster(*(torch.ones(1, 1, 16),) * 3, Evolution(few, 0.1, EXACT[torch.float64]))
+    assert costs.fastest(*(torch.ones(1, 1, 16),) * 3, Evolution(few, 0.1, EXACT[torch.float64])) == "entries"
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 300.0])

@@ -18,11 +18,10 @@ from ketscale.dynamics import (
     noise_rates,
     qubit,
     relaxation_rates,
-    transition_rates,
     transmon,
     violations,
 )
-from ketscale.engines.dynamics.basis import PAULI, Matrix
+from ketscale.engines.dynamics.basis import PAULI
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.systems import PAULI_JUMPS, RELAXATION_JUMPS
 from ketscale.engines.dynamics.tasks import Tasks
@@ -192,29 +191,6 @@ def test_the_rate_of_a_lorentzian_is_its_integral(cutoff: float) -> None:
     assert rate == pytest.approx(integral / (2 * highest), abs=1.1 * slope * step**2 / 4.8 / (2 * highest))
 
 
-def test_rates_of_transitions_are_those_of_the_golden_rule() -> None:
-    """A tilted qubit whose environment is in detailed balance relaxes to Gibbs' state, at the sum of the two rates."""
-    gap, beta, tilt = 2.0, 0.7, 0.4
-
-    def density(omega: torch.Tensor) -> torch.Tensor:
-        return omega / (1 - (-beta * omega).exp())
-
-    def matrix(operator: Matrix) -> torch.Tensor:
-        return torch.tensor(operator)
-
-    hamiltonian = gap / 2 * (math.cos(tilt) * PAULI["Z"] + math.sin(tilt) * PAULI["X"])
-    rates, states = transition_rates(matrix(hamiltonian), matrix(PAULI["Z"]), density)
-    down, up = (math.sin(tilt) ** 2 * density(real(omega)).item() for omega in (gap, -gap))
-    torch.testing.assert_close(rates, torch.tensor([[0, down], [up, 0]], dtype=torch.float64))
-    jumps = {f"{i}{j}": torch.outer(states[:, i], states[:, j].conj()) for i, j in ((0, 1), (1, 0))}
-    system = System({"h": hamiltonian}, {"h": 1.0}, {}, jumps)
-    rho = propagator("exact").state(
-        system, Tasks(torch.zeros(1, 1, 0).double(), 200.0, rates[[0, 1], [1, 0]])
-    )
-    gibbs = torch.linalg.matrix_exp(-beta * matrix(hamiltonian))
-    torch.testing.assert_close(rho[0], gibbs / gibbs.trace(), rtol=0, atol=1e-9)
-
-
 def test_violations_are_measured() -> None:
     rho = torch.tensor([[1.2, 0.1], [0.3, -0.1]], dtype=torch.complex128)
     found = violations(rho)
@@ -237,9 +213,6 @@ UNIT = torch.eye(2, dtype=torch.float64)
         *((lambda make=make: make(jumps=["x", "w"]), "jumps: 'w' is not one of x, y, z, relaxation, dephasing") for make in (qubit, transmon, coupled_qubits)),
         (lambda: relaxation_rates(real(-1.0), real(1.0)), "t1, t2"),
         (lambda: noise_rates(real(2.0), real(-1.0), real(1.0)), "amplitude: must be at least 0"),
-        (lambda: transition_rates(UNIT + 0j, UNIT + 0j, torch.ones_like), "hamiltonian: has degenerate levels"),
-        (lambda: transition_rates(real(1, 2).diag() + 0j, 1j * UNIT, torch.ones_like), "coupling: is not Hermitian"),
-        (lambda: transition_rates(real(1, 2).diag() + 0j, UNIT + 0j, torch.sin), "density: is negative"),
         (lambda: fidelity(torch.eye(2) + 0j, [1, 0, 0]), "target must be a state of 2"),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ketscale import dynamics as kd
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.operators import Term
 from ketscale.engines.pulses import Pulses, Segments
-from ketscale.engines.pulses.chain import with_operators
+from ketscale.engines.pulses.chain import Chain, with_operators
 from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
 from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
 from ketscale.engines.pulses.plain import unitary
@@ -27,7 +27,7 @@ from tests.pairs import pairs
 
 DURATION = 1.5
 CHAIN3 = ((0, 1), (1, 2))
-SPLITTINGS = [name for name in SIMULATORS if integrator(name, 1).stepper.kernel == "chain"]
+SPLITTINGS = [name for name in SIMULATORS if integrator(name, 1).kernel == "chain"]
 Pairs = tuple[tuple[int, int], ...]
 
 # torch says so when forward mode or a nested transformation is first used.
@@ -275,36 +275,6 @@ def test_what_torch_func_maps_has_what_it_has_by_itself() -> None:
         assert torch.equal(found, made.evolve(given, each, DURATION, columns))
 
 
-@pytest.mark.parametrize("where", ["ring", "far", "three levels"])
-def test_driven_couplings_converge_with_their_derivatives(where: str) -> None:
-    given = LATTICES[where]
-    size, name = given.levels[0] ** 2, next(name for name in given.drift if "coupling" in name)
-    both = Term(given.terms("drift")[name].sites, hermitian(size, size, seed=11))
-    # The first of the controls, and the last amplitude that gates take.
-    controls = {"both": both, **given.terms("controls")}
-    given = System(given.terms("drift"), given.parameters, controls, levels=given.levels)
-    place = len(given.drift)
-    exact, pulled = evolved("whole-space", 100, given), None
-    for name, steps, error in (("suzuki4", 60, 1e-5), ("trotter2", 400, 1e-3), ("published2", 400, 1e-3)):
-        for route in ("compiled", "torch"):
-            assert (evolved(name, steps, given, route) - exact).abs().max() < error
-    made = integrator("suzuki4", 60)
-    for by in (made, integrator("whole-space", 60)):
-        amplitudes = sampled(made.times(DURATION)[:, 2:3], len(given.controls)).requires_grad_()
-        leaf = given.operators[place].clone().requires_grad_()
-        own = with_operators(given, [*given.operators[:place], leaf, *given.operators[place + 1 :]])
-        every = amplitudes.expand(60, len(by.stepper.nodes), -1)  # constant within a step
-        final = by.evolve(own, every, DURATION, normal(2, given.dimension, seed=4).T).T
-        found = torch.autograd.grad(
-            (final * WEIGHTS[: final.numel()].view_as(final)).real.sum(), (amplitudes, leaf)
-        )
-        for ours, theirs in zip(found, pulled or found, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
-        pulled = found
-    with pytest.raises(UserError, match="controls: this integrator samples nothing where"):
-        evolved("interaction4", 4, given)
-
-
 def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
     values = torch.linspace(-1, 1, 14, dtype=torch.float64).reshape(1, 7, 2)
     one, given = torch.ones(1, dtype=torch.float64), LATTICES["one site"]
@@ -333,12 +303,11 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     made = integrator(name, 7, "torch")
     tensors = inputs(made, given, 5)
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
-    stepper = made.stepper
     system = with_operators(given, [*leaves[3], *leaves[4], *leaves[5]])
-    own = stepper.read(system, torch.device("cpu"), None)
-    gates, machine = stepper.gates(own, 7)[0], stepper.machine(own)
+    own = Chain.of(system, torch.device("cpu"))
+    gates, machine = made.gates(own, 7)[0], made.machine(own)
     state = machine.enter(leaves[2].T, gates)
-    state = machine.forward(gates, stepper.made(own, leaves[0], leaves[1] / 7).flatten(), state)
+    state = machine.forward(gates, made.made(own, leaves[0], leaves[1] / 7).flatten(), state)
     final = machine.leave(state, 5)
     loss = (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
     for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
@@ -375,7 +344,7 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
         torch.set_num_threads(threads)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(divided, whole, strict=True))
     monkeypatch.setattr(splitting, "CHUNK", 2000)
-    assert 1 < made.stepper.chunk(made.stepper.read(given, torch.device("cpu"), None), 100) < 23
+    assert 1 < made.chunk(Chain.of(given, torch.device("cpu")), 100) < 23
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
         np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
@@ -401,7 +370,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
         kept.append(state.numel())
         chunks.append(chunk.steps)
     assert kept[0] == kept[1]
-    assert max(chunks) <= made.stepper.chunk(made.stepper.read(given, torch.device("cpu"), None), 4) < 30
+    assert max(chunks) <= made.chunk(Chain.of(given, torch.device("cpu")), 4) < 30
 
 
 @pytest.mark.parametrize(("levels", "scale"), [(2, 0.01), (3, 1.0), (4, 30.0), (5, 0.0)])

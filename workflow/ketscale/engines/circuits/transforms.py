@@ -17,7 +17,7 @@ import torch
 from ketscale.autograd_function import applied, at_once
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.derivatives import ByOperators, Rows, paired
+from ketscale.engines.derivatives import Rows, paired
 from ketscale.private_torch import only_mapped, transforms_active
 
 
@@ -83,11 +83,10 @@ def inputs_only(circuit: Circuit) -> Circuit:
     return Circuit(circuit.qubits, tuple(gates))
 
 
-class _Recorded(ByOperators, Rows):
+class _Recorded(Rows):
     """A function of rows that autograd records. Its derivatives are gradients, and gradients of these."""
 
     recorded = True
-    many = Rows.many
 
     def __init__(self, function: Callable[..., tuple[torch.Tensor, ...]]) -> None:
         self.function = function

@@ -27,14 +27,6 @@ PAULI: dict[str, Matrix] = {
 }
 
 
-def word(letters: str) -> Matrix:
-    """The Kronecker product of Pauli matrices, such as 'XI'; the first letter is the most significant qubit."""
-    made = np.eye(1, dtype=complex)
-    for letter in letters:
-        made = np.kron(made, PAULI[letter])
-    return made
-
-
 @lru_cache(maxsize=64)
 def hermitian_basis(dimension: int) -> Matrix:
     """The basis, (d**2, d, d)."""

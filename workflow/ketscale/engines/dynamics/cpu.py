@@ -7,23 +7,19 @@ in a direction is a linear system of twice the size (`Generators.with_tangent`),
 
 from __future__ import annotations
 
-import cmath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ketscale.autograd_function import applied
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
-from ketscale.engines.derivatives import Rows, one_gradient
+from ketscale.engines.derivatives import Rows, is_recorded, one_gradient
 from ketscale.engines.dynamics import kernels
 from ketscale.engines.dynamics.generators import Evolution, Generators
 from ketscale.engines.dynamics.plan import EvolutionPlan
-from ketscale.engines.dynamics.spectral import FinalKets
-from ketscale.private_torch import forward_mode, transforms_active
+from ketscale.private_torch import transforms_active
 from ketscale.spans import span
 
 
@@ -88,13 +84,6 @@ def _each_a_task(
         for each in (fixed, controls)
     )
     return fixed, controls, initial.flatten(0, 1)
-
-
-def is_recorded(*tensors: torch.Tensor) -> bool:
-    """Whether somebody may ask for derivatives by these tensors."""
-    if transforms_active() or forward_mode():
-        return True
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 class _States(Rows):
@@ -216,57 +205,6 @@ def _beside(
         yield torch.cat([tensor, torch.zeros_like(tensor) if tangent is None else tangent], -1)
 
 
-class Kets(FinalKets):
-    """The final kets by compiled code, without torch's operators, each of which takes as long as many segments of a small system."""
-
-    def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor], keeps: bool) -> None:
-        super().__init__(general, keeps)
-        self._evolution = evolution
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
-        controls, initial, fixed = tensors
-        batch = max(controls.shape[:-2], initial.shape[:-2], fixed.shape[:-1])
-        rows, (d, k) = _rows(initial.numpy(force=True)), initial.shape[-2:]
-        if initial.shape[:-2] != batch:
-            rows = rows.expand(*batch, k, d).contiguous()
-        # What all tasks share is read in one place, and what belongs to a task by each of its kets.
-        (controls, controls_stride), (fixed, fixed_stride) = (
-            (each.contiguous(), 0) if own in ((), (1,)) else (each.repeat_interleave(k, 0), each[0].numel())
-            for each, own in ((controls.resolve_neg(), controls.shape[:-2]), (fixed, fixed.shape[:-1]))
-        )
-        call = _call_of(
-            self._evolution, fixed.dtype, rows.numel() // d, controls.shape[-2], fixed=fixed, fixed_stride=fixed_stride,
-            controls=controls, controls_stride=controls_stride, initial=rows, initial_stride=2 * d,
-        )  # fmt: skip
-        saved = call.saved() if self.keeps else None
-        final = call.forward(torch.empty_like(rows), saved)
-        self.finite = cmath.isfinite(final.sum().item())
-        self.kept = None if saved is None else (call, saved)
-        return (final.mT,)
-
-    def gradients(
-        self, kept: Any, cotangent: torch.Tensor, needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """See `FinalKets.gradients`."""
-        call, saved = kept
-        cotangent = _rows(cotangent.numpy(force=True))
-        by_kets, (*batch, k, d) = torch.empty_like(cotangent), cotangent.shape
-        found = call.backward(cotangent, 2 * d, saved, by_kets)
-        by_fixed, by_controls = (each.view(*batch, k, *each.shape[1:]) for each in found)
-        # A sum that nobody needs would take as long as some segments.
-        return (
-            by_controls.sum(-3) if needed[0] else None,
-            by_kets.mT if needed[1] else None,
-            by_fixed.sum(-2) if needed[2] else None,
-        )
-
-
-def _rows(columns: NDArray[Any]) -> torch.Tensor:
-    """(..., d, k) as (..., k, d), side by side in memory."""
-    return torch.from_numpy(np.array(columns.swapaxes(-1, -2), order="C"))
-
-
 class _Call(NamedTuple):
     """What the forward and the backward pass of some tasks with one state each ask of the code alike.
 
@@ -283,7 +221,7 @@ class _Call(NamedTuple):
     def saved(self) -> torch.Tensor:
         """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
         size = self.arguments["groups"], self.shape[1], self.plan.size, self.lanes
-        return torch.empty(size, dtype=self.dtype)
+        return torch.empty(size, dtype=self.dtype, device="cpu")
 
     def forward(self, final: torch.Tensor, saved: torch.Tensor | None) -> torch.Tensor:
         """The final coordinates, written to the memory of `final`, whose floats are (tasks, size)."""
@@ -303,8 +241,8 @@ class _Call(NamedTuple):
         cotangent: floats (tasks, size), or of a trajectory (tasks, segments + 1, size). stride: of its tasks, in floats.
         """
         plan, (tasks, segments) = self.plan, self.shape
-        fixed = torch.empty(tasks, plan.fixed_count, dtype=self.dtype)
-        controls = torch.empty(tasks, segments, plan.control_count, dtype=self.dtype)
+        fixed = torch.empty(tasks, plan.fixed_count, dtype=self.dtype, device="cpu")
+        controls = torch.empty(tasks, segments, plan.control_count, dtype=self.dtype, device="cpu")
         made = {
             "to_fixed": fixed, "to_controls": controls, "to_initial": by_initial, "each_end": int(trajectory)
         }  # fmt: skip
@@ -313,23 +251,16 @@ class _Call(NamedTuple):
 
     def _run(self, name: str, **more: Any) -> None:
         if self.shape[0]:
-            scratch = torch.empty(self.threads * self.plan.scratch_vectors * self.lanes, dtype=self.dtype)
+            size = self.threads * self.plan.scratch_vectors * self.lanes
+            scratch = torch.empty(size, dtype=self.dtype, device="cpu")
             kernel = _kernel(self.dtype, self.lanes)
             kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
 
 
 def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> _Call:
     """The call of tasks with one state each; see `evolve`."""
-    tasks, segments, _ = controls.shape
+    (tasks, segments, _), dtype = controls.shape, initial.dtype
     fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
-    return _call_of(
-        evolution, initial.dtype, tasks, segments, fixed=fixed, fixed_stride=fixed.stride(0),
-        controls=controls, controls_stride=controls.stride(0), initial=initial, initial_stride=initial.stride(0),
-    )  # fmt: skip
-
-
-def _call_of(evolution: Evolution, dtype: torch.dtype, tasks: int, segments: int, **given: Any) -> _Call:
-    """The same, from contiguous tensors and the strides of their tasks in floats."""
     degrees, reaches, steps, _ = evolution.division
     plan, of_plan = _table(evolution.generators, degrees, reaches, dtype)
     lanes = _lanes(tasks, dtype)
@@ -337,7 +268,9 @@ def _call_of(evolution: Evolution, dtype: torch.dtype, tasks: int, segments: int
     work = plan.multiplications * segments * max(1, steps) * tasks
     arguments = {
         **of_plan,
-        "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau, **given,
+        "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau,
+        "fixed": fixed, "fixed_stride": fixed.stride(0), "controls": controls, "controls_stride": controls.stride(0),
+        "initial": initial, "initial_stride": initial.stride(0),
     }  # fmt: skip
     return _Call(plan, lanes, dtype, (tasks, segments), threads_for(groups, work), arguments)
 

@@ -166,11 +166,15 @@ class Division(NamedTuple):
 
 
 class Evolution(NamedTuple):
-    """A family of linear systems, the time that each segment takes, and its division."""
+    """A family of linear systems, the time that each segment takes, and its division.
+
+    kets: whether its states are kets, and its matrices -i times Hermitian ones.
+    """
 
     generators: Generators
     tau: float
     division: Division
+    kets: bool = False
 
 
 # Backward errors below rounding (Al-Mohy and Higham, SIAM J. Sci. Comput. 33, 488, 2011, table 3.1). Longer steps are

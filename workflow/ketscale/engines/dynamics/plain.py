@@ -12,18 +12,13 @@ import math
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from ketscale.engines.dynamics.costs import KEPT_BYTES
 from ketscale.engines.dynamics.generators import Division, Evolution
-from ketscale.private_torch import transforms_active, unwrapped
+from ketscale.private_torch import transforms_active
 
-# Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes
-# parts again, from their starts.
-KEPT_BYTES, MATRICES = 1 << 30, 24
-# Products of matrices of fewer levels are too small for the operators of torch.
-LEAST_DENSE = 8
-# Norms of segments of few levels from which on squares take less time than steps.
-SQUARED = 2_000
-# Columns that the compiled code takes together.
-LANES = 16
+# Matrices of each segment that a backward pass keeps; of pulses with more than `KEPT_BYTES` of them it computes parts again,
+# from their starts.
+MATRICES = 24
 
 
 def evolve(
@@ -62,88 +57,27 @@ def _all_at_once(
     while (segments := maps.shape[1]) > 1:
         pairs = maps[:, 1::2] @ maps[:, : segments - 1 : 2]
         maps = torch.cat([pairs, maps[:, -1:]], 1) if segments % 2 else pairs
-    return _coordinates(maps[:, 0] @ _columns(initial, evolution), initial.ndim)
+    return coordinates_of(maps[:, 0] @ columns_of(initial, evolution), initial.ndim)
 
 
 def _ends(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
     """The coordinates at the start and at the end of each segment."""
-    states = [_columns(initial, evolution)]
+    states = [columns_of(initial, evolution)]
     for segment in _maps(fixed, controls, evolution).unbind(1):
         states.append(segment @ states[-1])
-    return _coordinates(torch.stack(states, 1), initial.ndim)
+    return coordinates_of(torch.stack(states, 1), initial.ndim)
 
 
-def is_faster(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-) -> bool:
-    """Whether a closed system's evolution and gradient take less time by products of matrices than by their entries."""
-    generators, tasks = evolution.generators, initial.shape[0]
-    if not generators.paired or generators.size < 2 * LEAST_DENSE or not tasks:
-        return False
-    by_entries, by_products = times(fixed, controls, evolution, tasks, initial.shape[1:-1].numel())
-    return by_products < by_entries
-
-
-def long_tasks(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor | None:
-    """The tasks of few levels whose segments may be `SQUARED`, (tasks,), each by its own numbers; None: there are none."""
-    generators = evolution.generators
-    many = generators.paired and generators.size >= 2 * LEAST_DENSE
-    if many or transforms_active() or bound(fixed, controls, evolution) <= SQUARED:
-        return None
-    # A column of 0 in front, since there may be no others.
-    of_fixed, of_controls = (
-        torch.nn.functional.pad(each.detach().flatten(1), (1, 0)).abs().amax(1) for each in (fixed, controls)
-    )
-    by_fixed, by_controls = generators.summed_norms
-    return evolution.tau * (of_fixed * by_fixed + of_controls * by_controls) > SQUARED
-
-
-def times(
-    fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution, tasks: int, states: int
-) -> tuple[float, float]:
-    """Nanoseconds that a closed system's evolution and gradient take by the entries of matrices, and by their products.
-
-    Fitted on one core of an EPYC, to 0.3 to 60 rad and 8 to 81 levels. states: of each task.
-    """
-    generators, segments = evolution.generators, controls.shape[-2]
-    levels, entries = generators.size // 2, generators.entry_count
-    reach = 1.0
-    if not transforms_active():
-        sizes = torch.cat([_largest(fixed), _largest(controls)])
-        reach = evolution.tau * float(sizes.double() @ generators.norms)
-    squares = max(0.0, math.log2(max(reach, 1e-9)))
-    products = tasks * (1.3 * (7 + squares) * levels**3 + 60 * levels**2)
-    by_entries = math.ceil(tasks * states / LANES) * (4 + 8 * reach) * entries * (2.5 + entries / 400)
-    return segments * by_entries, 600_000 + segments * products
-
-
-def bound(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> float:
-    """What no segment's norm of G t exceeds."""
-    by_fixed, by_controls = evolution.generators.summed_norms
-    return evolution.tau * (largest_size(fixed) * by_fixed + largest_size(controls) * by_controls)
-
-
-def largest_size(tensor: torch.Tensor) -> float:
-    """The largest absolute value; 0 of an empty tensor."""
-    plain = unwrapped(tensor).detach()
-    return torch.linalg.vector_norm(plain, math.inf).item() if plain.numel() else 0.0
-
-
-def _largest(coefficients: torch.Tensor) -> torch.Tensor:
-    """The largest size of each coefficient (..., count), over all tasks and segments."""
-    return torch.atleast_2d(coefficients.detach()).abs().flatten(0, -2).amax(0)
-
-
-def _columns(initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:
+def columns_of(initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:
     """States, one or several for each task, as columns (tasks, rows, m)."""
     if evolution.generators.paired:
         initial = torch.view_as_complex(initial.unflatten(-1, (-1, 2)).contiguous())
     return initial[..., None] if initial.ndim == 2 else initial.mT
 
 
-def _coordinates(columns: torch.Tensor, dimensions: int) -> torch.Tensor:
+def coordinates_of(columns: torch.Tensor, dimensions: int) -> torch.Tensor:
     """The coordinates (..., size) of one column, or (..., m, size) if there were three dimensions."""
     states = columns[..., 0] if dimensions == 2 else columns.mT
     return torch.view_as_real(states).flatten(-2) if states.is_complex() else states

@@ -81,7 +81,7 @@ class EvolutionPlan:
             return torch.from_numpy(np.stack(lists, -1))
 
         def reals(numbers: Any) -> torch.Tensor:
-            return torch.tensor(numbers, dtype=dtype)
+            return torch.tensor(numbers, dtype=dtype, device="cpu")
 
         return {
             "size": self.size, "fixed_count": self.fixed_count, "control_count": self.control_count,

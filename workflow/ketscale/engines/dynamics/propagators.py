@@ -6,15 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, get_args
 
 import torch
 from numpy.typing import ArrayLike
 
 from ketscale.engines import registered
-from ketscale.engines.dynamics import plain
+from ketscale.engines.dynamics import plain, spectral
 from ketscale.engines.dynamics.basis import is_written_out
+from ketscale.engines.dynamics.costs import Way, bound, fastest, long_tasks
 from ketscale.engines.dynamics.elements import by_elements
 from ketscale.engines.dynamics.generators import DEGREES, EXACT, Division, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS, SIMULATORS, DynamicsMethod, Route
@@ -98,8 +98,9 @@ class Batched(Propagator):
     scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, whose longest step is `dt` (a time in
         the same unit as the tasks' duration): a segment has as few equal ones as it allows.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
-        on any device; auto: compiled for CPU tensors, but for those for which `plain.is_faster`; else torch.
+        on any device; auto: for CPU tensors the way that is `costs.fastest`; else torch.
     strict: whether impossible values are refused, see `Propagator`.
+    eigenvectors: whether auto may take those of Hamiltonians, of which products take the place.
 
     Raises:
         UserError: an integrator has no step, or `exact` has one; or there is no such route.
@@ -109,6 +110,7 @@ class Batched(Propagator):
     dt: float | None = None
     route: Route = "auto"
     strict: bool = True
+    eigenvectors: bool = True
 
     def __post_init__(self) -> None:
         check_step(self.scheme, self.dt)
@@ -162,12 +164,12 @@ class Batched(Propagator):
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
         given = self.linear(system, tasks, columns)
-        code: CodeKind = "torch" if self._module(*given) is plain else "table"
+        code: CodeKind = "table" if self._way(*given) == "entries" else "torch"
         steps = given[-1].division.steps or None
         return Evolved(kernel="dense", method=self.scheme, code=code, states=system.dimension, steps=steps)
 
     def linear(self, system: System, tasks: Tasks, columns: bool = False) -> tuple[Any, ...]:
-        """What `cpu.evolve` and `plain.evolve` take."""
+        """What `cpu.evolve`, `plain.evolve` and `spectral.evolve` take."""
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
             raise UserError("rates: kets have none; evolve density matrices, or leave them out")
@@ -178,7 +180,8 @@ class Batched(Propagator):
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
         generators = generators.by_segment if tasks.varied else generators
-        return fixed, controls, initial, Evolution(generators, tau, self.division(tasks, controls.dtype))
+        division = self.division(tasks, controls.dtype)
+        return fixed, controls, initial, Evolution(generators, tau, division, columns)
 
     def _evolved(
         self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
@@ -190,18 +193,22 @@ class Batched(Propagator):
         return evolved
 
     def _by_task(self, given: tuple[Any, ...], trajectory: bool) -> torch.Tensor:
-        """The coordinates, of long tasks by squares, so that a task's way depends on no other one."""
+        """The coordinates, of long open tasks by squares, so that a task's way depends on no other one."""
         fixed, controls, initial, evolution = given
-        module, long = self._module(*given), None
-        if self.route == "auto" and module is not plain and evolution.division.reaches:
-            long = plain.long_tasks(fixed, controls, evolution)
+        way = self._way(*given)
+        if way == "products":
+            return plain.evolve(*given, trajectory)
+        if way == "eigenvectors":
+            return spectral.evolve(*given, trajectory)
+        from ketscale.engines.dynamics import cpu
+
+        long = self._long(*given)
         if long is None:
-            evolved: torch.Tensor = module.evolve(*given, trajectory)
-            return evolved
+            return cpu.evolve(*given, trajectory)
         parts = [each.nonzero()[:, 0] for each in (~long, long)]
         made = [
-            by.evolve(fixed[part], controls[part], initial[part], evolution, trajectory)
-            for by, part in zip((module, plain), parts, strict=True)
+            by(fixed[part], controls[part], initial[part], evolution, trajectory)
+            for by, part in zip((cpu.evolve, plain.evolve), parts, strict=True)
         ]
         return torch.cat(made)[torch.cat(parts).argsort()]
 
@@ -213,11 +220,9 @@ class Batched(Propagator):
             fixed, controls, _, evolution = given
             # No task is to blame if only the sum over all of them overflows; then it is the first.
             task = int(evolved.flatten(1).sum(1).isfinite().logical_not().int().argmax())
-            norm, division = plain.bound(fixed[task], controls[task], evolution), evolution.division
-            squares = self._module(*given) is plain or (
-                self.route == "auto" and plain.long_tasks(fixed, controls, evolution) is not None
-            )
-            most = division.largest if squares else MOST_EXACT_STEPS * division.reaches[-1]
+            norm, division = bound(fixed[task], controls[task], evolution), evolution.division
+            steps = self._way(*given) == "entries" and self._long(*given) is None
+            most = MOST_EXACT_STEPS * division.reaches[-1] if steps else division.largest
             if norm <= most:
                 raise UserError(f"initial: too large for exact in {evolved.dtype}; use smaller states")
             raise UserError(
@@ -239,20 +244,27 @@ class Batched(Propagator):
             return EXACT[dtype]
         return Division((DEGREES[self.scheme],), steps=substeps(tasks.segment, self.dt))
 
-    def _module(
+    def _way(
         self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-    ) -> ModuleType:
-        """What evolves coordinates: `cpu`, by machine code, or `plain`, by torch's operators."""
-        of_operators = not initial.is_cpu or plain.is_faster(fixed, controls, initial, evolution)
-        if self.route == "torch" or (self.route == "auto" and of_operators):
-            return plain
+    ) -> Way:
+        """How coordinates are evolved: entries by machine code, products and eigenvectors by torch's operators."""
+        if self.route == "torch" or (self.route == "auto" and not initial.is_cpu):
+            return "products"
         if not initial.is_cpu:
             raise UserError(
                 f"route: compiled computes on the CPU only, and the controls are on {initial.device}; use route torch"
             )
-        from ketscale.engines.dynamics import cpu
+        if self.route == "compiled" or not evolution.division.reaches:
+            return "entries"
+        way = fastest(fixed, controls, initial, evolution)
+        return "products" if way == "eigenvectors" and not self.eigenvectors else way
 
-        return cpu
+    def _long(
+        self, fixed: torch.Tensor, controls: torch.Tensor, _: torch.Tensor, evolution: Evolution
+    ) -> torch.Tensor | None:
+        """See `costs.long_tasks`; None where this propagator takes steps."""
+        exact = self.route == "auto" and evolution.division.reaches
+        return long_tasks(fixed, controls, evolution) if exact else None
 
 
 def check_norms(

@@ -1,78 +1,71 @@
-"""Closed evolution by the eigenvectors of each segment's Hamiltonian, whose time does not depend on the angle."""
+"""Kets evolved by the eigenvectors of each segment's Hamiltonian, in a time that does not depend on the angle."""
 
 from __future__ import annotations
 
-import cmath
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 
-from ketscale.engines.derivatives import ByOperators, one_gradient
+from ketscale.autograd_function import applied
+from ketscale.engines.derivatives import Rows, is_recorded, one_gradient
+from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Generators
-from ketscale.engines.dynamics.plain import KEPT_BYTES, LEAST_DENSE, SQUARED, bound, largest_size, times
 from ketscale.private_torch import transforms_active
 
-# Few levels: from so many radians on, as one and 64 pulses of 2 to 7 levels took less time then (one core of a Xeon).
-LONG = 200
 
-
-def fastest(
+def evolve(
     fixed: torch.Tensor,
     controls: torch.Tensor,
+    initial: torch.Tensor,
     evolution: Evolution,
-    tasks: int,
-    states: int,
-    keeps: bool = True,
-) -> str:
-    """Which way, entries, eigenvectors or products, takes least time for a closed system's evolution and gradient, for all tasks alike.
-
-    states: of each task. keeps: whether what a gradient needs is kept. Eigenvectors that would take more memory than `plain`
-    keeps are not taken.
-    """
-    segments, levels = controls.shape[-2], evolution.generators.size // 2
-    norm = bound(fixed, controls, evolution)
-    # Complex matrices in fp64, and, for a gradient, states and their cotangents.
-    memory = segments * tasks * levels * (128 * levels + 96 * states * keeps)
-    allowed = memory < KEPT_BYTES and math.isfinite(norm)
-    if levels < LEAST_DENSE:
-        return "eigenvectors" if norm > LONG and allowed else "products" if norm > SQUARED else "entries"
-    by_entries, by_products = times(fixed, controls, evolution, tasks, states)
-    # Beside eigenvectors, which one core of a Xeon took for 8 to 256 levels, `times` is corrected to that core, for sparse chains.
-    found = {
-        "entries": 0.6 * by_entries,
-        "products": (1 + 2 * LEAST_DENSE / levels) * by_products,
-    }
-    if allowed:
-        found["eigenvectors"] = 60_000 + segments * (8_000 + tasks * (200 * levels**2 + 0.8 * levels**3))
-    return min(found, key=lambda way: found[way])
+    trajectory: bool = False,
+) -> torch.Tensor:
+    """See `cpu.evolve`; of kets, computed in fp64. Its rounding adds up by segment, to some 1e-15 for each."""
+    by = ByEigenvectors(evolution, trajectory, is_recorded(fixed, controls, initial))
+    return applied(by, fixed, controls, initial)[0]
 
 
-class FinalKets(ByOperators):
-    """The final kets of a closed system, with first derivatives of their own, and further ones by torch's operators.
+class ByEigenvectors(Rows):
+    """The final coordinates, or those of the trajectory, with first derivatives of their own, and further ones by torch's operators.
 
-    It is applied to controls ([tasks,] segments, K), kets as columns ([tasks,] d, k) and the drift's parameters ([tasks,] F),
-    and gives ([tasks,] d, k). general: the same by torch's operators. keeps: whether a call keeps what `gradients` needs.
-    finite: whether the last result is.
+    A segment's map is U = V exp(-i t E) V^+, and its derivative V (F o (V^+ dH V)) V^+, where F_ab is the divided difference of
+    exp(-i t E), which is -i t exp(-i t (E_a + E_b) / 2) sinc(t (E_a - E_b) / 2) (Daleckii and Krein, 1951; Higham, Functions
+    of Matrices, 2008, section 3.2).
+
+    keeps: whether a call keeps what its gradient needs.
     """
 
-    def __init__(self, general: Callable[..., torch.Tensor], keeps: bool) -> None:
-        self._general, self.keeps = general, keeps
+    def __init__(self, evolution: Evolution, trajectory: bool, keeps: bool) -> None:
+        self.evolution, self.trajectory, self.keeps = evolution, trajectory, keeps
         self.kept: Any = None
-        self.finite = True
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `ByOperators.plainly`."""
-        return (self._general(*tensors),)
+        fixed, controls, initial = tensors
+        return (plain.evolve(fixed, controls, initial, self.evolution, self.trajectory),)
 
-    @abstractmethod
-    def gradients(
-        self, kept: Any, cotangent: torch.Tensor, needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """The gradients by the three tensors, None if not needed, from what a call has kept; for every task."""
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.__call__`."""
+        fixed, controls, initial = tensors
+        (drift, driven), levels = _terms(self.evolution.generators), initial.shape[-1] // 2
+        # In real arithmetic, since coefficients are real.
+        hamiltonians = controls.double() @ driven + (fixed.double() @ drift)[:, None]
+        energies, vectors = torch.linalg.eigh(
+            torch.view_as_complex(hamiltonians.unflatten(-1, (levels, levels, 2)))
+        )
+        bras, angles = vectors.mH, self.evolution.tau * energies
+        # Too few digits of larger ones are right.
+        angles = torch.where(angles.abs() < EXACT[torch.float64].largest, angles, math.nan)
+        maps = (vectors * torch.exp(-1j * angles)[..., None, :]) @ bras
+        states = [plain.columns_of(initial, self.evolution).to(torch.complex128)]
+        for segment in maps.unbind(1):
+            states.append(segment @ states[-1])
+        self.kept = (angles, vectors, bras, maps, torch.stack(states[:-1], 1)) if self.keeps else None
+        found = torch.stack(states, 1) if self.trajectory else states[-1]
+        return (plain.coordinates_of(found, initial.ndim).to(initial.dtype),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
@@ -84,76 +77,27 @@ class FinalKets(ByOperators):
         if self.kept is None:
             self.keeps = True
             self(*tensors)
-        kept, self.kept = self.kept, None
-        return [
-            each
-            if each is None or (each.shape, each.dtype) == (tensor.shape, tensor.dtype)
-            else each.to(tensor.dtype).sum_to_size(tensor.shape)
-            for each, tensor in zip(self.gradients(kept, cotangents[0], needed), tensors, strict=True)
-        ]
-
-
-class ByEigenvectors(FinalKets):
-    """The final kets by eigenvectors, computed in fp64; their rounding adds up by segment, to some 1e-15 for each.
-
-    A segment's map is U = V exp(-i t E) V^+, and its derivative V (F o (V^+ dH V)) V^+, where F_ab is the divided difference of
-    exp(-i t E), which is -i t exp(-i t (E_a + E_b) / 2) sinc(t (E_a - E_b) / 2) (Daleckii and Krein, 1951; Higham, Functions
-    of Matrices, 2008, section 3.2).
-    """
-
-    def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor], keeps: bool) -> None:
-        super().__init__(general, keeps)
-        self._tau, self._terms = evolution.tau, _terms(evolution.generators)
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
-        controls, initial, fixed = tensors
-        if controls.dtype != torch.float64:
-            controls, initial, fixed = controls.double(), initial.to(torch.complex128), fixed.double()
-        drift, driven = self._terms
-        d = initial.shape[-2]
-        # In real arithmetic, since coefficients are real.
-        found = controls @ driven + (fixed @ drift).unsqueeze(-2)
-        energies, vectors = torch.linalg.eigh(torch.view_as_complex(found.unflatten(-1, (d, d, 2))))
-        bras = vectors.mH
-        maps = (vectors * torch.exp(-1j * self._tau * energies).unsqueeze(-2)) @ bras
-        batch, (segments, d, k) = maps.shape[:-3], (maps.shape[-3], *initial.shape[-2:])
-        state, states = initial, None
-        if self.keeps:
-            states = maps.new_empty(*max(batch, initial.shape[:-2]), segments, d, k)
-        for number, segment in enumerate(maps.unbind(-3)):
-            if states is not None:
-                states[..., number, :, :] = state
-            state = segment @ state
-        final = state.to(tensors[1].dtype)
-        angle = self._tau * largest_size(energies)
-        self.finite = cmath.isfinite(final.sum().item()) and angle < EXACT[torch.float64].largest
-        self.kept = None if states is None else (energies, vectors, bras, maps, states)
-        return (final,)
-
-    def gradients(
-        self, kept: Any, cotangent: torch.Tensor, needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """See `FinalKets.gradients`."""
-        energies, vectors, bras, maps, states = kept
-        # Bras of cotangents, after each segment.
-        bra, after = cotangent.to(torch.complex128).mH, torch.empty_like(states.mT)
-        for number in reversed(range(states.shape[-3])):
-            after[..., number, :, :] = bra
-            bra = bra @ maps[..., number, :, :]
-        angles = energies * (self._tau / 2)
-        one, other = angles.unsqueeze(-1), angles.unsqueeze(-2)
+        (angles, vectors, bras, maps, states), self.kept = self.kept, None
+        given = cotangents[0].flatten(0, 1) if self.trajectory else cotangents[0]
+        given = plain.columns_of(given, self.evolution).to(torch.complex128).mH
+        # Bras of cotangents, of which a trajectory has one at each end, and those after each segment.
+        ends = given.unflatten(0, cotangents[0].shape[:2]).unbind(1) if self.trajectory else [given]
+        bra, after = ends[-1], torch.empty_like(states.mT)
+        for number in reversed(range(states.shape[1])):
+            after[:, number] = bra
+            bra = bra @ maps[:, number]
+            if self.trajectory:
+                bra = bra + ends[number]
+        one, other = angles[..., None] / 2, angles[..., None, :] / 2
         divided = torch.polar(torch.sinc((one - other) / math.pi), -(one + other))
         inner = (bras @ states) @ (after @ vectors) * divided
         # The gradient with respect to the coefficient of a Hermitian matrix A is Re tr(M A): the sum of products of the real
         # and the imaginary parts of M and A.
-        by_matrix = torch.view_as_real(vectors @ inner @ (-1j * self._tau * bras)).flatten(-3)
-        drift, driven = self._terms
-        return (
-            by_matrix @ driven.mT if needed[0] else None,
-            bra.mH.resolve_conj() if needed[1] else None,
-            by_matrix.sum(-2) @ drift.mT if needed[2] else None,
-        )
+        by_matrix = torch.view_as_real(vectors @ inner @ (-1j * self.evolution.tau * bras)).flatten(-3)
+        drift, driven = _terms(self.evolution.generators)
+        by_initial = plain.coordinates_of(bra.mH.resolve_conj(), tensors[2].ndim)
+        found = by_matrix.sum(1) @ drift.mT, by_matrix @ driven.mT, by_initial
+        return [each.to(tensor.dtype) for each, tensor in zip(found, tensors, strict=True)]
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ Their jumps are chosen by name, for each qubit by itself:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf, pi, sqrt
 from typing import Any
 
@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.basis import PAULI, Matrix, word
+from ketscale.engines.dynamics.basis import PAULI, Matrix
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_real
-from ketscale.engines.operators import check_hermitian
+from ketscale.engines.operators import Term
 from ketscale.errors import UserError
-from ketscale.shapes import Complex, Float
+from ketscale.shapes import Float
 
 # The published integral: its points, and the highest angular frequency that counts (the integral goes to twice that).
 POINTS = 500
@@ -46,7 +46,7 @@ def noise_rates(
 
     It is Gamma = 1 / (2 w) times the integral over 0..2w of S(omega) 1[omega <= w] by the trapezoid rule, with
     w = `HIGHEST` and `POINTS` points: the published code's, which gives each of its three jumps this rate. The cut-off w
-    is arbitrary, and so is the rate, which is no physical one: `transition_rates` are.
+    is arbitrary, and so is the rate, which is no physical one.
 
     alpha: exponent of the spectrum, at least 0. amplitude: at least 0. cutoff: angular frequency, above 0.
 
@@ -66,44 +66,6 @@ def noise_rates(
     omega = torch.linspace(0, 2 * HIGHEST, POINTS, dtype=amplitude.dtype, device=amplitude.device)
     density = spectrum(omega, alpha[..., None], amplitude[..., None], cutoff[..., None]) * (omega <= HIGHEST)
     return torch.trapezoid(density, omega, dim=-1) / (2 * HIGHEST)
-
-
-def transition_rates(
-    hamiltonian: Complex[torch.Tensor, "*systems d d"],
-    coupling: Complex[torch.Tensor, "*#systems d d"],
-    density: Callable[[torch.Tensor], torch.Tensor],
-) -> tuple[Float[torch.Tensor, "*systems d d"], Complex[torch.Tensor, "*systems d d"]]:
-    """The golden-rule rates of a static system that is weakly coupled to a stationary environment, and its eigenstates.
-
-    rates[..., i, j] = |<i|A|j>|^2 S(E_j - E_i) is that of the jump |i><j| from eigenstate j to i (hbar = 1; Schoelkopf et
-    al., arXiv:cond-mat/0210247); energies ascend, and states[..., :, i] is eigenstate i. Rates up and down are in
-    detailed balance only if S is. The diagonal is 0: pure dephasing is no transition, and of 1/f noise it has no rate.
-
-    hamiltonian: Hermitian, angular frequencies. coupling: A, Hermitian. density: S(omega), two-sided, of angular
-        frequencies (..., d, d): positive ones are what the environment takes.
-
-    Raises:
-        UserError: a matrix is not Hermitian, the density is negative or not finite, or energies are degenerate.
-
-    Example:
-        >>> x, z = (torch.tensor(each, dtype=torch.complex128) for each in ([[0, 1], [1, 0]], [[1, 0], [0, -1]]))
-        >>> transition_rates(z, x, lambda omega: 0.1 * (omega > 0))[0]
-        tensor([[0.0000, 0.1000],
-                [0.0000, 0.0000]], dtype=torch.float64)
-    """
-    for name, matrix in (("hamiltonian", hamiltonian), ("coupling", coupling)):
-        check_hermitian(name, matrix, 1e-10)
-    energies, states = torch.linalg.eigh(hamiltonian)
-    released = energies[..., None, :] - energies[..., :, None]
-    others = ~torch.eye(energies.shape[-1], dtype=torch.bool, device=energies.device)
-    if not (released.abs() > 1e-10 * energies.abs().amax(-1)[..., None, None])[..., others].all():
-        raise UserError("hamiltonian: has degenerate levels, between which there is no golden rule")
-    elements = (states.mH @ coupling @ states).abs().square()
-    # No density is asked for at 0, where 1/f noise has none.
-    found = torch.where(others, density(released.where(others, 1.0)), 0.0)
-    if not ((found >= 0) & found.isfinite()).all():
-        raise UserError("density: is negative or not finite at a transition of the system")
-    return elements * found, states
 
 
 def relaxation_rates(
@@ -204,22 +166,21 @@ def coupled_qubits(
         >>> coupled_qubits().levels
         (2, 2)
     """
-    chosen, identity = _chosen(_QUBIT_JUMPS, jumps), PAULI["I"]
+    x, y, z = (PAULI[letter] for letter in "XYZ")
+    chosen = _chosen(_QUBIT_JUMPS, jumps)
     return System(
         drift={
-            "detuning_1": -word("ZI") / 2,
-            "detuning_2": -word("IZ") / 2,
-            "coupling": (word("XX") + word("YY")) / 2,
+            "detuning_1": Term([0], -z / 2),
+            "detuning_2": Term([1], -z / 2),
+            "coupling": Term([0, 1], (np.kron(x, x) + np.kron(y, y)) / 2),
         },
         parameters={"detuning_1": detuning_1, "detuning_2": detuning_2, "coupling": coupling},
         controls={
-            "x_1": word("XI") / 2,
-            "y_1": word("YI") / 2,
-            "x_2": word("IX") / 2,
-            "y_2": word("IY") / 2,
+            f"{name}_{site + 1}": Term([site], each / 2)
+            for site in (0, 1)
+            for name, each in (("x", x), ("y", y))
         },
-        jumps={f"{name}_1": np.kron(jump, identity) for name, jump in chosen.items()}
-        | {f"{name}_2": np.kron(identity, jump) for name, jump in chosen.items()},
+        jumps={f"{name}_{site + 1}": Term([site], jump) for site in (0, 1) for name, jump in chosen.items()},
         targets={"bell": np.array([1, 0, 0, 1]) / sqrt(2), "x": np.array([0, 0, 1, 0])},
         levels=(2, 2),
     )

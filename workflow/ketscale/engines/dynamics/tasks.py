@@ -202,13 +202,14 @@ def matrices(coordinates: torch.Tensor) -> torch.Tensor:
     else:
         levels = math.isqrt(size)
         flat = times(coordinates, _basis_vectors(levels, coordinates.dtype, coordinates.device).T)
-    return torch.view_as_complex(flat.unflatten(-1, (levels, levels, 2)))
+    return kets(flat).unflatten(-1, (levels, levels))
 
 
 def kets(coordinates: torch.Tensor) -> torch.Tensor:
     """The complex kets (..., d) of these coordinates, the real and imaginary parts (..., 2 d) in turn."""
     *states, size = coordinates.shape
-    return torch.view_as_complex(coordinates.reshape(*states, size // 2, 2))
+    # Not a view, since torch.compile cannot take one of a tensor whose last dimension is not 2.
+    return torch.view_as_complex(coordinates.reshape(*states, size // 2, 2)).clone()
 
 
 def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:

@@ -4,41 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.operators import Term, Terms, placed
+from ketscale.engines.operators import Term, Terms
 from ketscale.errors import UserError
 
 
 class Chain(NamedTuple):
-    """H = sum_i undriven[i] + sum_p couplings[p] + sum_k f_k drives[k] + sum_l g_l pair_drives[l], each on its sites.
+    """H = sum_i undriven[i] + sum_p couplings[p] + sum_k f_k drives[k], each on its sites.
 
-    levels, sites: d and n. pairs: the sites of each coupling. drive_sites: the site of each drive. driven_pairs: for each
-    coupling that is driven, the number of its pair. order: the number of the system's control for each f_k, then for each g_l.
-    All operators are complex and Hermitian: undriven (n, d, d), couplings (pairs, d*d, d*d), drives (drives, d, d),
-    pair_drives (driven pairs, d*d, d*d).
+    levels, sites: d and n. pairs: the sites of each coupling. drive_sites: the site of each drive, in the order of the
+    system's controls. All operators are complex and Hermitian: undriven (n, d, d), couplings (pairs, d*d, d*d), drives
+    (drives, d, d).
     """
 
     levels: int
     sites: int
     pairs: tuple[tuple[int, ...], ...]
     drive_sites: tuple[int, ...]
-    driven_pairs: tuple[int, ...]
-    order: tuple[int, ...]
     undriven: torch.Tensor
     couplings: torch.Tensor
     drives: torch.Tensor
-    pair_drives: torch.Tensor
 
     @classmethod
     def of(cls, system: System, device: torch.device, parameters: torch.Tensor | None = None) -> Chain:
         """The chain on a device, differentiable in the operators and the parameters (terms,); None: the usual ones.
 
         Raises:
-            UserError: the sites have different numbers of levels, or a term acts on more than two.
+            UserError: the sites have different numbers of levels, a term acts on more than two, or a control on more than one.
         """
         if len(set(system.levels)) > 1:
             raise UserError(
@@ -50,14 +46,18 @@ class Chain(NamedTuple):
         )
         factors = list(system.parameters.values()) if parameters is None else parameters
         levels, count = system.levels[0], len(system.levels)
-        driven = [[number for number, each in enumerate(controls) if len(each.sites) == n] for n in (1, 2)]
 
         def stacked(operators: Sequence[torch.Tensor], size: int) -> torch.Tensor:
             none = torch.zeros(0, size, size, dtype=torch.complex128, device=device)
             return torch.stack(list(operators)) if operators else none
 
-        # Terms on the same sites are added up; the couplings that are driven come first.
-        sums = {controls[number].sites: torch.zeros_like(controls[number].operator) for number in driven[1]}
+        for name, term in zip(system.controls, controls, strict=True):
+            if len(term.sites) > 1:
+                raise UserError(
+                    f"method: a splitting takes controls of one site, and {name} acts on two; use exact, or for carriers whole-space"
+                )
+        # Terms on the same sites are added up.
+        sums: dict[Any, torch.Tensor] = {}
         for factor, (sites, operator) in zip(factors, drift, strict=True):
             # A device's parameters are 1, and so many products would take longer than the rest.
             own = operator if parameters is None and factor == 1 else factor * operator
@@ -68,23 +68,20 @@ class Chain(NamedTuple):
             levels,
             count,
             tuple(map(tuple, pairs)),
-            tuple(controls[number].sites[0] for number in driven[0]),
-            tuple(pairs.index(controls[number].sites) for number in driven[1]),
-            (*driven[0], *driven[1]),
+            tuple(control.sites[0] for control in controls),
             torch.stack([sums.get((site,), nothing) for site in range(count)]),
             stacked([sums[sites] for sites in pairs], levels**2),
-            stacked([controls[number].operator for number in driven[0]], levels),
-            stacked([controls[number].operator for number in driven[1]], levels**2),
+            stacked([control.operator for control in controls], levels),
         )
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """All operators."""
-        return self.undriven, self.couplings, self.drives, self.pair_drives
+        return self.undriven, self.couplings, self.drives
 
     def with_tensors(self, *tensors: torch.Tensor) -> Chain:
         """The same with other `tensors` of the same shapes."""
-        return Chain._make((*self[:-4], *tensors))
+        return Chain._make((*self[:-3], *tensors))
 
     @property
     def dimension(self) -> int:
@@ -113,13 +110,13 @@ def device_of(system: System) -> torch.device:
 
 
 def _tensor(name: str, term: Term, system: System, device: torch.device) -> Term:
-    """A term on the fewest sites, with a matrix that is a tensor."""
-    sites, operator = placed(term, system.levels)
-    if len(sites) > 2:
+    """A term with a matrix that is a tensor."""
+    if len(term.sites) > 2:
         raise UserError(
-            f"method: a splitting takes terms of one or two sites, and {name} acts on {len(sites)}; use exact, or for carriers whole-space"
+            f"method: a splitting takes terms of one or two sites, and {name} acts on {len(term.sites)}; give kd.Term on the "
+            "sites that it acts on, or use exact, or for carriers whole-space"
         )
-    operator = Term(sites, operator).matrix
+    operator = term.matrix
     if not isinstance(operator, torch.Tensor):
         operator = torch.tensor(operator.toarray() if hasattr(operator, "toarray") else operator)
-    return Term(tuple(sites), operator.to(device, torch.complex128))
+    return Term(tuple(term.sites), operator.to(device, torch.complex128))

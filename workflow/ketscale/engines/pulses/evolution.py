@@ -29,9 +29,9 @@ from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.engines.evolved import CodeKind, Kernel
 from ketscale.engines.pulses.chain import Chain
-from ketscale.engines.pulses.schemes import MagnusScheme
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
+from ketscale.shapes import Complex128, Float, Float64
 from ketscale.spans import span
 
 # A `splitting.SplitSteps`, whose module imports this one.
@@ -41,25 +41,57 @@ SplitSteps = Any
 MOST_PLAIN = 256
 
 
-class SteppingMethod(ABC):
-    """How columns are evolved in steps. kernel: see `evolved.Evolved`."""
+@dataclass(frozen=True)
+class Integrator(ABC):
+    """Evolves columns under a system's Hamiltonian from time 0 to a duration, in equal steps.
 
-    kernel: ClassVar[Kernel] = "chain"
+    scheme: its coefficients. steps: how many. route: see `integrators.integrator`. kernel: see `evolved.Evolved`.
+    """
 
-    @property
-    @abstractmethod
-    def nodes(self) -> tuple[float, ...]:
-        """When a step samples the amplitudes, as fractions of the step."""
+    kernel: ClassVar[Kernel]
 
-    @abstractmethod
-    def read(self, system: System, device: torch.device, parameters: torch.Tensor | None) -> Any:
-        """What `evolve` takes of a system, with these parameters (terms,) or, with None, its own."""
+    scheme: Any
+    steps: int
+    route: Route = "auto"
 
-    @abstractmethod
+    def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:
+        """When the drives are sampled, (steps, stages) within [0, duration], in the system's unit of time."""
+        duration = torch.as_tensor(duration, dtype=torch.float64)
+        nodes = torch.tensor(self.scheme.nodes, dtype=torch.float64, device=duration.device)
+        numbers = torch.arange(self.steps, dtype=torch.float64, device=duration.device)
+        return (numbers[:, None] + nodes) * (duration / self.steps)
+
     def evolve(
-        self, given: Any, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+        self,
+        system: System,
+        amplitudes: Float64[torch.Tensor, "steps stages drives"],
+        duration: Float[torch.Tensor, ""] | float,
+        columns: Complex128[torch.Tensor, "states columns"],
+        parameters: Float64[torch.Tensor, " terms"] | None = None,
+    ) -> Complex128[torch.Tensor, "states columns"]:
+        """Final columns (d, k), from initial ones.
+
+        amplitudes: real (steps, stages, controls) at `times`. parameters: of the system's drift, (terms,); None: its own.
+        torch.func transforms it. Derivatives of any order exist with respect to all tensors, duration and operators included,
+        in these in Hermitian directions. First ones have a memory that does not grow with steps; further ones, and forward
+        mode, keep every state.
+
+        Raises:
+            UserError: a splitting cannot read the system (`Chain.of`).
+        """
+        duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
+        return self.columns(system, amplitudes, duration, columns, parameters)
+
+    @abstractmethod
+    def columns(
+        self,
+        system: System,
+        amplitudes: torch.Tensor,
+        duration: torch.Tensor,
+        columns: torch.Tensor,
+        parameters: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Final columns (d, k); see `integrators.Integrator.evolve`. given: see `read`."""
+        """See `evolve`."""
 
     @abstractmethod
     def code(self, device: torch.device) -> CodeKind:
@@ -73,7 +105,7 @@ def evolve_columns(
     duration: torch.Tensor,
     columns: torch.Tensor,
 ) -> torch.Tensor:
-    """Final columns (d, k); see `integrators.Integrator.evolve`."""
+    """Final columns (d, k); see `Integrator.evolve`."""
     tensors = (columns.mT, amplitudes, duration, *chain.tensors)
     recorded = torch.is_grad_enabled() or transforms_active()
     needed = tuple(recorded and tensor.requires_grad for tensor in tensors)
@@ -238,22 +270,13 @@ class _Gradient(ByOperators):
         return tuple(each for each, wanted in zip(found, self.final.needed, strict=True) if wanted)
 
 
-@dataclass(frozen=True)
-class WholeSpace(SteppingMethod):
+class WholeSpace(Integrator):
     """Commutator-free Magnus steps, whose exponentials are the exact propagator's of the whole system.
 
     Each is exp(-i h sum_m w_m H(t_m)) with t_m the nodes of a Gauss quadrature: a segment of the duration h sum_m w_m.
     """
 
     kernel = "dense"
-
-    scheme: MagnusScheme
-    route: Route = "auto"
-
-    @property
-    def nodes(self) -> tuple[float, ...]:
-        """See `SteppingMethod`."""
-        return self.scheme.nodes
 
     def segments(self, amplitudes: torch.Tensor, duration: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The controls (segments, drives) of the exponentials of all steps, and their durations (segments,)."""
@@ -262,21 +285,15 @@ class WholeSpace(SteppingMethod):
         controls = torch.einsum("em,smk->sek", weights / shares[:, None], amplitudes)
         return controls.flatten(0, 1), (duration / len(amplitudes) * shares).repeat(len(amplitudes))
 
-    def read(
-        self, system: System, device: torch.device, parameters: torch.Tensor | None
-    ) -> tuple[System, torch.Tensor | None]:
-        """See `SteppingMethod`."""
-        return system, parameters
-
-    def evolve(
+    def columns(
         self,
-        given: tuple[System, torch.Tensor | None],
+        system: System,
         amplitudes: torch.Tensor,
         duration: torch.Tensor,
         columns: torch.Tensor,
+        parameters: torch.Tensor | None,
     ) -> torch.Tensor:
-        """See `SteppingMethod`."""
-        system, parameters = given
+        """See `Integrator.evolve`."""
         controls, durations = self.segments(amplitudes, duration)
         tasks = Tasks(controls[None], durations[None], None, parameters, columns)
         # Not strict: durations may be negative, and what has diverged is not a number.
@@ -284,7 +301,7 @@ class WholeSpace(SteppingMethod):
         return exactly.columns(system, tasks)[0]
 
     def code(self, device: torch.device) -> CodeKind:
-        """See `SteppingMethod`."""
+        """See `Integrator.code`."""
         return "table" if self._route(device) == "compiled" else "torch"
 
     def _route(self, device: torch.device) -> Route:

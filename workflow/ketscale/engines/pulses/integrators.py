@@ -18,11 +18,10 @@ from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, check_tasks, check_values
 from ketscale.engines.evolved import Evolved
 from ketscale.engines.pulses.drives import Pulses
-from ketscale.engines.pulses.evolution import SteppingMethod, WholeSpace
+from ketscale.engines.pulses.evolution import Integrator, WholeSpace
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped, transforms_active
-from ketscale.shapes import Complex128, Float, Float64
 from ketscale.words import suggestion
 
 
@@ -37,43 +36,6 @@ def step_count(pulses: Pulses, dt: float) -> int:
     duration, parts = pulses.duration.item(), pulses.envelope.divisions
     substeps(duration, dt)  # refuses too many in all segments together
     return parts * substeps(duration / parts, dt)
-
-
-@dataclass(frozen=True)
-class Integrator:
-    """Evolves columns under a system's Hamiltonian from time 0 to `duration`, in equal steps."""
-
-    stepper: SteppingMethod
-    steps: int
-
-    def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:
-        """When the drives are sampled, (steps, stages) within [0, duration], in the system's unit of time."""
-        duration = torch.as_tensor(duration, dtype=torch.float64)
-        nodes = torch.tensor(self.stepper.nodes, dtype=torch.float64, device=duration.device)
-        numbers = torch.arange(self.steps, dtype=torch.float64, device=duration.device)
-        return (numbers[:, None] + nodes) * (duration / self.steps)
-
-    def evolve(
-        self,
-        system: System,
-        amplitudes: Float64[torch.Tensor, "steps stages drives"],
-        duration: Float[torch.Tensor, ""] | float,
-        columns: Complex128[torch.Tensor, "states columns"],
-        parameters: Float64[torch.Tensor, " terms"] | None = None,
-    ) -> Complex128[torch.Tensor, "states columns"]:
-        """Final columns (d, k), from initial ones.
-
-        amplitudes: real (steps, stages, controls) at `times`. parameters: of the system's drift, (terms,); None: its own.
-        torch.func transforms it. Derivatives of any order exist with respect to all tensors, duration and operators included,
-        in these in Hermitian directions. First ones have a memory that does not grow with steps; further ones, and forward
-        mode, keep every state.
-
-        Raises:
-            UserError: a splitting cannot read the system (`Chain.of`).
-        """
-        duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
-        read = self.stepper.read(system, amplitudes.device, parameters)
-        return self.stepper.evolve(read, amplitudes, duration, columns)
 
 
 @dataclass(frozen=True)
@@ -115,14 +77,16 @@ class Stepped:
         initial = initial.expand(count, -1, -1)
         if not count:
             return initial[:, None].expand(-1, 1 + parts, -1, -1) if trajectory else initial
-        # What members share is read once.
-        each = parameters if parameters is not None and parameters.ndim > 1 else [parameters]
-        read = [steps.stepper.read(system, controls.device, own) for own in each]
         made = []
         for member in range(count):
+            own = (
+                parameters[member % len(parameters)]
+                if parameters is not None and parameters.ndim > 1
+                else parameters
+            )
             states = [initial[member]]
             for sampled, length in self._parts(steps, controls[member], lengths[member]):
-                states.append(steps.stepper.evolve(read[member % len(read)], sampled, length, states[-1]))
+                states.append(steps.evolve(system, sampled, length, states[-1], own))
             made.append(torch.stack(states) if trajectory else states[-1])
         final = torch.stack(made)
         looked_at = self.pulses is None and not transforms_active()
@@ -173,7 +137,7 @@ class Stepped:
         for part, length in zip(controls.chunk(len(lengths)), lengths, strict=True):
             if self.pulses is None:
                 sampled = part.repeat_interleave(steps.steps // len(part), 0)[:, None]
-                yield sampled.expand(-1, len(steps.stepper.nodes), -1), length
+                yield sampled.expand(-1, len(steps.scheme.nodes), -1), length
             else:
                 yield self.pulses.sample(begin + steps.times(length)), length
             begin = begin + length
@@ -184,9 +148,9 @@ class Stepped:
         check_tasks(system, tasks, strict=True)
         check_values(tasks)
         steps, lengths = self._steps(tasks, apart=True)
-        assert isinstance(steps.stepper, WholeSpace)
+        assert isinstance(steps, WholeSpace)
         made = [
-            [steps.stepper.segments(*part) for part in self._parts(steps, controls, own)]
+            [steps.segments(*part) for part in self._parts(steps, controls, own)]
             for controls, own in zip(tasks.controls, lengths, strict=True)
         ]
         controls, durations = (
@@ -200,7 +164,7 @@ class Stepped:
 
 def evolution(system: System, method: str, route: Route, steps: int | None, device: torch.device) -> Evolved:
     """What evolves columns of a system on a device in so many steps; see `integrator`."""
-    by = integrator(method, steps or 1, route).stepper
+    by = integrator(method, steps or 1, route)
     code, states = by.code(device), system.dimension
     return Evolved(kernel=by.kernel, method=method, code=code, states=states, steps=steps)
 
@@ -220,5 +184,6 @@ def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
         raise UserError(f"no integrator is called {name}{suggestion(name, list(SIMULATORS))}")
     check_route(route)
     method = SIMULATORS[name]
-    stepper = registered.build(method.implementation, {"scheme": method.scheme, "route": route})
-    return Integrator(stepper, steps)
+    known = {"scheme": method.scheme, "steps": steps, "route": route}
+    made: Integrator = registered.build(method.implementation, known)
+    return made

@@ -50,7 +50,6 @@ class Scheme:
     sample (parts, stages). undriven: the duration of each with its undriven part; None: the sum of its weights. local:
     the parts of each A in the order of their action, s + 1 of them. kicks: the duration b of each B. sweeps: how each B
     goes through its layers; None: forth and back. layered: whether pairs that share no site are one layer, or each is one.
-    kick_samples: for each B, the sample of its own time, with which driven couplings act; None: there is none.
     """
 
     nodes: tuple[float, ...]
@@ -60,7 +59,6 @@ class Scheme:
     sweeps: tuple[Sweep, ...] | None = None
     undriven: tuple[float, ...] | None = None
     layered: bool = True
-    kick_samples: tuple[int, ...] | None = None
 
     @property
     def durations(self) -> tuple[float, ...]:
@@ -83,7 +81,7 @@ def midpoint(fractions: tuple[float, ...] = (1.0,)) -> Scheme:
         tuple(fraction / 2 if k == j else 0.0 for j in range(count)) for k, fraction in enumerate(fractions)
     )
     local = ((0,), *pairwise(range(count)), (count - 1,))
-    return Scheme(nodes, parts, local, fractions, kick_samples=tuple(range(count)))
+    return Scheme(nodes, parts, local, fractions)
 
 
 def published(order: int) -> Scheme:
@@ -94,13 +92,9 @@ def published(order: int) -> Scheme:
     """
     parts: tuple[tuple[float, ...], ...] = ((0.0,), (1.0,))
     if order == 1:
-        return Scheme(
-            (0.5,), parts, ((1,), (0,)), (1.0,), ("back",), (1.0, 0.0), layered=False, kick_samples=(0,)
-        )
+        return Scheme((0.5,), parts, ((1,), (0,)), (1.0,), ("back",), (1.0, 0.0), layered=False)
     local, kicks = ((0,), (1,), (0,)), (0.5, 0.5)
-    return Scheme(
-        (0.5,), parts, local, kicks, ("forth", "back"), (0.5, 0.0), layered=False, kick_samples=(0, 0)
-    )
+    return Scheme((0.5,), parts, local, kicks, ("forth", "back"), (0.5, 0.0), layered=False)
 
 
 # Suzuki's fractal of order 4 (Phys. Lett. A 146, 319, 1990).
@@ -152,8 +146,8 @@ BLANES_MOAN = (
 class PulseMethod:
     """A way to evolve columns under pulses.
 
-    name: in configs (`device`) and in Python. implementation: what builds an `evolution.SteppingMethod`, as 'package.module:Name';
-    it takes those of `scheme` and `route` that it names as arguments. scheme: its coefficients.
+    name: in configs (`device`) and in Python. implementation: an `evolution.Integrator`, as 'package.module:Name'. scheme: its
+    coefficients.
     """
 
     name: str

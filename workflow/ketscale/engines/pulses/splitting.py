@@ -17,20 +17,17 @@ from types import ModuleType
 
 import torch
 
-from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import CodeKind
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.chain import Chain
-from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
+from ketscale.engines.pulses.evolution import Integrator, evolve_columns
 from ketscale.engines.pulses.plain import GateSequence, Meets, Place, layers
 from ketscale.engines.pulses.schemes import Scheme, Sweep
 from ketscale.errors import UserError
 
-Structure = tuple[
-    int, int, tuple[Place, ...], bool
-]  # levels, sites and pairs of a chain; whether some are driven
-
+# Levels, sites and pairs of a chain.
+Structure = tuple[int, int, tuple[Place, ...]]
 
 # What exponentiates many small Hermitian matrices; see `plain.unitary`.
 Exponential = Callable[[torch.Tensor], torch.Tensor]
@@ -54,7 +51,7 @@ class Gates:
     @lru_cache(maxsize=64)
     def of(cls, scheme: Scheme, structure: Structure) -> Gates:
         """The gates of chains of this structure."""
-        _, sites, pairs, _ = structure
+        _, sites, pairs = structure
         first, *others = (layers(pairs) if scheme.layered else [[k] for k in range(len(pairs))]) or [[]]
         covered = {site for number in first for site in pairs[number]}
         free = [site for site in range(sites) if site not in covered]
@@ -82,13 +79,8 @@ class Gates:
         d = self.structure[0]
         return len(self.merged) * d**4 + len(self.free) * d**2
 
-    def changing(self, steps: int) -> int:
-        """Complex numbers of the gates of so many steps that change with the amplitudes; they are first in the buffer."""
-        own = self.own(steps)
-        return own + steps * len(self.scheme.kicks) * self.rest_size if self.structure[3] else own
-
     def own(self, steps: int) -> int:
-        """Complex numbers of the gates of the A's of so many steps, which are first in the buffer."""
+        """Complex numbers of the gates of the A's of so many steps, which are first in the buffer and change with the amplitudes."""
         return (steps * len(self.scheme.kicks) + 1) * self.size
 
     @property
@@ -115,53 +107,24 @@ class Gates:
         unitary: what exponentiates the sites' Hamiltonians.
 
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
-        `rest`; or, if couplings are driven, for each B of each step.
+        `rest`.
         """
-        sites, driven = len(chain.drive_sites), self.structure[3]
-        own = evolutions(self.scheme, chain, amplitudes[..., :sites], step, unitary)
+        own = evolutions(self.scheme, chain, amplitudes, step, unitary)
         pairs = tuple(self.structure[2][number] for number in self.merged)
-        if driven:
-            kicks = self._driven_kicks(chain, amplitudes[..., sites:], step)
-            joined = kicks[:, :, : len(pairs)]
-        else:
-            kicks = self._kicks(chain.couplings, self.distinct, step)
-            joined = kicks[self.which, : len(pairs)]
-        gates = merged(own, pairs, joined, self.meets)
+        kicks = self._kicks(chain.couplings, step)
+        gates = merged(own, pairs, kicks[self.which, : len(pairs)], self.meets)
         if self.free:
             gates = torch.cat([gates.flatten(1), own[:, self.free].flatten(1)], 1)
-        return torch.cat([gates.flatten(), kicks[..., len(pairs) :, :, :].flatten()])
+        return torch.cat([gates.flatten(), kicks[:, len(pairs) :].flatten()])
 
-    def _driven_kicks(self, chain: Chain, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """`_kicks` in each B of each step, (steps, kicks, pairs, d*d, d*d).
-
-        Raises:
-            UserError: the scheme has no samples for couplings.
-        """
-        if self.scheme.kick_samples is None:
-            raise UserError(
-                "controls: this integrator samples nothing where couplings act, so none may be on two sites; use suzuki4 or whole-space"
-            )
-        samples = amplitudes[:, self.scheme.kick_samples].to(chain.couplings.dtype)
-        driven = torch.zeros_like(chain.couplings).expand(*samples.shape[:2], *chain.couplings.shape)
-        for number, pair in enumerate(chain.driven_pairs):
-            own = torch.arange(len(self.structure[2]), device=samples.device) == pair
-            driven = (
-                driven
-                + samples[..., number, None, None, None] * own[:, None, None] * chain.pair_drives[number]
-            )
-        return self._kicks(chain.couplings + driven, list(map(_kind, self.scheme.strokes)), step)
-
-    def _kicks(
-        self, couplings: torch.Tensor, kicks: list[tuple[float, bool]], step: torch.Tensor
-    ) -> torch.Tensor:
-        """The gates of all pairs, `merged` and then `rest`, in each of these B's: (..., kicks, pairs, d*d, d*d).
-
-        couplings: (..., pairs, d*d, d*d).
-        """
+    def _kicks(self, couplings: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """The gates of all pairs, `merged` and then `rest`, in each of the `distinct` B's: (kicks, pairs, d*d, d*d)."""
         pairs = [*self.merged, *self.rest]
-        durations = [[kick * self.fraction(pair) if both else kick for pair in pairs] for kick, both in kicks]
+        durations = [
+            [kick * self.fraction(pair) if both else kick for pair in pairs] for kick, both in self.distinct
+        ]
         weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
-        return plain.unitary(weights[..., None, None] * couplings[..., pairs, :, :])
+        return plain.unitary(weights[..., None, None] * couplings[pairs])
 
 
 def evolutions(
@@ -200,24 +163,23 @@ def merged(
     """Each A's gates on pairs, with the start of the B after it and the end of the one before it, if these are of the pairs.
 
     own: evolutions A of the sites (steps * s + 1, n, d, d). couplings: of each of the s B's of a step, what it begins or
-    ends with, (s, pairs, d*d, d*d), or of each step (steps, s, ...). meets: see `Gates`. Returns (steps * s + 1, pairs, d*d, d*d).
+    ends with, (s, pairs, d*d, d*d). meets: see `Gates`. Returns (steps * s + 1, pairs, d*d, d*d).
     """
     sites = [torch.tensor([pair[k] for pair in pairs], dtype=torch.int64, device=own.device) for k in (0, 1)]
     products = torch.einsum("kpab,kpcd->kpacbd", *(own.index_select(1, each) for each in sites))
     # Split instead of sliced: the gradient of a slice is as large as the whole.
     count = len(own) - 1
-    before, last = products.reshape(len(own), *couplings.shape[-3:]).split([count, 1])
-    by_step = (count // len(meets), *couplings.shape[-4:])
+    before, last = products.reshape(len(own), *couplings.shape[1:]).split([count, 1])
+    by_step = (count // len(meets), *couplings.shape)
     identity = torch.eye(couplings.shape[-1], dtype=couplings.dtype, device=couplings.device)
     starts, ends = (
         torch.where(torch.tensor(which, device=couplings.device)[:, None, None, None], couplings, identity)
         for which in zip(*meets, strict=True)
     )
     # One product for all steps that share a coupling, as a large matrix.
-    left, right = ("kpab", "kpbc") if couplings.ndim == 4 else ("tkpab", "tkpbc")
-    started = torch.einsum(f"{left},tkpbc->tkpac", starts, before.reshape(by_step))
+    started = torch.einsum("kpab,tkpbc->tkpac", starts, before.reshape(by_step))
     first, after = torch.cat([started.reshape(before.shape), last]).split([1, count])
-    ended = torch.einsum(f"tkpab,{right}->tkpac", after.reshape(by_step), ends)
+    ended = torch.einsum("tkpab,kpbc->tkpac", after.reshape(by_step), ends)
     return torch.cat([first, ended.reshape(after.shape)])
 
 
@@ -228,7 +190,7 @@ def _kind(stroke: tuple[float, Sweep]) -> tuple[float, bool]:
 @lru_cache(maxsize=64)
 def sequence(gates: Gates, steps: int) -> GateSequence:
     """The gates of so many steps; see `Gates.buffer` for the order of matrices."""
-    levels, sites, pairs, driven = gates.structure
+    levels, sites, pairs = gates.structure
     kicks, square = len(gates.scheme.kicks), levels**4
     places = (*pairs, *((site,) for site in range(sites)))
     constant = gates.own(steps)
@@ -236,7 +198,7 @@ def sequence(gates: Gates, steps: int) -> GateSequence:
     for number in range(steps * kicks + 1):
         if number:
             before = (number - 1) % kicks
-            start = constant + (number - 1 if driven else gates.which[before]) * gates.rest_size
+            start = constant + gates.which[before] * gates.rest_size
             for layer in gates.inner[gates.scheme.strokes[before][1]]:
                 items += [(pair, start + gates.rest.index(pair) * square) for pair in layer]
         start = number * gates.size
@@ -270,32 +232,25 @@ CHUNK, CHUNK_OF_TILES = 2**18, 2**21
 TILE = 8
 
 
-@dataclass(frozen=True)
-class SplitSteps(SteppingMethod):
+class SplitSteps(Integrator):
     """Unitary steps, a chunk of them at a time, as gates on columns; see `integrators.integrator`."""
 
-    scheme: Scheme
-    route: Route = "auto"
+    kernel = "chain"
 
-    @property
-    def nodes(self) -> tuple[float, ...]:
-        """See `evolution.SteppingMethod`."""
-        return self.scheme.nodes
-
-    def read(self, system: System, device: torch.device, parameters: torch.Tensor | None) -> Chain:
-        """See `evolution.SteppingMethod`."""
-        return Chain.of(system, device, parameters)
-
-    def evolve(
-        self, given: Chain, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
+    def columns(
+        self,
+        system: System,
+        amplitudes: torch.Tensor,
+        duration: torch.Tensor,
+        columns: torch.Tensor,
+        parameters: torch.Tensor | None,
     ) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        if given.order != tuple(range(len(given.order))):
-            amplitudes = amplitudes[..., given.order]
-        return evolve_columns(self, given, amplitudes, duration, columns)
+        """See `evolution.Integrator.evolve`."""
+        chain = Chain.of(system, amplitudes.device, parameters)
+        return evolve_columns(self, chain, amplitudes, duration, columns)
 
     def code(self, device: torch.device) -> CodeKind:
-        """See `evolution.SteppingMethod`."""
+        """See `evolution.Integrator.code`."""
         return "torch" if self._route(device)[0] is plain else "compiled"
 
     def chunk(self, chain: Chain, columns: int) -> int:
@@ -318,28 +273,25 @@ class SplitSteps(SteppingMethod):
         """
         gates = self._gates(chain)
         made = gates.buffer(chain, amplitudes, step, plain.unitary)
-        count, driven = len(amplitudes), gates.structure[3]
+        count = len(amplitudes)
         first, steps, rest = made.tensor_split([gates.size, gates.own(count)])
         start, one = sequence(gates, 1).divided(len(gates.merged) + len(gates.free))
         identity = torch.eye(chain.dimension, dtype=made.dtype, device=made.device)
-        after = torch.vmap(
-            lambda own, kicks: plain.forward(one, torch.cat([first, own, kicks]), identity),
-            (0, 0 if driven else None),
-        )
-        others = after(steps.view(count, -1), rest.view(count, -1) if driven else rest)
+        after = torch.vmap(lambda own: plain.forward(one, torch.cat([first, own, rest]), identity))
+        others = after(steps.view(count, -1))
         return torch.cat([plain.forward(start, first, identity)[None], others])
 
     def gates(self, chain: Chain, steps: int) -> tuple[GateSequence, int]:
         """The gates of so many steps, and how many numbers of their matrices, the first, change with the amplitudes."""
         gates = self._gates(chain)
-        return sequence(gates, steps), gates.changing(steps)
+        return sequence(gates, steps), gates.own(steps)
 
     def machine(self, chain: Chain) -> ModuleType:
         """What applies gates to columns: `plain`, or `cpu`, with the same functions."""
         return self._route(chain.undriven.device)[0]
 
     def _gates(self, chain: Chain) -> Gates:
-        return Gates.of(self.scheme, (chain.levels, chain.sites, chain.pairs, bool(chain.driven_pairs)))
+        return Gates.of(self.scheme, (chain.levels, chain.sites, chain.pairs))
 
     def _route(self, device: torch.device) -> tuple[ModuleType, Exponential]:
         """What applies gates to columns, and what exponentiates the sites' Hamiltonians."""

@@ -26,7 +26,7 @@ from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.program import Rotation, reduce
 from ketscale.engines.circuits.transforms import pulled
-from ketscale.engines.derivatives import ByOperators, Rows
+from ketscale.engines.derivatives import Rows
 
 Wanted = Literal["input", "weight", "initial", "mix"]
 
@@ -188,11 +188,10 @@ class _OfResult(Rows):
         return self.called(*every)
 
 
-class Values(ByOperators, _OfResult):
+class Values(_OfResult):
     """F, as a function of the tensors of a point."""
 
     recorded = True
-    many = _OfResult.many
 
     def __init__(self, result: Result) -> None:
         self.result = result
