@@ -100,7 +100,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 def given(folder: Path, block: dict[str, Any] = BLOCK, **axes: Any) -> dict[str, Any]:
     """A config with the model `ring`, one run of it, and one of its control."""
     made = own_files.given(
-        {"kind": "arrays", "file": own_files.npz(folder, x=own_files.VECTORS, y=own_files.ANIMALS)}
+        {"kind": "rows", "file": own_files.npz(folder, x=own_files.VECTORS, y=own_files.ANIMALS)}
     )
     made["models"] = {"ring": block}
     made["simulators"] = SIMULATORS

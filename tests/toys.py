@@ -229,7 +229,7 @@ def next_word() -> NextWord:
 
 
 OBJECTIVE = Objective(
-    QubitSpectrum(detuning=(-2.0, 2.0), environment_spread=0.1, validation=2, test=3, epoch_steps=6),
+    QubitSpectrum(detuning=(-2.0, 2.0), validation=2, test=3, epoch_steps=6),
     propagator("exact"),
 )
 

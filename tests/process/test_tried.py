@@ -34,7 +34,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A study of two models, two simulators and three sizes on three features, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     given = own_files.given(
-        {"kind": "arrays", "file": own_files.npz(tmp_path, x=own_files.VECTORS, y=own_files.ANIMALS)}
+        {"kind": "rows", "file": own_files.npz(tmp_path, x=own_files.VECTORS, y=own_files.ANIMALS)}
     )
     study = given["studies"]["s"]
     axes = study["axes"] | {"batch": [16, 8], "seed": [0, 1, 2]}
@@ -121,7 +121,7 @@ def test_what_no_loss_can_be_computed_of_is_refused(
 def test_workloads_have_processes_of_their_own_and_each_is_tried_although_another_fails(
     given: dict[str, Any], tmp_path: Path
 ) -> None:
-    given["workloads"] |= {"other": {"kind": "arrays", "file": str(tmp_path / "other.npz")}}
+    given["workloads"] |= {"other": {"kind": "rows", "file": str(tmp_path / "other.npz")}}
     given["studies"]["s"]["axes"]["workload"] = ["other", "mine"]
     Path("config.yaml").write_text(yaml.safe_dump(given))
     np.savez("other.npz", x=np.ones((4, 2)), y=np.arange(4) % 2)

@@ -45,7 +45,7 @@ def case(kind: str, folder: Path) -> tuple[Path, Callable[[], Any]]:
     match kind:
         case "npz" | "member":
             file = npz(folder, x=VECTORS, y=ANIMALS)
-            return Path(file), of(kind="arrays", file=file)
+            return Path(file), of(kind="rows", file=file)
         case "series":
             file = npz(folder, x=SIGNALS, y=np.tile([1, 2], 20), groups=np.repeat(np.arange(5), 8))
             return Path(file), of(kind="series", file=file, split="groups", standardise=True)

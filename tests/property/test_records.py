@@ -185,7 +185,7 @@ def test_a_damaged_manifest_or_what_it_lists_is_refused(folder: Path, data: st.D
     store.publish(manifest, identity, ["x.npy"], lambda inner: store.write(inner, {"x.npy": rows}) or {})
 
     def read() -> tuple[dict[str, Any], bytes]:
-        found = store.opened(manifest, ["x.npy"], 1)
+        found = store.opened(manifest, 1)
         return dict(found.entries), found.array("x.npy").tobytes()
 
     whole = read()

@@ -78,7 +78,7 @@ def equal(values: np.ndarray) -> np.ndarray:
 
 @given(st.data())
 def test_arrays_of_any_kind_are_read_or_refused_in_words(folder: Path, data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(["arrays", "rows", "series"]))
+    kind = data.draw(st.sampled_from(["rows", "series"]))
     arrays = {
         name: data.draw(hn.arrays(data.draw(DTYPES), data.draw(SHAPES)), label=name) for name in ("x", "y")
     }
@@ -102,7 +102,7 @@ def test_samples_are_drawn_into_disjoint_parts_with_their_copies(
 ) -> None:
     np.savez(folder / "mine.npz", x=values, y=classes)
     shares = {"split_seed": seed, "validation": validation, "test": test}
-    data, said = read({"kind": "arrays", "file": str(folder / "mine.npz"), **shares})
+    data, said = read({"kind": "rows", "file": str(folder / "mine.npz"), **shares})
     # Enough of each class, so that each part gets its share: no other reason to refuse it.
     if data is None:
         assert "samples" in said or "1 class" in said or "validation and test" in said
@@ -111,7 +111,7 @@ def test_samples_are_drawn_into_disjoint_parts_with_their_copies(
     assert_parts(data, 40, equal(values))
     assert data.shared() == [0]
     assert set(data.targets[data.splits["train"]].tolist()) == set(range(len(data.names)))
-    again, _ = read({"kind": "arrays", "file": str(folder / "mine.npz"), **shares})
+    again, _ = read({"kind": "rows", "file": str(folder / "mine.npz"), **shares})
     assert again.digest() == data.digest()
 
 

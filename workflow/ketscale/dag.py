@@ -70,8 +70,8 @@ class Jobs:
         self.order = {run: index for index, run in enumerate(first)}
         self.host = max([len(os.sched_getaffinity(0)), *(run.ranks * run.threads for run in self.runs)])
         # Inputs of the runs of a config with code of the user's, or with searches. Others are not asked, thousands of times.
-        parts = (*self.config.workloads.values(), *self.config.models.values())
-        self.conditions = {"tried": self.tried_of} if any(part.own_code for _, part in parts) else {}
+        own = any(model.own_code for _, model in self.config.models.values())
+        self.conditions = {"tried": self.tried_of} if own else {}
         self.conditions |= {"chosen": self.choice_of} if self.config.trials else {}
 
     @functools.lru_cache(maxsize=4)  # noqa: B019  # there is one object of this class
@@ -162,16 +162,15 @@ class Jobs:
         return self.data_of(wildcards)
 
     def tried_of(self, wildcards: Wildcards) -> str | list[str]:
-        """The note that a first step was taken, if model or data are code of the user's and the run has to be trained.
+        """The note that a first step was taken, if the model is code of the user's and the run has to be trained.
 
         A finished run asks for none, so that a note which was deleted, or is made again for other runs, trains none again.
         """
         run = self.run_of(wildcards)
         settings = self.settings(run)
-        own = settings.model.own_code or settings.workload.own_code
         # The smallest step of a study stands for all its runs, with one split of its data; others are named by the command
         # line. The trials of a search have asked for it.
-        if not own or run.workload not in self.config.studied or settings.protocol.search:
+        if not settings.model.own_code or run.workload not in self.config.studied or settings.protocol.search:
             return []
         features, path = self._features_hash(run.workload), Path(self.results, run.path)
         trained = path.exists() and not record.outdated(path, settings, features)

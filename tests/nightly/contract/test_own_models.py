@@ -53,7 +53,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     own_models.write(folder, FILES)
     own_files.npz(folder, x=own_files.VECTORS, y=own_files.ANIMALS)
     tiny = {
-        "workloads": {"mine": {"kind": "arrays", "file": "mine.npz"}},
+        "workloads": {"mine": {"kind": "rows", "file": "mine.npz"}},
         "models": {"ring": own_models.BLOCK, **QNODES},
         "simulators": own_models.SIMULATORS,
         "axes": {"workload": "mine", "model": "ring", "qubits": 2, "layers": 1, "batch": 8},

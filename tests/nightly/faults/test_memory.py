@@ -44,7 +44,7 @@ def test_memory_does_not_grow_with_the_epochs(tmp_path: Path) -> None:
     np.savez(tmp_path / "flowers.npz", x=rng.normal(size=(60, 4)), y=np.arange(60) % 3)
     config = {
         "title": "Endless",
-        "workloads": {"flowers": {"kind": "arrays", "file": "flowers.npz"}},
+        "workloads": {"flowers": {"kind": "rows", "file": "flowers.npz"}},
         "protocols": {"endless": PROTOCOL},
         "studies": {"s": {"kind": "accuracy", "question": "Does it end?", "axes": AXES}},
     }

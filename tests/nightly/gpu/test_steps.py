@@ -157,7 +157,7 @@ def test_the_trainer_copies_its_batch_without_waiting() -> None:
 def control(model: Adaptation | Literal["grape"]) -> Problem:
     """A policy that is adapted to tasks, or the tasks' own optimum."""
     torch.manual_seed(0)
-    workload = QubitSpectrum(detuning=(-2.0, 2.0), environment_spread=0.1, validation=2, test=3)
+    workload = QubitSpectrum(detuning=(-2.0, 2.0), validation=2, test=3)
     objective = Objective(workload, Batched(route="torch", strict=False))
     if model == "grape":
         return Grape(TaskPulses(tasks=5, starts=8, segments=4), objective, seed=0, arguments={})

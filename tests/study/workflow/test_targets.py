@@ -180,7 +180,7 @@ def test_a_workload_that_no_study_uses_is_checked_at_the_start_and_never_in_the_
     """Its settings are checked like any other's. Its file is not read, so it need not be there."""
     config = finished / "config.yaml"
     text = config.read_text()
-    own = "  own: {kind: arrays, file: nowhere.npz, split: given}\n"
+    own = "  own: {kind: rows, file: nowhere.npz, split: given}\n"
     config.write_text(text.replace("workloads:\n", f"workloads:\n{own}"))
     run_in(finished, *LOCAL)
     assert [call["command"] for call in calls(finished)] == ["report"] * 3
@@ -207,7 +207,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     }  # fmt: skip
     config = {
         "title": "Own",
-        "workloads": {"flowers": {"kind": "arrays", "file": "flowers.npz"}},
+        "workloads": {"flowers": {"kind": "rows", "file": "flowers.npz"}},
         "protocols": {"quick": {"precision": "fp32", "timed": False, "learning_rate": 0.1, "epochs": 1}},
         "studies": {"one": {"kind": "accuracy", "question": "Is it?", "axes": axes}},
     }

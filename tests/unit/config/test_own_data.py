@@ -14,13 +14,16 @@ from PIL import Image
 from ketscale.config import sources
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.problems import store
 from ketscale.problems.images import features
 from ketscale.problems.images.features import PreparedFeatures
 from ketscale.problems.images.pixels import channels_of
 from ketscale.problems.images.pretrain import pretrain
 from ketscale.problems.registry import FAMILIES
+from ketscale.problems.rows import prepared
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
+from ketscale.problems.vectors.prepared import PreparedVectors
 from tests.own_files import (
     ANIMALS,
     COLOUR,
@@ -74,14 +77,13 @@ def test_images_are_kept_as_they_are(
 def test_labels_of_any_kind_are_counted_from_0_and_keep_their_names(
     labels: Any, classes: tuple[str, ...], tmp_path: Path
 ) -> None:
-    data = loaded({"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=labels)})
-    assert data.peak is None
+    data = loaded({"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=labels)})
     assert data.names == classes
     assert data.targets.tolist() == [1, 0] * 20
 
 
 def test_shares_and_the_seed_say_the_split(tmp_path: Path) -> None:
-    block = {"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)}
+    block = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)}
     # From 10, 20 and 10 samples: 2, 3 and 2.
     assert [len(loaded(block).splits[name]) for name in SPLITS] == [26, 7, 7]
     shared = loaded({**block, "validation": 0.1, "test": 0.3})
@@ -93,7 +95,7 @@ def test_shares_and_the_seed_say_the_split(tmp_path: Path) -> None:
 
 def test_a_split_may_be_given(tmp_path: Path) -> None:
     split = np.array(["train"] * 20 + ["validation"] * 12 + ["test"] * 8)
-    block = {"kind": "arrays", "split": "given", "file": npz(tmp_path, x=VECTORS, y=ANIMALS, split=split)}
+    block = {"kind": "rows", "split": "given", "file": npz(tmp_path, x=VECTORS, y=ANIMALS, split=split)}
     data = loaded(block)
     assert [data.splits[name].tolist() for name in SPLITS] == [
         list(range(20)), list(range(20, 32)), list(range(32, 40)),
@@ -102,22 +104,23 @@ def test_a_split_may_be_given(tmp_path: Path) -> None:
 
 
 SPLIT = np.array(["train", "val"] * 20)
+IMAGES, GIVEN = {"kind": "arrays", **NETWORK}, {"kind": "rows", "split": "given"}
 # What a reader could take for something else, with the array, or the class, that must be named. The rest: tests/property.
 MISREAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"x": VECTORS, "images": GREY, "y": ANIMALS}, {}, "images and x"),
-    ({"x": VECTORS, "y": ANIMALS}, NETWORK, "x"),
-    ({"x": GREY, "y": ANIMALS}, {}, "x"),
-    ({"x": COLOUR.transpose(0, 3, 1, 2), "y": ANIMALS}, NETWORK, "x"),
-    ({"x": GREY.astype(np.int64), "y": ANIMALS}, NETWORK, "x"),
-    ({"x": GREY / 16, "y": ANIMALS}, NETWORK, "x"),
-    ({"x": np.float32(GREY / 255) - 0.5, "y": ANIMALS}, NETWORK, "x"),
-    ({"x": VECTORS, "y": VECTORS[:, 0]}, {}, "y"),
-    ({"x": VECTORS, "y": np.array([object()] * 40)}, {}, "y"),
-    ({"x": VECTORS, "y": np.array(["cat"] * 38 + ["dog"] * 2)}, {}, "class 'dog'"),
-    ({"x": VECTORS, "y": ANIMALS, "split": ANIMALS}, {}, "split"),
-    ({"x": VECTORS, "y": ANIMALS, "split": ANIMALS}, {"split": "given"}, "split"),
-    ({"x": VECTORS, "y": ANIMALS, "split": SPLIT}, {"split": "given"}, "split"),
-    ({"x": VECTORS, "y": ANIMALS, "split": ["test", "train", "validation", "train"] * 10}, {"split": "given"}, "class 'cat'"),
+    ({"x": VECTORS, "features": VECTORS, "y": ANIMALS}, {"kind": "rows"}, "features and x"),
+    ({"x": VECTORS, "y": ANIMALS}, IMAGES, "x"),
+    ({"x": GREY, "y": ANIMALS}, {"kind": "rows"}, "x"),
+    ({"x": COLOUR.transpose(0, 3, 1, 2), "y": ANIMALS}, IMAGES, "x"),
+    ({"x": GREY.astype(np.int64), "y": ANIMALS}, IMAGES, "x"),
+    ({"x": GREY / 16, "y": ANIMALS}, IMAGES, "x"),
+    ({"x": np.float32(GREY / 255) - 0.5, "y": ANIMALS}, IMAGES, "x"),
+    ({"x": VECTORS, "y": VECTORS[:, 0]}, {"kind": "rows"}, "y"),
+    ({"x": VECTORS, "y": np.array([object()] * 40)}, {"kind": "rows"}, "y"),
+    ({"x": VECTORS, "y": np.array(["cat"] * 38 + ["dog"] * 2)}, {"kind": "rows"}, "class 'dog'"),
+    ({"x": VECTORS, "y": ANIMALS, "split": ANIMALS}, {"kind": "rows"}, "split"),
+    ({"x": VECTORS, "y": ANIMALS, "split": ANIMALS}, GIVEN, "split"),
+    ({"x": VECTORS, "y": ANIMALS, "split": SPLIT}, GIVEN, "split"),
+    ({"x": VECTORS, "y": ANIMALS, "split": ["test", "train", "validation", "train"] * 10}, GIVEN, "class 'cat'"),
 ]  # fmt: skip
 
 
@@ -126,19 +129,19 @@ def test_arrays_that_may_be_misread_are_refused(
     arrays: dict[str, Any], settings: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=named):
-        loaded({"kind": "arrays", "file": npz(tmp_path, **arrays), **settings})
+        loaded({"file": npz(tmp_path, **arrays), **settings})
 
 
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"kind": "arrays"}, "mine: file"),
+        ({"kind": "rows"}, "mine: file"),
         ({"kind": "arrays", "file": "a", "weights": "selfsupervised"}, "mine: image_size"),
-        ({"kind": "arrays", "file": "a", "split": "given", "test": 0.1}, "mine.test"),
-        ({"kind": "arrays", "file": "a", "test": 0.9}, "mine.validation"),
-        ({"kind": "arrays", "file": "a", "weights_folder": "b"}, "mine.weights_folder"),
+        ({"kind": "rows", "file": "a", "split": "given", "test": 0.1}, "mine.test"),
+        ({"kind": "rows", "file": "a", "test": 0.9}, "mine.validation"),
+        ({**IMAGES, "file": "a", "weights_folder": "b"}, "mine.weights_folder"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         config(block)
@@ -146,7 +149,7 @@ def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], mes
 
 def test_features_of_ones_own_cannot_run_inline() -> None:
     with pytest.raises(UserError, match="mine has no feature network to run inline"):
-        config({"kind": "arrays", "file": "a"}, features="inline")
+        config({"kind": "rows", "file": "a"}, features="inline")
     config({"kind": "arrays", "file": "a", **NETWORK}, features="inline")
 
 
@@ -154,12 +157,12 @@ def test_features_are_standardised_one_by_one_over_the_training_split(tmp_path: 
     scales = 10.0 ** np.arange(-9, 12, 3)
     values = VECTORS * scales + 1e3 * scales
     values[:, 4] = 0.1
-    block = {"kind": "arrays", "file": npz(tmp_path, features=values, labels=ANIMALS)}
+    block = {"kind": "rows", "file": npz(tmp_path, features=values, labels=ANIMALS)}
     data = loaded(block)
     manifest = tmp_path / "store" / "features.json"
-    features.prepare(config(block).workloads["mine"][1], manifest, None)
-    kept = PreparedFeatures.open(manifest)
-    assert kept.features.dtype == np.float32 and kept.pixels is None
+    prepared.prepare(config(block).workloads["mine"][1], manifest, None)
+    kept = PreparedVectors.of(store.opened(manifest, prepared.VERSION))
+    assert kept.features.dtype == np.float32
     varied = np.delete(kept.features, 4, axis=1)[data.splits["train"]]
     assert np.abs(varied.mean(0)).max() < 1e-5
     assert np.abs(varied.std(0) - 1).max() < 1e-5
@@ -169,17 +172,17 @@ def test_features_are_standardised_one_by_one_over_the_training_split(tmp_path: 
 
 
 def test_paths_are_no_part_of_the_content_but_names_of_classes_are(tmp_path: Path) -> None:
-    def prepared(folder: str, labels: Any) -> dict[str, Any]:
+    def described(folder: str, labels: Any) -> dict[str, Any]:
         (tmp_path / folder).mkdir()
-        block = {"kind": "arrays", "file": npz(tmp_path / folder, x=VECTORS, y=labels)}
+        block = {"kind": "rows", "file": npz(tmp_path / folder, x=VECTORS, y=labels)}
         workload = config(block).workloads["mine"][1]
         assert "file" not in workload.content()
         assert workload.places() == {"file": block["file"]}
-        features.prepare(workload, tmp_path / folder / "features.json", None)
+        prepared.prepare(workload, tmp_path / folder / "features.json", None)
         return json.loads((tmp_path / folder / "features.json").read_text())
 
-    first, second = prepared("a", ANIMALS), prepared("b", ANIMALS)
-    renamed = prepared("c", np.char.upper(ANIMALS))
+    first, second = described("a", ANIMALS), described("b", ANIMALS)
+    renamed = described("c", np.char.upper(ANIMALS))
     assert first == second
     assert first["hash"] != renamed["hash"]
     assert renamed["classes"] == ["CAT", "DOG", "EEL"]
@@ -188,9 +191,9 @@ def test_paths_are_no_part_of_the_content_but_names_of_classes_are(tmp_path: Pat
 def test_a_bad_file_leaves_nothing_behind(tmp_path: Path) -> None:
     missing = np.where(VECTORS[3, 2] == VECTORS, np.nan, VECTORS)
     for values, said in ((missing, "NaN"), (1e300 * VECTORS, "too large to be standardised")):
-        block = {"kind": "arrays", "file": npz(tmp_path, x=values, y=ANIMALS)}
+        block = {"kind": "rows", "file": npz(tmp_path, x=values, y=ANIMALS)}
         with pytest.raises(UserError, match=said):
-            features.prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
+            prepared.prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
         assert not (tmp_path / "store" / "features.json").exists()
 
 

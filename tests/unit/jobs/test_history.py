@@ -4,15 +4,12 @@ import csv
 import hashlib
 import os
 
-import numpy as np
 import pytest
 
 from ketscale.errors import UserError
 from ketscale.files import write_csv
 from ketscale.jobs import started
 from ketscale.jobs.locks import Lock
-from ketscale.measure import clock
-from ketscale.measure.clock import Durations
 from ketscale.training import checkpoint
 from ketscale.training.history import History
 from tests import record_maker as maker
@@ -136,18 +133,3 @@ def test_a_run_that_starts_anew_says_whose_checkpoint_is_of_no_use_and_forgets_i
         assert capsys.readouterr().err.count("starting from the beginning") == other
         assert not checkpoint.history_of(tmp_path, run.key).exists()
     assert checkpoint.load(tmp_path, "b" * 64) == {}
-
-
-def test_many_durations_take_bounded_memory_and_keep_their_quartiles(monkeypatch):
-    monkeypatch.setattr(clock, "_KEPT", 1 << 12)
-    rng = np.random.default_rng(0)
-    # Every tenth step is slow, as where ranks agree; every n-th duration alone would see too many of them or none.
-    seconds = rng.uniform(0.9, 1.1, 100_000) + (np.arange(100_000) % 10 == 0)
-    found = Durations()
-    for second in seconds:
-        found.append(second)
-    assert len(found) == 100_000 and (1 << 11) <= len(found.kept) <= 1 << 12
-    assert found.quartiles()["count"] == 100_000
-    for name, level in (("q25_s", 0.25), ("median_s", 0.5), ("q75_s", 0.75)):
-        assert found.quartiles()[name] == pytest.approx(np.quantile(seconds, level), abs=0.01)
-    assert np.mean(np.asarray(found.kept) > 1.5) == pytest.approx(0.1, abs=0.025)

@@ -3,7 +3,6 @@
 import torch
 
 from ketscale.config import Protocol
-from ketscale.measure import clock
 from ketscale.measure.clock import Clock, Durations
 from ketscale.measure.host import layouts
 from ketscale.measure.passes import Passes
@@ -28,14 +27,6 @@ def test_if_most_were_preempted_all_count():
     assert found.left_out is None
     assert found.quartiles()["median_s"] == 2.0 and found.quartiles()["count"] == 3
     assert durations().quartiles()["count"] == durations().left_out == 0
-
-
-def test_a_sample_of_many_keeps_which_were_preempted(monkeypatch):
-    monkeypatch.setattr(clock, "_KEPT", 100)
-    found = durations(*[1.0, 1.0, 1.0, 2.0] * 300, preempted=set(range(3, 1200, 4)))
-    kept = {(bool(one), s) for one, s in zip(found.preempted, found.kept, strict=True)}
-    assert kept == {(False, 1.0), (True, 2.0)} and len(found.kept) <= 100
-    assert found.quartiles()["q75_s"] == 1.0 and found.quartiles()["count"] == 1200 - found.left_out
 
 
 class Counted:

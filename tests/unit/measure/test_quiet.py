@@ -15,29 +15,6 @@ from ketscale.measure.clock import Clock
 from ketscale.measure.quiet import Watch, judged
 from tests.toys import Rows, classification, trainer
 
-V2 = "31 22 0:28 {root} {top} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
-V1 = "32 22 0:29 {root} {top} rw shared:10 - cgroup cgroup rw,cpu,cpuacct"
-
-
-class Kernel:
-    """A /proc/self and control groups of one's own."""
-
-    def __init__(self, folder, monkeypatch):
-        self.folder, self.mounts = folder, []
-        monkeypatch.setattr(cgroup, "_PROC", folder)
-
-    def mount(self, line, own, root="/", name="cg"):
-        """Mount a hierarchy, in which this process is in the group `own`; the mount point."""
-        top = self.folder / name
-        top.mkdir(exist_ok=True)
-        self.mounts.append(line.format(root=root, top=str(top).replace(" ", "\\040")))
-        (self.folder / "mountinfo").write_text(
-            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + "\n".join(self.mounts)
-        )
-        with (self.folder / "cgroup").open("a") as file:
-            file.write(own + "\n")
-        return top
-
 
 def stat(folder, text):
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,10 +27,13 @@ def v2(seconds):
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    return Kernel(tmp_path / "a folder", monkeypatch) if (tmp_path / "a folder").mkdir() is None else None
+    """A function that puts this process into groups, as /proc has them; the mount point of control groups of one's own."""
+    monkeypatch.setattr(cgroup, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "fs")
+    return tmp_path / "fs", lambda *lines: (tmp_path / "cgroup").write_text("\n".join(lines))
 
 
-def throttled(kernel, before, after):
+def throttled(before, after):
     """What the longest-stopped group was stopped between two states of its counters."""
     before()
     found = cgroup.throttled_s()
@@ -63,7 +43,8 @@ def throttled(kernel, before, after):
 
 @pytest.mark.parametrize("limited", ["job/step", "job", "."])
 def test_the_quota_may_be_that_of_any_group_around_the_process(kernel, limited):
-    top = kernel.mount(V2, "0::/job/step")
+    top, enter = kernel
+    enter("0::/job/step")
     for group in ("job/step", "job", "."):
         stat(top / group, v2(3.0))
     stat(top / "job/step/other", v2(1.0))
@@ -72,47 +53,41 @@ def test_the_quota_may_be_that_of_any_group_around_the_process(kernel, limited):
         stat(top / limited, v2(5.5))
         stat(top / "job/step/other", v2(99.0))  # not around it
 
-    assert throttled(kernel, lambda: None, after) == pytest.approx(2.5)
+    assert throttled(lambda: None, after) == pytest.approx(2.5)
 
 
 def test_version_1_counts_nanoseconds_and_only_its_hierarchy_of_the_cpu_counts(kernel):
-    unified = kernel.mount(V2, "0::/x", name="unified")
-    stat(unified / "x", "usage_usec 17\n")
-    memory = kernel.mount(V1.replace("cpu,cpuacct", "memory"), "4:memory:/x", name="memory")
-    stat(memory / "x", "throttled_time 99000000000\n")
-    top = kernel.mount(V1, "2:cpu,cpuacct:/x", name="cpu")
-    stat(top / "x", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n")
-    changed = lambda: stat(top / "x", "nr_periods 9\nnr_throttled 9\nthrottled_time 1500000000\n")  # noqa: E731
-    assert throttled(kernel, lambda: None, changed) == pytest.approx(1.5)
+    top, enter = kernel
+    enter("4:memory:/x", "2:cpu,cpuacct:/x", "0::/x")
+    stat(top / "memory/x", "throttled_time 99000000000\n")
+    stat(top / "cpu/x", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n")
+    changed = lambda: stat(top / "cpu/x", "nr_periods 9\nnr_throttled 9\nthrottled_time 1500000000\n")  # noqa: E731
+    assert throttled(lambda: None, changed) == pytest.approx(1.5)
 
 
-def test_in_a_container_the_mounted_part_of_the_hierarchy_is_looked_at(kernel):
-    top = kernel.mount(V2, "0::/docker/abc/inner", root="/docker/abc")
-    stat(top / "inner", "usage_usec 17\n")
+def test_in_a_container_the_visible_part_of_the_hierarchy_is_looked_at(kernel):
+    top, enter = kernel
+    enter("0::/docker/abc/inner")
+    assert throttled(lambda: stat(top, v2(1.0)), lambda: stat(top, v2(2.0))) == pytest.approx(1.0)
+
+
+def test_without_visible_groups_it_is_unknown_and_the_run_may_be_quiet(kernel):
+    top, enter = kernel
+    assert cgroup.throttled_s() is None
     stat(top, v2(1.0))
-    assert throttled(kernel, lambda: None, lambda: stat(top, v2(2.0))) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("own, root", [("0::/../host", "/"), ("0::/elsewhere", "/docker")])
-def test_a_group_that_is_not_visible_is_unknown(kernel, own, root):
-    stat(kernel.mount(V2, own, root=root), v2(1.0))
-    assert cgroup.throttled_s() is None
-
-
-def test_without_control_groups_it_is_unknown_and_the_run_may_be_quiet(kernel):
-    (kernel.folder / "mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
-    (kernel.folder / "cgroup").write_text("")
-    assert cgroup.throttled_s() is None
-    (kernel.folder / "cgroup").unlink()
-    assert cgroup.throttled_s() is None
+    for own in ("", "0::/../host"):
+        enter(*filter(None, [own]))
+        assert cgroup.throttled_s() is None
     assert cgroup.longest_s(None, None) is None
     found = judged([rank(throttled_share=None)])
     assert found["quiet"] and found["throttled_share"] is None
 
 
 def test_a_group_without_a_quota_has_not_been_stopped(kernel):
-    stat(kernel.mount(V2, "0::/"), "usage_usec 17\nuser_usec 10\n")
-    assert cgroup.throttled_s() == {str(kernel.folder / "cg"): 0.0}
+    top, enter = kernel
+    enter("0::/")
+    stat(top, "usage_usec 17\nuser_usec 10\n")
+    assert cgroup.throttled_s() == {str(top): 0.0}
 
 
 def rank(host="a", stalled_share=0.0, **seen):

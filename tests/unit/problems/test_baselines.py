@@ -94,26 +94,3 @@ def test_trials_have_the_common_spatial_patterns_of_mne(tmp_path: Path) -> None:
     expected = linear.decision_function(patterns.transform(x[90:]))
     assert (outputs[:, 1] - outputs[:, 0]).tolist() == pytest.approx(expected.tolist(), rel=1e-9)
     assert np.mean((expected > 0) == labels[90:]) > 0.6
-
-
-@pytest.mark.parametrize(("model", "right"), [("frequent_word", [0, 0, 0, 1]), ("bigram", [0, 0, 1, 0])])
-def test_words_are_counted_in_training_alone(model: str, right: list[int], tmp_path: Path) -> None:
-    """Counted by hand: in training `cat` comes next four times, `dog` behind `a` twice, `a` behind `sees` twice.
-
-    Training has no `my`, and nothing behind `dog`.
-    """
-    training = ["a cat sees the cat", "the cat sees a dog", "one cat sees a dog"]
-    validation, test = "a dog sees the dog", "my dog sees a cat"
-    (tmp_path / "lines.txt").write_text("\n".join([*training, validation, test]))
-    block = {
-        "kind": "sentences",
-        "file": str(tmp_path / "lines.txt"),
-        "seed": 0,
-        "held_out": 1,
-        "split_seed": 5,
-    }
-    problem, _ = fitted(block, model, tmp_path)
-    with np.load(next(tmp_path.glob("*/splits.npz"))) as rows:
-        assert (rows["validation"].tolist(), rows["test"].tolist()) == ([3], [4])
-    found = problem.right("test", problem.outputs("test", torch.arange(1)))
-    assert found is not None and found.tolist() == [right]

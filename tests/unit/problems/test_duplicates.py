@@ -32,7 +32,7 @@ def colours(path: Path) -> str:
 
 DRAWN: dict[str, Callable[[Path], dict[str, Any]]] = {
     "images": lambda p: {"kind": "arrays", "file": npz(p, x=GREY[COPY], y=ANIMALS), **NETWORK},
-    "features": lambda p: {"kind": "arrays", "file": npz(p, x=VECTORS[COPY], y=ANIMALS)},
+    "features": lambda p: {"kind": "rows", "file": npz(p, x=VECTORS[COPY], y=ANIMALS)},
     "image-folder": lambda p: {"kind": "image-folder", "folder": colours(p), **NETWORK},
     "series": lambda p: {"kind": "series", "split": "trials", "file": npz(p, x=SIGNALS[COPY], y=ANIMALS)},
     # Trials that only their unit tells apart are equal once they are standardised.
@@ -61,7 +61,7 @@ def test_equal_samples_are_in_one_part(kind: str, tmp_path: Path) -> None:
 
 
 def test_without_copies_a_split_is_what_it_was(tmp_path: Path) -> None:
-    _, parts = rows({"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)})
+    _, parts = rows({"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)})
     assert parts["validation"].tolist() == [9, 16, 18, 19, 22, 24, 37]
     assert parts["test"].tolist() == [5, 8, 21, 23, 26, 28, 30]
 
@@ -84,7 +84,7 @@ PEOPLE = np.repeat(["anna", "ben", "cleo", "dan"], 10)
         (DRAWN["features"], Split("labels", shared=0)),
         (DRAWN["series"], Split("trials", shared=0)),
         (
-            lambda p: {"kind": "arrays", "split": "given", "file": npz(p, x=VECTORS[COPY], y=ANIMALS, split=GIVEN)},
+            lambda p: {"kind": "rows", "split": "given", "file": npz(p, x=VECTORS[COPY], y=ANIMALS, split=GIVEN)},
             Split("given", shared=20),
         ),
         # A group is not torn apart, so copies in other groups are named.
@@ -104,7 +104,7 @@ def test_the_record_says_how_many_samples_two_parts_share(
 
 
 def test_copies_do_not_make_up_for_samples(tmp_path: Path) -> None:
-    block = {"kind": "arrays", "file": npz(tmp_path, x=np.ones((40, 3)), y=ANIMALS)}
+    block = {"kind": "rows", "file": npz(tmp_path, x=np.ones((40, 3)), y=ANIMALS)}
     with pytest.raises(UserError, match="class 'cat' has 1 samples, if equal ones count once: after 1 for"):
         loaded(block)
 

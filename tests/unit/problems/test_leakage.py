@@ -39,7 +39,7 @@ RNG = np.random.default_rng(7)
     ("block", "data"),
     [
         ({"kind": "series", "split": "trials"}, {"x": SIGNALS}),
-        ({"kind": "arrays"}, {"x": VECTORS}),
+        ({"kind": "rows"}, {"x": VECTORS}),
         ({"kind": "arrays", **NETWORK}, {"images": GREY}),
     ],
 )
@@ -66,7 +66,7 @@ def related(parts: dict[str, np.ndarray], same: Any) -> int:
     ("kind", "data"),
     [
         ({"kind": "series", "split": "given"}, {"x": SIGNALS}),
-        ({"kind": "arrays", "split": "given"}, {"x": VECTORS}),
+        ({"kind": "rows", "split": "given"}, {"x": VECTORS}),
         ({"kind": "arrays", "split": "given", **NETWORK}, {"x": GREY}),
     ],
 )
@@ -234,12 +234,12 @@ def test_features_are_equal_if_a_model_cannot_tell_them_apart(
     copies = np.append(values, changed(values), axis=0)
     copies[:, 6] = 5 + 1e-13 * RNG.normal(size=40)  # noise of a constant, which standardisation would blow up
     file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2))
-    data = loaded({"kind": "arrays", "file": file})
+    data = loaded({"kind": "rows", "file": file})
     part = {row: name for name in SPLITS for row in data.splits[name].tolist()}
     assert all(part[row] == part[row + 20] for row in range(20)) and data.shared() == [0]
     parts = np.repeat(["train", "validation", "test"], [20, 10, 10])
     file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2), split=parts)
-    assert loaded({"kind": "arrays", "split": "given", "file": file}).shared() == [20]
+    assert loaded({"kind": "rows", "split": "given", "file": file}).shared() == [20]
 
 
 @pytest.mark.parametrize(

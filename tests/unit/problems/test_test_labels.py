@@ -23,7 +23,7 @@ PARTS = np.repeat(["train", "validation", "test"], [20, 10, 10])
 TEST = np.flatnonzero(PARTS == "test")
 NUMBERS = VECTORS[:, :2] * [1.0, 50.0]
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "arrays": ({"kind": "arrays", "split": "given"}, {"x": VECTORS, "y": ANIMALS, "split": PARTS}),
+    "rows": ({"kind": "rows", "split": "given"}, {"x": VECTORS, "y": ANIMALS, "split": PARTS}),
     "regression": (
         {"kind": "rows", "split": "given", "task": "regression"},
         {"x": VECTORS, "y": NUMBERS, "split": PARTS},
@@ -75,9 +75,9 @@ def trained(
     ("name", "fitted"),
     [
         *((name, None) for name in CASES),
-        ("arrays", "kernel"),
-        ("arrays", "svm"),
-        ("arrays", "linear"),
+        ("rows", "kernel"),
+        ("rows", "svm"),
+        ("rows", "linear"),
         ("regression", "linear"),
     ],
 )

@@ -56,9 +56,7 @@ def sentences(seed, dtype=torch.float64, arm="fused"):
 
 def control(seed, dtype=torch.float64, kind="fomaml", tasks=None, loop=False):
     """Meta-learning of a policy, or of one pulse for all tasks; drawn afresh in each step, or of fixed tasks."""
-    workload = QubitSpectrum(
-        detuning=(-2.0, 2.0), environment_spread=0.1, validation=4, test=3, epoch_steps=3, tasks=tasks
-    )
+    workload = QubitSpectrum(detuning=(-2.0, 2.0), validation=4, test=3, epoch_steps=3, tasks=tasks)
     torch.manual_seed(seed)
     if kind == "robust":
         network = RobustPulse(segments=4)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -33,10 +34,12 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         defaults, since runs and tables are not given them; `misplaced` reports those that are missing.
     later: fields that earlier versions lacked. With its default such a field is in no hash, so that what was trained
         before there was one stays trained.
+    former: fields that earlier versions had, with the only value that is left of each, which stays in the hashes.
     """
 
     machine: ClassVar[frozenset[str]] = frozenset()
     later: ClassVar[frozenset[str]] = frozenset()
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def faults(self) -> Iterator[str]:
         """What is wrong although each setting fits its type, as 'FIELD: what is wrong, and what to do'."""
@@ -50,7 +53,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The fields that affect numbers, as plain values."""
         usual = _defaults(type(self))
         left_out = self.machine | {name for name in self.later if getattr(self, name) == usual[name]}
-        return {name: value for name, value in self._plain().items() if name not in left_out}
+        own = {name: value for name, value in self._plain().items() if name not in left_out}
+        return {**self.former, **own}
 
     def places(self) -> dict[str, Any]:
         """The given fields that say where something is on this machine."""

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ from ketscale.config.own_model import FileModel
 from ketscale.config.parsing import Faults, at, faults_of, parse
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
-from ketscale.grid import FOLLOWING, MOST_RUNS, Run, Study, canonical, count, decode, expand, listed, schedule
+from ketscale.grid import Run, Study, canonical, decode, expand, listed, schedule
 from ketscale.words import suggestion
 
 B = TypeVar("B", bound=Block)
@@ -43,7 +43,7 @@ B = TypeVar("B", bound=Block)
 class Config:
     """A config whose every name and value has been checked.
 
-    given: the settings as they were given, but that sizes are numbers. cohorts: whether runs of one shape are trained together. placed: whether the
+    given: the settings as they were given. cohorts: whether runs of one shape are trained together. placed: whether the
     settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`). trials: of each protocol that is a trial of a
     search, the protocol that searches, and its number.
     """
@@ -113,7 +113,6 @@ class Config:
                 of_simulators[name] = _simulator(block, name, devices)
         faults.refuse()
         file = split_seeds.expanded(file, splits)
-        _check_count(file, families)
         protocols, trials = _searched(file.protocols, models)
         for name, protocol in protocols.items():
             for simulator in protocol.steps_for:
@@ -138,24 +137,16 @@ class Config:
             splits,
             trials,
         )
-        numbered: dict[str, StudyBlock] = {}
         for name, study in file.studies.items():
             with faults:
-                numbered[name] = config._numbered(name, study)
+                config._check_points(name, study)
         faults.refuse()
         studies = []
-        for name, study in numbered.items():
+        for name, study in file.studies.items():
             with faults:
                 studies.append(config._study(name, study))
         faults.refuse()
-        changed = {
-            name: {**given["studies"][name], "axes": {}, "points": study.points}
-            for name, study in numbered.items()
-            if study is not file.studies[name]
-        }
-        # Tables and the report are made without the files that say how many features there are.
-        whole = {**given, "studies": {**given["studies"], **changed}} if changed else given
-        return dataclasses.replace(config, given=whole, studies=tuple(studies))
+        return dataclasses.replace(config, studies=tuple(studies))
 
     def data(self, workload: str) -> str:
         """The name of the data of a workload: that of its block, also where this has several splits."""
@@ -309,10 +300,10 @@ class Config:
             "protocol": [name for name in self.protocols if name not in self.trials],
         }
 
-    def _numbered(self, name: str, block: StudyBlock) -> StudyBlock:
-        """A study with numbers where its sizes follow the data, after its points were checked."""
-        points, wanted, faults = _points(block), set[str](), Faults()
-        for index, point in enumerate(points):
+    def _check_points(self, name: str, block: StudyBlock) -> None:
+        """Refuse points as `_check_point`, and a size that no model of the study has."""
+        wanted, faults = set[str](), Faults()
+        for index, point in enumerate(_points(block)):
             with faults:
                 wanted |= self._check_point(f"studies.{name}", block, index, point)
         faults.refuse()
@@ -321,32 +312,12 @@ class Config:
                 raise UserError(
                     f"studies.{name}.axes.{size}: no model of this study has {size}; leave it out"
                 )
-        if not any(_following(point, self.families) for point in points):
-            return block
-        numbered = [one for point in points for one in self._of_data(f"studies.{name}", point)]
-        return msgspec.structs.replace(block, axes={}, points=numbered)
-
-    def _of_data(self, where: str, point: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """A point's workloads, each as a point with as many features as it has."""
-        following = _following(point, self.families)
-        for workload in listed(point["workload"]) if following else ():
-            try:
-                count = self.workloads[workload][1].count_features()
-            except UserError as error:
-                fault = at(f"workloads.{workload}", str(error))
-                raise UserError(f"{where}: {following[0]}: {FOLLOWING}: {fault}") from None
-            sizes = {
-                axis: list(
-                    dict.fromkeys(count if value == FOLLOWING else value for value in listed(point[axis]))
-                )
-                for axis in following
-            }
-            yield {**point, "workload": workload, **sizes}
-        if not following:
-            yield point
 
     def _study(self, name: str, block: StudyBlock) -> Study:
-        runs = expand(_points(block), lambda workload: self.family(workload).sizes)
+        try:
+            runs = expand(_points(block), lambda workload: self.family(workload).sizes)
+        except UserError as error:
+            raise UserError(f"studies.{name}: {error}") from None
         for run in runs:
             try:
                 problem = next(conflicts(self._settings(run)), None)
@@ -406,34 +377,8 @@ def _points(block: StudyBlock) -> list[dict[str, Any]]:
     return [{**block.axes, **point} for point in block.points or [{}]]
 
 
-def _following(point: Mapping[str, Any], families: Families) -> list[str]:
-    """The sizes that a point lets follow the data."""
-    sizes = {axis.name for family in families.values() for axis in family.sizes if axis.follows}
-    return [axis for axis in point if axis in sizes and FOLLOWING in listed(point[axis])]
-
-
 def _axes(families: Families) -> type[Block]:
     return axes_block(tuple(axis for family in families.values() for axis in family.sizes))
-
-
-def _check_count(file: ConfigFile, families: Families) -> None:
-    """Refuse more runs than anybody trains, before they are expanded. What is no axis is refused later."""
-    axes = _axes(families).__struct_fields__
-    runs = {
-        name: count(_points(block), axes) + _count_trials(_points(block), file.protocols, axes)
-        for name, block in file.studies.items()
-    }
-    most = max(runs, key=lambda name: runs[name])
-    if sum(runs.values()) > MOST_RUNS:
-        others = (
-            f" ({sum(runs.values()):,} with the other studies, each counted by itself)"
-            if len(runs) > 1
-            else ""
-        )
-        raise UserError(
-            f"studies.{most}: its lists multiply to {runs[most]:,} runs{others}, but a config may have {MOST_RUNS:,}; "
-            "shorten them, or divide the studies among several configs"
-        )
 
 
 def _searched(
@@ -457,19 +402,6 @@ def _searched(
             trials[trial] = name, number
             protocols[trial] = msgspec.structs.replace(protocol, search=None, keep_model=False)
     return protocols, trials
-
-
-def _count_trials(
-    points: Iterable[Mapping[str, Any]], protocols: Mapping[str, Protocol], axes: Container[str]
-) -> int:
-    """How many trials the searches of some points have."""
-    found = 0
-    for point in points:
-        for name in listed(point.get("protocol", [])):
-            if (protocol := protocols.get(str(name))) and (search := protocol.search):
-                rest = {axis: value for axis, value in point.items() if axis not in ("seed", "protocol")}
-                found += count([rest], axes) * search.trials * len(search.seeds)
-    return found
 
 
 def _kind(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Block
+from ketscale.config.block import Block, Count, Positive
 from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metrics_by_name
 from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
@@ -33,11 +33,6 @@ class Part(Block, frozen=True, kw_only=True):
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Why these settings cannot be combined with the run's others, and what to do."""
         yield from ()
-
-    @property
-    def own_code(self) -> bool:
-        """Whether it is the user's own code, of which one step is tried before the first run."""
-        return False
 
 
 class Draft(NamedTuple):
@@ -86,14 +81,6 @@ class Workload(Part, frozen=True, kw_only=True):
             UserError: this kind reads such files, but this one is damaged, or has not what it needs.
         """
         return None
-
-    def count_features(self) -> int:
-        """The number of features of a sample, for a study whose sizes follow it; the data themselves are not read.
-
-        Raises:
-            UserError: it is not known before the data are prepared; or a file is missing, as 'FIELD: what is wrong, ...'.
-        """
-        raise UserError("how many features its samples have is not known in advance; give a number")
 
     def sources(self) -> list[Path]:
         """The files on this machine that are read; none if the data are fetched or generated.
@@ -164,6 +151,7 @@ class Model(Part, frozen=True, kw_only=True):
         the family's `build` adds.
     classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
     control: the kind of the model that it is compared with.
+    own_code: it is the user's own code, of which one step is tried before the first run.
     baseline: it is a standard method, which stands beside all models, and in for the control of those that have none.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
     stacks: several runs are trained at once, by torch.func.vmap, which was measured to gain 1.5 times or more (`ketscale
@@ -177,6 +165,7 @@ class Model(Part, frozen=True, kw_only=True):
     stacks: ClassVar[bool | None] = False
     fitted: ClassVar[bool] = False
     baseline: ClassVar[bool] = False
+    own_code: ClassVar[bool] = False
     control: ClassVar[str | None] = None
 
     def takes(self, name: str) -> bool:
@@ -252,21 +241,19 @@ class Simulator(Part, frozen=True, kw_only=True):
         return False
 
 
-@dataclass(frozen=True)
-class Split:
-    """How data are split into training, validation and test sets.
+class Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the data were split."""
 
-    by: the unit that is never in two of the sets, such as 'subjects'; None if there is no split. fold, folds,
-    held_out: if each of several folds is the test set once, which fold this is, how many there are and what it holds
-    out. shared: how many samples of validation and test equal one of a set before theirs (train, validation, test), or
-    have steps or a group in common with one.
-    """
-
-    by: str | None = None
-    fold: int | None = None
-    folds: int | None = None
-    held_out: int | None = None
-    shared: int | None = None
+    # fmt: off
+    by: Annotated[str | None, Meta(description="The unit that is never in two of training, validation and test")] = None
+    fold: Annotated[Count | None, Meta(description="The number of the fold that is the test set; null without "
+        "folds")] = None
+    folds: Annotated[Positive | None, Meta(description="The number of folds")] = None
+    held_out: Annotated[int | None, Meta(description="What the fold holds out")] = None
+    shared: Annotated[Count | None, Meta(description="How many samples of validation and test equal one of a part "
+        "before theirs (train, validation, test), or have steps or a group in common with one; null without a "
+        "split")] = None
+    # fmt: on
 
 
 @dataclass(frozen=True)
@@ -277,7 +264,7 @@ class Data:
     """
 
     content: Any = None
-    split: Split = Split()
+    split: Split = field(default_factory=Split)
     data_hash: str | None = None
     features_hash: str | None = None
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
 
 from ketscale.config.block import Block, Name, Positive, Seed
 from ketscale.config.protocol import Protocol
-from ketscale.grid import FOLLOWING, LAYOUT_PATTERN, SizeAxis
+from ketscale.grid import LAYOUT_PATTERN, SizeAxis
 
 # The key of a file that is laid over another (see `yaml.load`).
 OVER = "over"
@@ -61,7 +61,10 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
     axes: dict[str, tuple[Any, str]] = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),
-        **dict(map(_size, sizes)),
+        **{
+            axis.name: (Annotated[int, Meta(ge=0, le=axis.most)], f"{axis.title}; 0 for a classical model")
+            for axis in sizes
+        },
         "batch": (Positive, "The global batch size, whatever the number of ranks"),
         "simulator": (Name, "Names from simulators; none for a classical model"),
         "backend": (_Layout, "The layout, where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
@@ -75,12 +78,3 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
         fields.append((name, kind, None))
     made = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
     return cast(type[Block], made)
-
-
-def _size(axis: SizeAxis) -> tuple[str, tuple[Any, str]]:
-    """The name of a size, its values and its meaning."""
-    number, meaning = Annotated[int, Meta(ge=0, le=axis.most)], f"{axis.title}; 0 for a classical model"
-    if not axis.follows:
-        return axis.name, (number, meaning)
-    followed = f"{meaning}; {FOLLOWING}: as many as the workload has features"
-    return axis.name, (number | Literal[FOLLOWING], followed)

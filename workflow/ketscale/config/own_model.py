@@ -26,18 +26,14 @@ _OF_RUN = ("simulator", "dropout", "inputs", "outputs", "seed")
 class FileBlock(Model, frozen=True, kw_only=True):
     """A torch.nn.Module in a file of your own. Its constructor gets all other settings of the block, as they are."""
 
+    # fmt: off
     file: Annotated[str, Meta(min_length=1, description="The Python file, relative to where Snakemake runs")]
     class_: Annotated[str, Meta(min_length=1, description="The class in it")] = msgspec.field(name="class")
-    control: Annotated[  # type: ignore[misc]  # models of the package have it in common
-        Name | None, Meta(description="The model, or kind of models, that it is compared with")
-    ] = None
-    reads: Annotated[
-        list[Text] | None,
-        Meta(
-            description="What else it reads: files, relative to where Snakemake runs, and variables of the environment, as "
-            "$SCALE. When the content of one changes, runs are trained again"
-        ),
-    ] = None
+    control: Annotated[Name | None, Meta(description="The model, or kind of models, that it is compared "  # type: ignore[misc]  # models of the package have it in common
+        "with")] = None
+    reads: Annotated[list[Text] | None, Meta(description="What else it reads: files, relative to where Snakemake runs, "
+        "and variables of the environment, as $SCALE. When the content of one changes, runs are trained again")] = None
+    # fmt: on
 
 
 class FileModel(FileBlock, frozen=True, kw_only=True):
@@ -49,6 +45,7 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
 
     stacks: ClassVar[bool | None] = None
     has_dropout: ClassVar[bool] = True
+    own_code: ClassVar[bool] = True
 
     settings: dict[str, Any]
     code: str
@@ -87,11 +84,6 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
     def content(self) -> dict[str, Any]:
         """As `Block.content`; a model without `reads` has the hash that it had before there were any."""
         return {name: value for name, value in super().content().items() if name != "reads" or value}
-
-    @property
-    def own_code(self) -> bool:
-        """It is the user's."""
-        return True
 
     def changed(self, settings: Mapping[str, Any], where: str) -> Self:
         """The model with other values of some settings of its constructor; see `Model`."""

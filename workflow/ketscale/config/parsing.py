@@ -60,11 +60,7 @@ def parse(kind: type[B], value: Any, where: str) -> B:
 
 
 def checked(block: B, where: str) -> B:
-    """The block, which may have been made in code, where nothing checks the types of its fields.
-
-    Raises:
-        UserError: as for `parse`.
-    """
+    """The block, which may have been made in code, where nothing checks the types of its fields."""
     return parse(type(block), _given(msgspec.to_builtins(block)), where)
 
 
@@ -76,22 +72,20 @@ def _given(node: Any) -> Any:
 
 
 def check(kind: Any, value: Any, where: str) -> None:
-    """Refuse a value that its type does not allow. An optional setting is left out and never null.
-
-    Raises:
-        UserError: as for `parse`.
-    """
+    """Refuse a value that its type does not allow. An optional setting is left out and never null."""
     Faults(faults_of(kind, value, where)).refuse()
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
-    """The block that another process has resolved; it has every field, some of them null.
+    """The block that another process, or an earlier version, has resolved; it has every field, some of them null.
 
     Raises:
         UserError: the content does not fit this version.
     """
+    gone = {"kind": content.get("kind"), **kind.former}
+    given = {name: value for name, value in content.items() if name not in gone or value != gone[name]}
     try:
-        return msgspec.convert({name: value for name, value in content.items() if name != "kind"}, kind)
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise UserError(f"{where}: not settings of this version ({error})") from None
 

@@ -47,10 +47,7 @@ class Range(Block, frozen=True, kw_only=True):
     @property
     def points(self) -> float:
         """How many numbers it has."""
-        if self.whole:
-            return self.high - self.low + 1
-        # Numbers next to 0 have no end.
-        return math.inf if self.low <= 0 <= self.high else abs(_place(self.high) - _place(self.low)) + 1
+        return self.high - self.low + 1 if self.whole else math.inf
 
     def at(self, share: float) -> int | float:
         """The number below which this share of them lies, from 0 to 1."""
@@ -164,10 +161,10 @@ def _points(encoded: bytes, model: str) -> tuple[Point, ...]:
 
 
 def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[Any, ...]]:
-    """The settings of one trial after the other, none twice."""
+    """The settings of one trial after the other, none twice, unless a narrow range has no more numbers."""
     seen = set[str]()
     for trial in itertools.count():
-        for again in itertools.count():
+        for again in range(1000):
             shares = [_share(seed, *key, trial, again) for key in space]
             values = tuple(map(_at, space.values(), shares))
             if repr(values) not in seen:
@@ -195,12 +192,6 @@ def _sorted(values: list[Any] | Range) -> list[Any] | Range:
     if isinstance(values, Range):
         return values
     return sorted(values, key=_key)
-
-
-def _place(number: float) -> int:
-    """The place, among all numbers of `_DIGITS` digits of one sign, of the one next to this."""
-    digits, exponent = f"{abs(number):.{_DIGITS - 1}e}".split("e")
-    return 9 * 10 ** (_DIGITS - 1) * int(exponent) + int(digits.replace(".", ""))
 
 
 def _share(*of: object) -> float:

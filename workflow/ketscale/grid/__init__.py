@@ -27,5 +27,5 @@ from ketscale.grid.run import (
     Run,
     layout,
 )
-from ketscale.grid.size import FOLLOWING, SizeAxis, decode, encode
-from ketscale.grid.study import MOST_RUNS, Study, count, expand, listed, schedule
+from ketscale.grid.size import SizeAxis, decode, encode
+from ketscale.grid.study import Study, expand, listed, schedule

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 
 from ketscale.errors import UserError
 
-# In place of a number: as many as the workload has features.
-FOLLOWING = "features"
-
 
 @dataclass(frozen=True)
 class SizeAxis:
@@ -18,7 +15,7 @@ class SizeAxis:
 
     letter: used in paths (any but b, which is the batch). name: used in configs and tables, e.g. 'layers'. title:
     used in figures, e.g. 'circuit layers'. sweep: the kind of study that sweeps it, by default `name`. most: its largest
-    value. follows: a study may give it as `FOLLOWING`.
+    value.
     """
 
     letter: str
@@ -26,7 +23,6 @@ class SizeAxis:
     title: str
     sweep: str = ""
     most: int = 100_000
-    follows: bool = False
 
 
 def encode(axes: Sequence[SizeAxis], values: Mapping[str, int]) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ketscale.errors import UserError
 from ketscale.grid.run import Run, layout
 from ketscale.grid.size import SizeAxis, encode
 
@@ -25,22 +26,24 @@ class Study:
     runs: tuple[Run, ...]
 
 
-def count(points: Iterable[Mapping[str, Any]], axes: Container[str]) -> int:
-    """How many runs the values of these axes make, if none are alike; nothing is expanded."""
-    return sum(
-        math.prod(len(listed(value)) for axis, value in point.items() if axis in axes) for point in points
-    )
-
-
 def expand(
-    points: Iterable[Mapping[str, Any]], sizes: Callable[[str], Sequence[SizeAxis]]
+    points: Sequence[Mapping[str, Any]], sizes: Callable[[str], Sequence[SizeAxis]]
 ) -> tuple[Run, ...]:
     """Every combination of the values of each point, once, in the given order.
 
     Args:
         points: values or lists by the axis names of configs (the layout as `backend`, the sizes by name).
         sizes: the size axes of a workload's family.
+
+    Raises:
+        UserError: a point has more than `MOST_RUNS` of them.
     """
+    for point in points:
+        if (runs := math.prod(len(listed(value)) for value in point.values())) > MOST_RUNS:
+            raise UserError(
+                f"its lists multiply to {runs:,} runs, but a point may have {MOST_RUNS:,}; shorten them, or divide the "
+                "study among several configs"
+            )
     return tuple(dict.fromkeys(run for point in points for run in _combinations(point, sizes)))
 
 

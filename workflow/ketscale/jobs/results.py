@@ -157,7 +157,7 @@ def record_of(
         "config_hash": settings.hash,
         "data_hash": data.data_hash,
         "features_hash": data.features_hash,
-        "split": asdict(data.split),
+        "split": msgspec.structs.asdict(data.split),
         "samples": dict(trainer.problem.splits) if trainer else {},
         **provenance.of_record(),
         "slurm_job_id": process.slurm_job(),

@@ -6,12 +6,12 @@ until the next period. The quota may be that of any group around the process's o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 # What a counter of `cpu.stat` counts in a second, by its name in version 2 and in version 1.
 _UNITS = {"throttled_usec": 1e6, "throttled_time": 1e9}
-_PROC = Path("/proc/self")
+_OWN, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def throttled_s() -> dict[str, float] | None:
@@ -19,7 +19,20 @@ def throttled_s() -> dict[str, float] | None:
 
     A group without a counter has no quota.
     """
-    found = {str(folder): _stopped(folder) for folder in _groups()}
+    try:
+        lines = _OWN.read_text().splitlines()
+    except OSError:
+        return None
+    found: dict[str, float | None] = {}
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        # Version 2 has one hierarchy, version 1 one of its own for the CPU.
+        top = {"": _ROOT}.get(controllers, _ROOT / "cpu" if "cpu" in controllers.split(",") else None)
+        if top is not None and ".." not in group:
+            # A container may see its own part of the hierarchy alone, without the groups around it.
+            folder = top / group.lstrip("/")
+            around = [each for each in (folder, *folder.parents) if each.is_relative_to(top)]
+            found |= {str(each): _stopped(each) for each in around}
     return {name: seconds for name, seconds in found.items() if seconds is not None} or None
 
 
@@ -36,42 +49,3 @@ def _stopped(folder: Path) -> float | None:
         return sum(int(counters[name]) / unit for name, unit in _UNITS.items() if name in counters)
     except (OSError, ValueError):
         return None
-
-
-def _groups() -> Iterator[Path]:
-    """The folders of the groups that this process is in, from its own up to the last that it sees."""
-    try:
-        own = dict(_own((_PROC / "cgroup").read_text()))
-        mounts = (_PROC / "mountinfo").read_text().splitlines()
-    except OSError:
-        return
-    for line in mounts:
-        # proc(5): the file system's type is the first field after a lone dash, and the options of the hierarchy the
-        # last of all.
-        fields, _, others = line.partition(" - ")
-        kind, *_, options = others.split()
-        controller = {"cgroup2": "", "cgroup": "cpu"}.get(kind)
-        if controller is None or controller not in own or controller not in ("", *options.split(",")):
-            continue
-        root, top = (Path(_plain(field)) for field in fields.split()[3:5])
-        group = Path(own[controller])
-        # What is mounted may be a part of the hierarchy, without the process's group.
-        if ".." in group.parts or not group.is_relative_to(root):
-            continue
-        folder = top / group.relative_to(root)
-        yield from (each for each in (folder, *folder.parents) if each.is_relative_to(top))
-
-
-def _own(text: str) -> Iterator[tuple[str, str]]:
-    """The process's group in each hierarchy, by controller; '' is version 2."""
-    for line in text.splitlines():
-        _, controllers, group = line.split(":", 2)
-        for controller in controllers.split(","):
-            yield controller, group
-
-
-def _plain(field: str) -> str:
-    """A path of mountinfo, in which blanks and backslashes are octal."""
-    for plain in " \t\n\\":
-        field = field.replace(f"\\{ord(plain):03o}", plain)
-    return field

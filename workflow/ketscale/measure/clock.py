@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import resource
 import time
 from array import array
@@ -21,42 +20,23 @@ from ketscale.spans import Event, Recorder
 if TYPE_CHECKING:
     from ketscale.measure.quiet import Watch
 
-# This many durations of steps, epochs or validations are kept.
-_KEPT = 1 << 16
-
 
 class Durations:
-    """Durations in seconds, however many: their number and sum, and as many of them as half a megabyte holds.
-
-    When it is full, a random half is kept, and later ones at half the rate; so those that are kept are a fair sample.
-    Every n-th would not be: ranks look for requests every ten steps.
+    """Durations in seconds.
 
     Attributes:
-        preempted: of each that is kept, whether another process took the processor away meanwhile.
+        preempted: of each, whether another process took the processor away meanwhile.
     """
 
     def __init__(self) -> None:
         self.kept = array("d")
         self.preempted = bytearray()
-        self.total_s = 0.0
-        self._count = 0
-        self._share = 1.0
-        self._random = random.Random(0)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.kept)
 
     def append(self, seconds: float, preempted: bool = False) -> None:
         """Add a duration."""
-        self._count += 1
-        self.total_s += seconds
-        if self._share < 1 and self._random.random() >= self._share:
-            return
-        if len(self.kept) == _KEPT:
-            chosen = sorted(self._random.sample(range(_KEPT), _KEPT // 2))
-            self.kept = array("d", (self.kept[at] for at in chosen))
-            self.preempted = bytearray(self.preempted[at] for at in chosen)
-            self._share /= 2
         self.kept.append(seconds)
         self.preempted.append(preempted)
 
@@ -67,18 +47,15 @@ class Durations:
 
     def quartiles(self) -> dict[str, Any]:
         """`quartiles` of those that were not preempted, if they are at least half; else of all."""
-        if not self._count:
-            return quartiles([])
         if not self.left_out:
-            return {**quartiles(self.kept), "mean_s": self.total_s / self._count, "count": self._count}
-        undisturbed = [s for s, preempted in zip(self.kept, self.preempted, strict=True) if not preempted]
-        return {**quartiles(undisturbed), "count": self._count - self.left_out}
+            return quartiles(self.kept)
+        return quartiles([s for s, preempted in zip(self.kept, self.preempted, strict=True) if not preempted])
 
     @property
     def left_out(self) -> int | None:
         """How many were preempted, so that `quartiles` leaves them out; None if they are most, and so it has all."""
-        share = sum(self.preempted) / len(self.kept) if self.kept else 0.0
-        return None if share > 0.5 else round(share * self._count)
+        count = sum(self.preempted)
+        return None if 2 * count > len(self.kept) else count
 
 
 def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
@@ -224,7 +201,7 @@ class Clock:
             return None
         idle_s = self.loop_s - self.cpu_s
         between_s = max(0.0, self.loop_s - self.steps_s - self.aside_s)
-        excess_s = self.steady_s.total_s - float(np.median(self.steady_s.kept)) * len(self.steady_s)
+        excess_s = sum(self.steady_s.kept) - float(np.median(self.steady_s.kept)) * len(self.steady_s)
         found_s = between_s + max(0.0, min(excess_s, idle_s))
         return max(found_s, idle_s - self.aside_s) if self.alone else found_s
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import Protocol
+from ketscale.config import Protocol, Split
 from ketscale.engines.evolved import Evolved
 from ketscale.measure.quiet import QUIET_SHARE, STALLED_SHARE, disturbance
 
@@ -238,17 +238,6 @@ class Trainability(_Part, frozen=True):
     frame: Annotated[tuple[NonNegative, NonNegative], Meta(description="Frame potentials of the final states, of t = 1 "
         "and 2, over those of random states")]
     entanglement: Annotated[float, Meta(ge=0, le=1 + 1e-6, description="The mean of Meyer and Wallach's Q")]
-
-
-class Split(_Part, frozen=True):
-    """How the data were split."""
-
-    by: Annotated[str | None, Meta(description="The unit that is never in two of training, validation and test")]
-    fold: Annotated[Natural | None, Meta(description="The number of the fold that is the test set; null without folds")]
-    folds: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="The number of folds")]
-    held_out: Annotated[int | None, Meta(description="What the fold holds out")]
-    shared: Annotated[Natural | None, Meta(description="How many samples of validation and test equal one of a part "
-        "before theirs (train, validation, test), or have steps or a group in common with one; null without a split")]
 
 
 class TrainedBy(Protocol, frozen=True, kw_only=True, forbid_unknown_fields=False):

@@ -6,9 +6,7 @@ edits change. Imports nothing heavy, so that thousands of records take about a s
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -102,30 +100,17 @@ def vouching(folder: Path, name: str) -> Record | None:
     """The record in a run's folder, which vouches for the folder's file of this name; None if there is no record.
 
     Raises:
-        UserError: the record cannot be trusted, or is not of the run that the path names; or the file is not the one
-            that the run wrote.
+        UserError: the record cannot be trusted, or the file is not the one that the run wrote.
     """
     found = read(folder / RECORD)
     if found.state == "missing":
         return None
     why = found.why if found.record is None else _fault(folder, found.record, name)
-    if found.record is not None and is_of_another(folder, found.record.run):
-        why = "the axes in the record differ from those in its path"
     if found.record is None or why:
         raise UserError(
             f"{folder / name}: {why}; bring back what the run itself left there, or train it again"
         )
     return found.record
-
-
-def is_of_another(folder: Path, axes: Mapping[str, Any]) -> bool:
-    """Whether a folder's path is that of another run than the one with these axes; no folder elsewhere is."""
-    # The path that is asked for counts, and the one to which a link leads.
-    for path in {os.path.abspath(folder), str(folder.resolve())}:
-        with contextlib.suppress(UserError):
-            if asdict(Run.parse(path)) != axes:
-                return True
-    return False
 
 
 class _Head(msgspec.Struct):
@@ -199,10 +184,7 @@ def _compared(record: Record, settings: Settings) -> Checked:
     if record.run != settings.content["run"]:
         return Checked("refused", "the axes in the record differ from those in its path")
     if record.config_hash != settings.hash:
-        why = "its config hash is not the config's"
-        if "arguments" in record.config["model"]:  # of a model in a file
-            why = "an earlier version hashed the comments of its code too"
-        return Checked("stale", f"trained with other settings: {why}")
+        return Checked("stale", "trained with other settings: its config hash is not the config's")
     if record.config != settings.content:
         return Checked("refused", "the settings in the record do not match its config hash")
     return _timed(record, settings)

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 
 from ketscale.config import OwnCode
 from ketscale.config.own_code import TAKEN
-from ketscale.errors import OWN, UserError, in_words, short
+from ketscale.errors import OWN, UserError
 from ketscale.words import suggestion
 
 
@@ -50,29 +49,12 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
 
 
 def member(code: OwnCode, expected: str, name: str) -> Callable[..., Any]:
-    """The class or function of this name in the user's file; raises as `imported`, or UserError if there is none."""
+    """The class of this name in the user's file; raises as `imported`, or UserError if there is none."""
     module = imported(code, expected)
     if not callable(found := getattr(module, name, None)):
         known = [other for other, value in vars(module).items() if callable(value)]
         raise UserError(f"{code.file}: has no {name}{suggestion(name, known)}")
     return found
-
-
-def called(target: Callable[..., Any], where: str, given: Mapping[str, Any], more: Mapping[str, Any]) -> Any:
-    """What a class or function of the user's makes of arguments, which are given in two parts.
-
-    Raises:
-        UserError: it does not take them; begins with `where`.
-        BaseException: whatever it raises.
-    """
-    try:
-        inspect.signature(target).bind(**given, **more)
-        return target(**given, **more)
-    except TypeError as error:
-        if in_words(error) is not None:
-            raise
-        # No line of the user's has run.
-        raise UserError(f"{where}: {short(error)}") from None
 
 
 def in_use(expected: str) -> OwnCode | None:

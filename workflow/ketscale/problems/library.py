@@ -12,7 +12,7 @@ from ketscale.config import FileModel, OwnCode, Settings, model_kinds
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import sha256
 from ketscale.grid import CODE, PREDICTIONS, PREPARED, RECORD
-from ketscale.measure.record import is_of_another, vouching
+from ketscale.measure.record import vouching
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
 from ketscale.shapes import Shaped
@@ -82,7 +82,7 @@ def load(
         raise UserError(
             f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
-    if is_of_another(path.parent, vars(settings.run)) or (record and record.config != about["settings"]):
+    if record and record.config != about["settings"]:
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
     wanted = (about["preprocessing"] or {}).get("weights_hash")

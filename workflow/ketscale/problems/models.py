@@ -17,7 +17,7 @@ import msgspec
 
 from ketscale.config import FileModel, Model, OwnCode, Settings
 from ketscale.config.own_model import content_hash
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.grid import canonical
 
 if TYPE_CHECKING:
@@ -92,8 +92,12 @@ def _of_file(
     if "simulator" in names and settings.simulator is None and settings.family.simulators:
         raise UserError(f"{where} takes a simulator, so it cannot be none; name one of simulators")
     arguments = {name: value for name, value in {**known, "seed": seed}.items() if name in names}
+    try:
+        inspect.signature(own_class).bind(**arguments, **model.settings)
+    except TypeError as error:
+        raise UserError(f"{where}: {short(error)}") from None
     with importer.running(seed):
-        module = importer.called(own_class, where, arguments, copy.deepcopy(model.settings))
+        module = own_class(**arguments, **copy.deepcopy(model.settings))
         reseeded = torch.initial_seed() != seed
     if not isinstance(module, torch.nn.Module):
         raise UserError(f"{where} is no torch.nn.Module; derive it from that")

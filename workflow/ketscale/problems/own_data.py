@@ -6,13 +6,14 @@ Imports nothing heavy, since configs are checked with it.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import REGRESSION, Draft, OwnCode, Positive, Seed
+from ketscale.config import REGRESSION, Draft, Seed
 from ketscale.errors import UserError
 
 SHARE = 0.15
@@ -20,17 +21,6 @@ _SHARE = f"Share of each class, or of the groups, in this part; default {SHARE}"
 Share = Annotated[float, Meta(gt=0, lt=1, description=_SHARE)]
 ValidationShare = Annotated[float, Meta(ge=0, lt=1, description=f"{_SHARE}; 0 for none")]
 File = Annotated[str, Meta(min_length=1)]
-Function = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        description="If the file is one of Python: the function in it that returns a dict of the arrays of an .npz file",
-    ),
-]
-FunctionArguments = Annotated[dict[str, Any], Meta(description="What the function is called with, by name")]
-FeatureCount = Annotated[
-    Positive, Meta(description="How many features the function returns, for sizes that follow the data")
-]
 SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test split")]
 # What makes a feature of a column of a table.
 Step = Literal["one-hot", "date", "median", "most-frequent"]
@@ -123,7 +113,7 @@ class OwnFile(OwnSamples):
 
 
 class OwnArrays(OwnFile):
-    """A workload of the arrays in an .npz file, or of those that a function in a Python file returns.
+    """A workload of the arrays in an .npz file.
 
     ARRAY: the name of the samples, besides x. DIMENSIONS: how many dimensions they have in a first config.
     """
@@ -131,11 +121,7 @@ class OwnArrays(OwnFile):
     __slots__ = ()
     ARRAY: ClassVar[str] = ""
     DIMENSIONS: ClassVar[tuple[int, ...]] = ()
-
-    if TYPE_CHECKING:
-        function: str | None
-        arguments: dict[str, Any]
-        feature_count: int | None
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"function": None, "arguments": {}})
 
     @classmethod
     def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
@@ -145,47 +131,3 @@ class OwnArrays(OwnFile):
         draft = pkgutil.resolve_name("ketscale.problems.own_samples:draft")
         found: Draft | None = draft(path, (cls.ARRAY, "x"), cls.DIMENSIONS, "task" in cls.__struct_fields__)  # type: ignore[attr-defined]
         return found
-
-    @property
-    def own_code(self) -> bool:
-        """Whether a function of the user's makes the arrays."""
-        return self.function is not None
-
-    def faults(self) -> Iterator[str]:
-        """Only a function is called with something, and is asked how many features there are."""
-        yield from super().faults()
-        for name in ("arguments", "feature_count"):
-            if self.function is None and getattr(self, name, None):
-                yield f"{name}: is for a function in a file of Python; name it (function), or leave it out"
-
-    def sources(self) -> list[Path]:
-        """The file; of a function also what it imports from beside it.
-
-        Raises:
-            UserError: there is no such file, or it is not Python.
-        """
-        return list(map(Path, self.code().paths.values())) if self.function else super().sources()
-
-    def code(self) -> OwnCode:
-        """The code of the function, which is read and not run; raises as `sources`."""
-        assert self.file is not None and self.function is not None
-        return OwnCode.read(self.file)
-
-    def count_features(self) -> int:
-        """The columns of the features in the file, or as the settings say of a function."""
-        if self.function is not None and hasattr(self, "feature_count"):
-            if self.feature_count is None:
-                raise UserError(
-                    "feature_count is missing (how many features the function returns); add it, or give a number"
-                )
-            return self.feature_count
-        if self.file is None or not hasattr(self, "feature_count"):
-            return super().count_features()  # type: ignore[misc]
-        count: int = pkgutil.resolve_name("ketscale.problems.own_samples:count_features")(self.path)
-        return count
-
-    def misplaced(self) -> Iterator[str]:
-        """A file of Python needs the name of a function, and no other has one."""
-        yield from super().misplaced()
-        if (self.function is not None) != str(self.file).endswith(".py"):
-            yield "function: names what returns the arrays in a file of Python (.py), and is for no other file"

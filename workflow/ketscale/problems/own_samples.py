@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.config import REGRESSION, Draft
-from ketscale.errors import UserError, damaged
+from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
 from ketscale.problems.arrays import Source
 from ketscale.problems.labels import classes_of, coded, named
@@ -49,57 +48,10 @@ def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, 
         UserError: the file is damaged, an array is missing, or the file has an array that the split goes against.
     """
     where, split = str(workload.file), workload.split
-    if workload.function is None:
-        there: Mapping[str, Any] = arrays.read(workload.path)
-    else:
-        where = f"{where}: {workload.function}"
-        there = _returned(workload, workload.function, where)
+    there = arrays.read(workload.path)
     _check_drawn(there, split, where)
     wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
-    found = arrays.chosen(
-        there, wanted, {"groups", "split"} - {"split" if split == "given" else split}, where
-    )
-    count = getattr(workload, "feature_count", None)
-    if count is not None and (shape := found["samples"].values.shape)[1:] != (count,):
-        raise UserError(f"{where}: its features have shape {shape}, but feature_count is {count}; correct it")
-    return found
-
-
-def count_features(path: Path) -> int:
-    """The columns of the features in an .npz file, from their header, since Snakemake starts with it.
-
-    Raises:
-        UserError: the file is damaged, or has no features.
-    """
-    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
-        archive = np.load(file)
-        name = next((name for name in ("features", "x") if name in archive), None)
-        if name is None:
-            raise UserError(f"{path}: has no array called features or x; save it under that name")
-        with archive.zip.open(f"{name}.npy") as head:
-            version = np.lib.format.read_magic(head)
-            shape: tuple[int, ...] = getattr(np.lib.format, f"read_array_header_{version[0]}_0")(head)[0]
-    if len(shape) != 2:
-        raise UserError(f"{path}: shape {shape} is not that of features, (samples, features)")
-    return shape[1]
-
-
-def _returned(workload: OwnArrays, function: str, where: str) -> Mapping[str, Any]:
-    """What a function of the user's returns.
-
-    Raises:
-        UserError: it is no dict.
-        Exception: whatever it raises.
-    """
-    from ketscale.problems import importer
-
-    code, where = workload.code(), f"{workload.file}: {function}"
-    own = importer.member(code, code.hash, function)
-    with importer.running(0):
-        made = importer.called(own, where, copy.deepcopy(workload.arguments), {})
-    if not isinstance(made, Mapping):
-        raise UserError(f"{where} returns a {type(made).__name__}; return a dict of arrays")
-    return {str(name): array for name, array in made.items()}
+    return arrays.chosen(there, wanted, {"groups", "split"} - {"split" if split == "given" else split}, where)
 
 
 def draft(path: Path, samples: Sequence[str], dimensions: Collection[int], regression: bool) -> Draft | None:
@@ -197,18 +149,6 @@ def divided(
     return Samples(
         values=values, targets=targets, names=names, folds=[parts], marks=marks, groups=groups, peak=peak
     )
-
-
-def features(workload: OwnArrays, there: Mapping[str, Source], each: str, more: str = "") -> Samples:
-    """The samples of arrays that `read` gives, which are features. more: what an error of their shape says besides.
-
-    Raises:
-        UserError: they have another shape or type, or as for `divided`.
-    """
-    values, where = there["samples"]
-    if values.ndim != 2 or not values.size:
-        raise UserError(f"{where}: shape {values.shape} is not that of features, ({each}s, features){more}")
-    return divided(workload, there, arrays.real(values, where).astype(np.float64), each)
 
 
 def _numbers(

@@ -114,7 +114,7 @@ class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
 
     size: side in pixels to which they are scaled. peak: the pixel value of full ink. pixel_mean, pixel_std: of each channel.
     mean, std: of each embedding. weights_hash: SHA-256 of the file of the network's weights. files: whether training had
-    files, which Pillow scales; arrays are scaled by the network.
+    files, which Pillow scales, and not arrays, which are scaled by the network.
     """
 
     size: int
@@ -136,8 +136,8 @@ class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
     def inputs(self, raw: Any, weights: Path | None = None) -> NDArray[np.float32]:
         """See `Preprocessing`.
 
-        raw: an array (n, height, width) or (n, height, width, 3) of pixels as in training, or a list of Pillow's images or of
-        paths of image files. weights: the file of the network's weights.
+        raw: as in training an array (n, height, width) or (n, height, width, 3) of pixels, or a list of paths of image files
+        or of Pillow's images. weights: the file of the network's weights.
         """
         from ketscale.files import sha256
         from ketscale.problems.images import pixels, resnet
@@ -150,17 +150,15 @@ class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
                 "ketscale.load(run, weights=FILE)"
             )
         mode = "L" if len(self.pixel_mean) == 1 else "RGB"
-        if isinstance(raw, np.ndarray):
+        if self.files:
+            stored = np.stack([pixels.resized(each, mode, self.size) for each in raw])
+        else:
+            raw = np.asarray(raw)
             stored = pixels.as_stored(raw, self.peak)
             # The network of ImageNet's weights takes grey images too, but one in colour alone is no grey ones.
             grey = mode == "L" or (self.pixel_mean == resnet.IMAGENET_MEAN and stored.shape[-1] != 3)
             if (stored.ndim == 3) != grey and not (stored.ndim == 4 and mode == "RGB"):
                 raise UserError(f"x: has shape {raw.shape}, not (n, height, width{', 3' * (mode == 'RGB')})")
-        else:
-            size = self.size if self.files else None
-            stored = pixels.as_stored(np.stack([pixels.resized(each, mode, size) for each in raw]), self.peak)
-        if self.files:
-            stored = pixels.scaled(stored, mode, self.size)
         network = resnet.network_from(weights, len(self.pixel_mean))
         with resnet.fixed_threads():
             embeddings = resnet.embed(network, stored, self.scaling)

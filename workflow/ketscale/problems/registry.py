@@ -9,7 +9,6 @@ from typing import Any
 
 from ketscale.config import Config, Families, Family, Workload, at, load, resolved, workload_kinds
 from ketscale.errors import UserError
-from ketscale.grid import SizeAxis
 from ketscale.words import suggestion
 
 # A family is the folder of this name beside this file; its specification.py defines FAMILY.
@@ -32,24 +31,16 @@ def distinct(families: Iterable[Family]) -> Families:
     """
     found: dict[str, Family] = {}
     owners: dict[tuple[str, str], object] = {}
-    axes: dict[str, SizeAxis] = {}
     for family in families:
-        for axis in family.sizes:
-            if axes.setdefault(axis.name, axis) != axis:
-                raise ValueError(
-                    f"{family.name}: another family's {axis.name} has another letter or title; choose another name"
-                )
-        owned: dict[str, Mapping[str, object]] = {
-            "workload": dict.fromkeys(family.workloads, family),
-            "model": family.models,
-            "device": {device: kind for kind in family.simulators for device in kind.devices},
-        }
-        for what, kinds in owned.items():
-            for kind, owner in kinds.items():
-                if owners.setdefault((what, kind), owner) is not owner:
-                    raise ValueError(
-                        f"{family.name}: another family has the {what} {kind}; choose another name"
-                    )
+        owned: list[tuple[str, str, object]] = [
+            *(("workload", kind, family) for kind in family.workloads),
+            *(("model", kind, settings) for kind, settings in family.models.items()),
+            *(("device", device, settings) for settings in family.simulators for device in settings.devices),
+            *(("size", axis.name, axis) for axis in family.sizes),
+        ]
+        for what, kind, owner in owned:
+            if owners.setdefault((what, kind), owner) != owner:
+                raise ValueError(f"{family.name}: another family has the {what} {kind}; choose another name")
         found[family.name] = family
     return found
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +27,15 @@ from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
+
+
+class _Manifest(msgspec.Struct):
+    """What every manifest has."""
+
+    schema: int
+    code_version: int
+    folder: str
+    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -89,45 +99,33 @@ def publish(
         files, which are not checked. `shared`, the `splits.shared` of the split, is an entry or part of the identity.
     """
     identity = {"schema": SCHEMA, **identity}
-    name = _name(identity)
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     clear(manifest.parent)
     folder = manifest.parent / name
-    if not _valid(folder, files, identity["code_version"]):
+    if not _valid(folder, identity["code_version"]):
         about = {"identified_by": sorted(identity), "hash": name, "folder": name}
         with naming(folder):
             _build(folder, {**identity, **about}, files, fill)
     write_atomic(manifest, (folder / INNER).read_bytes())
 
 
-def opened(
-    manifest: Path, files: Sequence[str], code_version: int, unread: Sequence[str] = ()
-) -> PreparedFolder:
-    """The folder that `manifest` points to, after checking every file's SHA-256.
+def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> PreparedFolder:
+    """The folder that `manifest` points to, after checking the SHA-256 of the files that it lists.
 
-    files: files that the manifest must list; all that it lists are checked.
     unread: except for these, which the caller will not read.
 
     Raises:
         UserError: the manifest or a file is missing or damaged, or was written by another version.
     """
-    described = _read(manifest, files, code_version)
+    described = _read(manifest, code_version)
     folder = manifest.parent / described["folder"]
-    remedy = f"delete {folder} and {manifest} and run the rule prepare again"
-    if (folder / INNER).is_file() and (folder / INNER).read_bytes() != manifest.read_bytes():
-        raise UserError(
-            f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
-        )
+    # The manifest inside is the same, unless one of the two has changed.
     for name, digest in {INNER: sha256(manifest), **described["files"]}.items():
         path = folder / name
         if name not in unread and not (path.is_file() and sha256(path) == digest):
             fault = "is damaged (its SHA-256 is not the manifest's)" if path.exists() else "is missing"
-            raise UserError(f"{path}: {fault}; {remedy}")
+            raise UserError(f"{path}: {fault}; delete {folder} and {manifest} and run the rule prepare again")
     return PreparedFolder(folder, described)
-
-
-def _name(identity: Mapping[str, Any]) -> str:
-    """The folder of an identity, and its hash."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _build(
@@ -145,7 +143,7 @@ def _build(
             "files": {name: sha256(temporary / name) for name in files},
         }
         write_atomic(temporary / INNER, (json.dumps(description, indent=1, sort_keys=True) + "\n").encode())
-        if folder.exists() and not _valid(folder, files, description["code_version"]):
+        if folder.exists() and not _valid(folder, description["code_version"]):
             shutil.rmtree(folder)
         if not folder.exists():
             os.rename(temporary, folder)
@@ -153,34 +151,27 @@ def _build(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]:
+def _read(path: Path, code_version: int) -> dict[str, Any]:
     try:
         described: dict[str, Any] = strict_json.loads(path.read_text("utf-8"))
-        version = described["schema"], described["code_version"]
-        # Computed again: no other numbers may have the name of these, and no other folder may be named.
-        name = _name({key: described[key] for key in described["identified_by"]})
-        known = name == described["hash"] == described["folder"] and described["files"].keys() >= set(files)
+        form = msgspec.convert(described, _Manifest)
     except FileNotFoundError:
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: is not a manifest of prepared data ({short(error)}); name one, or run the rule prepare again"
         ) from None
-    if version != (SCHEMA, code_version):
+    if (form.schema, form.code_version) != (SCHEMA, code_version):
         raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
-    if not known:
-        raise UserError(
-            f"{path}: its entries are not those of its hash; delete it and run the rule prepare again"
-        )
     return described
 
 
-def _valid(folder: Path, files: Sequence[str], code_version: int) -> bool:
+def _valid(folder: Path, code_version: int) -> bool:
     """Whether `folder` exists and every file has the SHA-256 that its inner manifest lists."""
     try:
-        digests = _read(folder / INNER, files, code_version)["files"]
+        digests = _read(folder / INNER, code_version)["files"]
         return all(sha256(folder / name) == digest for name, digest in digests.items())
     except (UserError, OSError):
         return False

@@ -6,30 +6,20 @@ import math
 from typing import Any
 
 import numpy as np
-import pennylane as qml
 import pytest
-import qutip
 import torch
 from msgspec.structs import astuple
 
 from ketscale import analysis
 from ketscale.config import Data
-from ketscale.dynamics import noise_rates, violations
+from ketscale.dynamics import violations
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 from ketscale.problems import library
 from ketscale.problems.control.problem import Distribution, Objective
 from ketscale.problems.control.specification import FAMILY, WORKLOADS
-from ketscale.problems.control.workloads import (
-    CoupledQubitsRelaxation,
-    CoupledQubitsSpectrum,
-    QubitRelaxation,
-    QubitSpectrum,
-    Rates,
-    TransmonRelaxation,
-    TransmonSpectrum,
-)
+from ketscale.problems.control.workloads import QubitSpectrum
 from tests.tiny_study import config as tiny_config
 from tests.unit.engines.dynamics.test_dynamics import by_qutip
 
@@ -42,18 +32,18 @@ def drawn(workload: Any, split: str = "test") -> Any:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_values_fill_their_ranges_and_environments_are_possible(kind: str) -> None:
-    workload = WORKLOADS[kind](environment_spread=0.02)
+    workload = WORKLOADS[kind]()
     tasks = drawn(workload)
     low, high = (torch.tensor([getattr(each, end) for each in workload.varied]) for end in ("low", "high"))
     assert ((tasks.inputs >= low) & (tasks.inputs <= high)).all()
     assert (tasks.inputs.amax(0) - tasks.inputs.amin(0) > 0.99 * (high - low)).all()
     system = workload.system()
-    for environment in (tasks.support, tasks.query):
-        assert environment.rates.shape == (2000, len(system.jumps)) and (environment.rates >= 0).all()
-        assert environment.parameters.shape == (2000, len(system.drift))
+    environment = tasks.environment
+    assert environment.rates.shape == (2000, len(system.jumps)) and (environment.rates >= 0).all()
+    assert environment.parameters.shape == (2000, len(system.drift))
     usual = torch.tensor(list(system.parameters.values()), dtype=torch.float64)
-    usual[: workload.qubits] += workload.detuning[0]
-    torch.testing.assert_close(tasks.query.parameters, usual.expand(2000, -1), rtol=0.03, atol=0)
+    usual[0] += workload.detuning[0]
+    torch.testing.assert_close(environment.parameters, usual.expand(2000, -1))
 
 
 def test_a_policy_starts_from_the_same_weights_with_any_number_of_threads() -> None:
@@ -129,12 +119,7 @@ def tiny(
     ("changes", "named"),
     [
         ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha"),
-        ({"workload": {"kind": "transmon-spectrum", "jumps": ["z", "x", "z"]}}, "workloads.w.jumps"),
-        ({"workload": {"kind": "coupled-qubits-relaxation", "environment_spread": 0.1}}, "workloads.w.t2"),
-        ({"workload": {"gate": "cz"}}, "workloads.w.gate"),
-        ({"workload": {"gate": [[1, 0], [0, 2]]}}, "workloads.w.gate"),
-        ({"workload": {"gate": "y", "target": "hadamard"}}, "workloads.w.target"),
-        ({"workload": {"target": [1, 0, 0, 0]}}, "workloads.w.target"),
+        ({"workload": {"jumps": ["z", "x", "z"]}}, "workloads.w.jumps"),
         ({"workload": {"amplitude": 10.5}}, "workloads.w.amplitude"),
         ({"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}}, "workloads.w.t2"),
         ({"workload": {}, "qubits": 2}, "accuracy: .* qubits: 1"),
@@ -163,9 +148,9 @@ def test_a_training_that_diverges_has_a_loss_that_is_not_a_number() -> None:
 
 
 def test_every_system_is_accepted_with_its_defaults() -> None:
-    for kind, settings in WORKLOADS.items():
+    for kind in WORKLOADS:
         for model in FAMILY.models:
-            analysis.of(tiny({"kind": kind}, {"kind": model}, qubits=settings.qubits, batch=200))
+            analysis.of(tiny({"kind": kind}, {"kind": model}, batch=200))
 
 
 # Noise that is felt.
@@ -189,7 +174,7 @@ def test_qutip_finds_the_same_overlaps(kind: str) -> None:
 def evolved(workload: Any, test: int = 1) -> tuple[Any, Any, Any]:
     """A task's environment, strong controls, and what QuTiP makes of an operator on the system."""
     system = workload.system()
-    environment = Distribution(workload).fixed("test", torch.arange(test), torch.float64).query
+    environment = Distribution(workload).fixed("test", torch.arange(test), torch.float64).environment
     generator = torch.Generator().manual_seed(1)
     controls = workload.limit * (
         2 * torch.rand(test, 5, len(system.controls), generator=generator, dtype=torch.float64) - 1
@@ -200,96 +185,6 @@ def evolved(workload: Any, test: int = 1) -> tuple[Any, Any, Any]:
         return by_qutip(system, Tasks(controls, workload.duration, *environment, initial), 0)
 
     return environment, controls, by_theirs
-
-
-@pytest.mark.parametrize("state", [(0.6, "0.8j"), ("0.48-0.64j", "-0.6")])
-def test_a_state_of_ones_own_is_a_target(state: Any) -> None:
-    workload = TransmonRelaxation(target=state, t1=(20.0, 30.0), t2=(10.0, 40.0))
-    environment, controls, by_theirs = evolved(workload)
-    target = np.array([*map(complex, state), 0])
-    expected = (target.conj() @ by_theirs(np.diag([1, 0, 0])) @ target).real
-    objective = Objective(workload, propagator("exact"))
-    assert objective.overlaps(controls, environment).item() == pytest.approx(expected, abs=1e-9)
-    like = Objective(TransmonRelaxation(target=(0, 1)), propagator("exact"))
-    named = Objective(TransmonRelaxation(target="x"), propagator("exact"))
-    torch.testing.assert_close(
-        like.overlaps(controls, environment), named.overlaps(controls, environment), rtol=0, atol=1e-14
-    )
-
-
-ONE = [np.array(each) / np.linalg.norm(each) for each in ([1, 0], [0, 1], [1, 1], [1, -1], [1, 1j], [1, -1j])]
-
-
-def test_the_overlap_with_a_gate_is_the_mean_over_all_states_by_qutip() -> None:
-    """Over the eigenstates of Pauli matrices, which are a 2-design; and so is what leaks."""
-    workload = TransmonRelaxation(gate="sqrt_x", t1=(20.0, 30.0), t2=(10.0, 40.0))
-    environment, controls, by_theirs = evolved(workload)
-    gate, found, lost = qml.matrix(qml.SX(0)), [], []
-    for ket in ONE:
-        after = by_theirs(np.pad(np.outer(ket, ket.conj()), (0, 1)))
-        found.append((gate @ ket).conj() @ after[:2, :2] @ (gate @ ket))
-        lost.append(after[2, 2])
-    objective = Objective(workload, propagator("exact"))
-    assert objective.overlaps(controls, environment).item() == pytest.approx(np.mean(found).real, abs=1e-9)
-    leakage = objective.leakage(controls, environment)
-    assert leakage is not None and leakage.item() > 0.01
-    assert leakage.item() == pytest.approx(np.mean(lost).real, abs=1e-9)
-
-
-@pytest.mark.nightly  # QuTiP takes 20 to 80 s for each
-@pytest.mark.parametrize("gate", ["iswap", "own"])
-def test_the_overlap_of_two_qubits_is_the_average_gate_fidelity_of_their_channel_by_qutip(gate: str) -> None:
-    own = qml.matrix(qml.CNOT([1, 0]) @ qml.RX(0.3, 0) @ qml.RY(0.7, 1), wire_order=[0, 1])
-    unitary = own if gate == "own" else qml.matrix(qml.ISWAP([0, 1]))
-    given = tuple(tuple(map(str, row)) for row in own.tolist()) if gate == "own" else gate
-    workload = CoupledQubitsRelaxation(gate=given, t1=(200.0, 300.0), t2=(100.0, 400.0))
-    environment, controls, by_theirs = evolved(workload)
-    # Columns of the superoperator are the images of the stacked |i><j|, from those of Hermitian operators.
-    kets = [
-        *np.eye(4),
-        *[(np.eye(4)[i] + phase * np.eye(4)[j]) for phase in (1, 1j) for i in range(4) for j in range(i)],
-    ]
-    given_operators = np.array([np.outer(ket, np.conj(ket)) for ket in kets])
-    images = np.array([by_theirs(each) for each in given_operators])
-    columns = np.linalg.solve(
-        given_operators.transpose(0, 2, 1).reshape(16, 16), images.transpose(0, 2, 1).reshape(16, 16)
-    ).T
-    channel = qutip.Qobj(columns, dims=[[[4], [4]], [[4], [4]]])
-    expected = qutip.average_gate_fidelity(channel, qutip.Qobj(unitary))
-    by: list[Any] = [("exact", None), ("rk4", 0.02), ("literal", 0.02)]
-    for name, dt in by:
-        objective = Objective(workload, propagator(name, dt))
-        assert objective.overlaps(controls, environment).item() == pytest.approx(expected, abs=1e-7)
-    assert objective.leakage(controls, environment) is None
-
-
-def test_the_overlaps_of_a_gate_have_the_derivatives_of_finite_differences() -> None:
-    workload = TransmonRelaxation(gate="hadamard", t1=(20.0, 30.0), t2=(10.0, 40.0))
-    environment, controls, _ = evolved(workload, 3)
-    objective = Objective(workload, propagator("exact"))
-    assert torch.autograd.gradcheck(
-        lambda *given: objective.losses(given[0], Rates(*given[1:])),
-        [each.clone().requires_grad_() for each in (controls, *environment)],
-        fast_mode=True,
-    )
-
-
-def test_each_qubit_feels_its_own_spectrum_through_the_chosen_jumps_or_has_the_rates_of_its_times() -> None:
-    workload = CoupledQubitsSpectrum(jumps=("z", "x"))
-    assert list(workload.system().jumps) == ["z_1", "x_1", "z_2", "x_2"]
-    values = drawn(workload).inputs.unflatten(1, (2, 3))
-    expected = (noise_rates(*values.unbind(2)) / 160).repeat_interleave(2, 1)
-    torch.testing.assert_close(drawn(workload).query.rates, expected, rtol=1e-12, atol=0)
-    rates = drawn(QubitRelaxation(t1=(50.0, 50.0), t2=(20.0, 20.0))).query.rates[0]
-    torch.testing.assert_close(rates, torch.tensor([0.02, 0.05 - 0.01], dtype=torch.float64))
-
-
-def test_the_settings_of_a_system_are_those_of_its_hamiltonian() -> None:
-    transmon = TransmonSpectrum(anharmonicity=-1.5, levels=4).system()
-    energies = transmon.parameters["anharmonicity"] * transmon.drift["anharmonicity"].diagonal().real
-    assert energies.tolist() == [0, 0, -1.5, -4.5]
-    pair = CoupledQubitsRelaxation(coupling=0.3, difference=-0.2).system()
-    assert dict(pair.parameters) == {"detuning_1": -0.2, "detuning_2": 0, "coupling": 0.3}
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)

@@ -29,10 +29,9 @@ def found(name: str, dt: float | None = None, workload: Any = WORKLOAD, **more: 
 
 
 def measured(workload: Any, name: str, dt: float | None, dtype: Any, **more: Any) -> dict[str, Any]:
-    """All deviations, where each task's own pulse is 0.7 on the first control and -0.4 on the second, of each qubit."""
-    drives = len(workload.system().controls) // 2
-    pulses = torch.tensor([0.7, -0.4], dtype=dtype).repeat(workload.test, SEGMENTS, drives)
-    environment = Distribution(workload).fixed("test", torch.arange(workload.test), dtype).query
+    """All deviations, where each task's own pulse is 0.7 on the first control and -0.4 on the second."""
+    pulses = torch.tensor([0.7, -0.4], dtype=dtype).repeat(workload.test, SEGMENTS, 1)
+    environment = Distribution(workload).fixed("test", torch.arange(workload.test), dtype).environment
     objective = Objective(workload, propagator(name, dt, **more))
     return deviations(objective, pulses, environment, torch.zeros(1, dtype=dtype), "test")
 
@@ -41,7 +40,7 @@ def by_qutip(task: int, pulse: Any = None) -> Any:
     """The Liouvillians of a task's segments, of a random pulse unless one is given, written from the definition."""
     key = PULSES.key(WORKLOAD.seed, 0, SPLIT_KEYS["test"])
     drawn = randomness.uniform(key, torch.tensor([task]), 2 * SEGMENTS).reshape(SEGMENTS, 2).numpy()
-    environment = Distribution(WORKLOAD).fixed("test", torch.tensor([task]), torch.float64).query
+    environment = Distribution(WORKLOAD).fixed("test", torch.tensor([task]), torch.float64).environment
     relaxing, dephasing = environment.rates[0].tolist()
     jumps = [math.sqrt(relaxing) * qutip.destroy(2), math.sqrt(dephasing / 2) * qutip.sigmaz()]
     made = []
@@ -107,7 +106,7 @@ def test_the_estimate_is_what_halved_steps_take_from_the_error_of_the_tasks_own_
 ) -> None:
     """Its part 1 - 2^-order, of states by QuTiP's operators."""
     dt = 1 / SEGMENTS / steps
-    environment = Distribution(WORKLOAD).fixed("test", torch.arange(WORKLOAD.test), torch.float64).query
+    environment = Distribution(WORKLOAD).fixed("test", torch.arange(WORKLOAD.test), torch.float64).environment
     pulses = torch.tensor([0.7, -0.4], dtype=torch.float64).repeat(WORKLOAD.test, SEGMENTS, 1)
     states = propagator(name, dt).state(WORKLOAD.system(), Tasks(pulses, 1.0, *environment)).numpy()
     exact = [evolved(by_qutip(task, (0.7, -0.4)), None) for task in range(3)]

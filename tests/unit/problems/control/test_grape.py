@@ -10,7 +10,6 @@ import torch
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.problem import Objective, Outputs
-from ketscale.problems.control.specification import WORKLOADS
 from ketscale.problems.control.workloads import ControlWorkload, QubitSpectrum
 from tests.toys import trainer
 
@@ -51,13 +50,6 @@ def test_without_noise_every_start_of_a_qubit_reaches_its_target() -> None:
     assert all(found.abs().max() < 1e-12 for found in optimised(grape(workload, noise=False)).values())
 
 
-@pytest.mark.parametrize("gate", ["hadamard", (("0.6", "-0.8j"), ("-0.8j", "0.6"))])
-def test_without_noise_starts_of_a_qubit_make_a_gate(gate: Any) -> None:
-    workload = QubitSpectrum(gate=gate, detuning=(-3.0, 3.0), validation=1, test=4)
-    found = optimised(grape(workload, noise=False, segments=12)).values()
-    assert all(infidelities.amin(1).abs().max() < 1e-11 for infidelities in found)
-
-
 def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
     """Jumps X, Y and Z of one rate commute with every pulse, so the best fidelity is (1 + exp(-4 rate)) / 2."""
     problem = grape(
@@ -67,18 +59,6 @@ def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
     assert rates.max() > 3 * rates.min()
     found = torch.cat([*optimised(problem).values()]).amin(1)
     torch.testing.assert_close(found, (1 - torch.exp(-4 * rates)) / 2, rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "gate", "bound"),
-    [
-        ("transmon-relaxation", "sqrt_x", 1e-3),
-        ("coupled-qubits-relaxation", None, 0.05),
-    ],
-)
-def test_every_system_is_controllable_with_its_defaults(kind: str, gate: Any, bound: float) -> None:
-    problem = grape(WORKLOADS[kind](gate=gate, validation=1, test=1), segments=20)
-    assert max(found.amin(1).max() for found in optimised(problem, epochs=200).values()) < bound
 
 
 @pytest.mark.parametrize("protocol", [LBFGS, ADAM])

@@ -15,7 +15,7 @@ from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.problem import Drawn, Objective, Outputs
-from ketscale.problems.control.workloads import QubitSpectrum
+from ketscale.problems.control.workloads import QubitSpectrum, Rates
 from tests.toys import trainer
 
 KINDS = ("fomaml", "maml", "reptile", "multi-task")
@@ -36,7 +36,6 @@ NETWORKS = {"policy": policy, "pulse": lambda: RobustPulse(segments=4)}
 def learning(
     kind: str,
     network: str = "policy",
-    spread: float = 0.3,
     simulator: Propagator = EXACT,
     creation: Creation = "batch",
     loop: bool = False,
@@ -46,7 +45,6 @@ def learning(
         detuning=(-2.0, 2.0),
         strength=(3.0, 3.0),
         cutoff=(20.0, 20.0),
-        environment_spread=spread,
         validation=7,
         epoch_steps=3,
         **settings,
@@ -70,25 +68,21 @@ def reference(problem: MetaLearning, kind: str, step: int) -> tuple[float, list[
     total, gradients = 0.0, [torch.zeros_like(p) for p in weights.values()]
     for number in range(TASKS):
 
-        def loss(
-            adapted: dict[str, torch.Tensor], environment: Any, one: slice = slice(number, number + 1)
-        ) -> torch.Tensor:
+        def loss(adapted: dict[str, torch.Tensor], one: slice = slice(number, number + 1)) -> torch.Tensor:
             controls = functional_call(problem.model, adapted, (tasks.inputs[one],))
-            rates = type(environment)(*(part[one] for part in environment))
+            rates = Rates(*(part[one] for part in tasks.environment))
             return problem.objective.losses(controls, rates)[0]
 
         adapted, inner = weights, [torch.zeros_like(p) for p in weights.values()]
         for _ in range(0 if kind == "multi-task" else INNER.steps):
-            slopes = torch.autograd.grad(
-                loss(adapted, tasks.support), list(adapted.values()), create_graph=kind == "maml"
-            )
+            slopes = torch.autograd.grad(loss(adapted), list(adapted.values()), create_graph=kind == "maml")
             inner = [total + slope for total, slope in zip(inner, slopes, strict=True)]
             adapted = {
                 name: p - INNER.rate * slope for (name, p), slope in zip(adapted.items(), slopes, strict=True)
             }
             if kind != "maml":
                 adapted = {name: p.detach().requires_grad_() for name, p in adapted.items()}
-        query = loss(adapted, tasks.query)
+        query = loss(adapted)
         by = weights if kind == "maml" else adapted
         found = inner if kind == "reptile" else torch.autograd.grad(query, list(by.values()))
         gradients = [each + one for each, one in zip(gradients, found, strict=True)]
@@ -161,8 +155,7 @@ def test_shards_add_up_whatever_their_sizes(kind: str) -> None:
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.3])
-def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """With it environments are created once for each task, without it in each evaluation."""
     created: list[int] = []
     of = QubitSpectrum.environment
@@ -172,24 +165,13 @@ def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPa
     found = {}
     for creation in ("once", "again"):
         loop = PublishedLoop("rk4", 0.125, cache=creation == "once")
-        problem = learning("fomaml", spread=spread, simulator=loop, creation=creation)  # type: ignore[arg-type]
+        problem = learning("fomaml", simulator=loop, creation=creation)  # type: ignore[arg-type]
         created.clear()
         loss, slopes = gradients(problem)
-        times = INNER.steps + 1 if creation == "again" else 2 if spread else 1
+        times = INNER.steps + 1 if creation == "again" else 1
         assert len([tasks for tasks in created if tasks == 1]) == TASKS * times
         found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(1))]
     assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
-
-
-def test_support_and_query_are_one_environment_unless_they_are_spread() -> None:
-    numbers = torch.arange(4)
-    same, spread = (drawn(learning("fomaml", spread=by), numbers, 0) for by in (0.0, 0.3))
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(same.support, same.query, strict=True))
-    assert torch.equal(same.inputs, spread.inputs)
-    for mine, theirs in zip(spread.support, spread.query, strict=True):
-        assert not torch.isclose(mine, theirs).any()
-    for environment in (spread.support, spread.query):
-        assert ((environment.parameters / same.query.parameters - 1).abs() <= 0.3).all()
 
 
 def test_a_task_is_a_function_of_seed_step_and_number() -> None:
@@ -204,15 +186,15 @@ def test_a_task_is_a_function_of_seed_step_and_number() -> None:
 
 
 def test_adaptation_lowers_the_loss_and_its_course_begins_at_the_unadapted_policy() -> None:
-    problem = learning("fomaml", spread=0.0)
+    problem = learning("fomaml")
     rows = problem.outputs("validation", torch.arange(7))
     course, pulses = Outputs.of_rows(rows, problem.model.shape)
     assert (course.shape, pulses.shape) == ((7, 21), (7, 4, 2))
     tasks = problem.distribution.fixed("validation", torch.arange(7), torch.float64)
-    unadapted = problem.objective.overlaps(problem.model(tasks.inputs), tasks.query)
+    unadapted = problem.objective.overlaps(problem.model(tasks.inputs), tasks.environment)
     torch.testing.assert_close(course[:, 0], unadapted.detach(), rtol=0, atol=1e-14)
     assert (course[:, 20] > course[:, 5]).all() and (course[:, 5] > course[:, 0]).all()
-    own = problem.objective.overlaps(pulses, tasks.query)
+    own = problem.objective.overlaps(pulses, tasks.environment)
     torch.testing.assert_close(own, course[:, INNER.steps], rtol=0, atol=1e-14)
     torch.testing.assert_close(
         problem.outputs("validation", torch.tensor([6, 1])), rows[[6, 1]], rtol=0, atol=1e-12

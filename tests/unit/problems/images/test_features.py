@@ -201,8 +201,8 @@ def changed(**entries: Any) -> Callable[[Path], Any]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (changed(data_hash="0" * 64), "entries are not those of its hash"),
-        (changed(origin="another"), "has changed"),
+        (changed(data_hash="0" * 64), "is damaged"),
+        (changed(files={}), "is damaged"),
         (
             lambda path: path.write_text(path.read_text().replace('"code_version": ', '"code_version": 9')),
             "version",

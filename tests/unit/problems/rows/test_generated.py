@@ -90,4 +90,4 @@ def test_the_seed_makes_the_rows_and_the_split_seed_the_parts(block: dict[str, A
     assert np.array_equal(one.values, split.values) and one.digest() != split.digest()
     described: Config = config({**block, "split_seed": 0})
     workload = described.workloads["mine"][1]
-    assert workload.count_features() == features and type(workload).generated
+    assert workload.features == features and type(workload).generated

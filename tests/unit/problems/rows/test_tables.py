@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given as given_of_hypothesis
 from hypothesis import strategies as st
 
-from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.problems import store
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.rows.prepared import VERSION
 from ketscale.problems.splits import SPLITS
-from ketscale.problems.vectors.prepared import FILES, PreparedVectors, prepare
-from tests.own_files import ANIMALS, VECTORS, config, given, loaded, npz
+from ketscale.problems.vectors.prepared import PreparedVectors, prepare
+from tests.own_files import ANIMALS, VECTORS, config, loaded, npz
 from tests.property import attempt
 
 NAMES = [f"x{i}" for i in range(VECTORS.shape[1])]
@@ -81,7 +80,7 @@ def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) 
     made = config({**NUMBERS, "file": table(tmp_path, columns(weight=WEIGHTS))})
     workload = made.workloads["mine"][1]
     FAMILIES["rows"].prepare(workload, tmp_path / "features.json", None)
-    kept = PreparedVectors.of(store.opened(tmp_path / "features.json", FILES, VERSION))
+    kept = PreparedVectors.of(store.opened(tmp_path / "features.json", VERSION))
     train = VECTORS[kept.splits["train"]]
     expected = (VECTORS - train.mean(0)) / train.std(0)
     np.testing.assert_allclose(kept.features, expected, rtol=0, atol=1e-5)
@@ -124,16 +123,6 @@ def test_there_may_be_no_validation(how: str, tmp_path: Path) -> None:
     data = loaded({**CLASSES, "file": file, **more})
     assert not len(data.splits["validation"])
     assert len(data.splits["train"]) + len(data.splits["test"]) == 40
-
-
-def test_features_are_counted_from_the_head_of_a_file(tmp_path: Path) -> None:
-    file = table(tmp_path, {"id": range(40), **columns(animal=ANIMALS)})
-    block = given({**CLASSES, "file": file, "ignore": ["id"]})
-    block["studies"]["s"]["axes"]["qubits"] = "features"
-    (run,) = Config.of(block, FAMILIES).runs
-    assert run.size == "q7-l1"
-    block["workloads"]["mine"] = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)}
-    assert Config.of(block, FAMILIES).runs == (run,)
 
 
 def test_the_tables_of_scikit_learn_are_read() -> None:

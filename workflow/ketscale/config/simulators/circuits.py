@@ -14,7 +14,7 @@ from ketscale.words import counted
 # The size axes of models with circuits.
 # One state of 30 qubits takes 16 GiB in double precision.
 CIRCUIT_SIZES = (
-    SizeAxis("q", "qubits", "qubits", most=30, follows=True),
+    SizeAxis("q", "qubits", "qubits", most=30),
     SizeAxis("l", "layers", "circuit layers", "depth"),
 )
 # The values of the settings that choose a simulator.

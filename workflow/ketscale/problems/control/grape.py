@@ -54,7 +54,7 @@ class Grape(ControlProblem):
         super().__init__(model, objective, arguments)
         self.sampler = All(len(model.pulses))
         environments = [
-            self.distribution.fixed(split, torch.arange(count), torch.float64).query
+            self.distribution.fixed(split, torch.arange(count), torch.float64).environment
             for split, count in self.splits.items()
         ]
         for name, parts in zip(Rates._fields, zip(*environments, strict=True), strict=True):

@@ -60,25 +60,24 @@ def meta_loss(
     live: Layers,
     tasks: torch.Tensor,
     inner: Inner,
-    support: Losses,
-    query: Losses,
+    losses: Losses,
 ) -> torch.Tensor:
-    """The sum over tasks (n, inputs) of the query losses after adaptation, whose gradient is the sum of meta-gradients.
+    """The sum over tasks (n, inputs) of the losses after adaptation, whose gradient is the sum of meta-gradients.
 
-    fomaml: the query loss's gradient at the adapted weights. maml: its gradient by the weights before adaptation.
+    fomaml: the loss's gradient at the adapted weights. maml: its gradient by the weights before adaptation.
     reptile: the sum of the inner gradients. multi-task: there is no adaptation. live: the network's layers.
     """
     fixed = [(weight.detach(), bias.detach()) for weight, bias in live]
     updates: list[Update] = []
     for _ in range(0 if kind == "multi-task" else inner.steps):
         updates = stepped(
-            network, live if kind == "maml" else fixed, tasks, updates, inner.rate, support, kind == "maml"
+            network, live if kind == "maml" else fixed, tasks, updates, inner.rate, losses, kind == "maml"
         )
     if kind != "reptile":
         # The updates are constants but for maml, so the gradient passes through the adapted weights unchanged.
-        return query(network.evaluated(live, tasks, updates, inner.rate).controls).sum(-1)
+        return losses(network.evaluated(live, tasks, updates, inner.rate).controls).sum(-1)
     with torch.no_grad():
-        loss = query(network.evaluated(fixed, tasks, updates, inner.rate).controls).sum(-1)
+        loss = losses(network.evaluated(fixed, tasks, updates, inner.rate).controls).sum(-1)
     along = torch.stack(
         [
             (linear(update.inputs.flatten(-3, -2), *layer) * update.slopes.flatten(-3, -2)).sum((-2, -1))
@@ -89,20 +88,17 @@ def meta_loss(
 
 
 def course(
-    network: Network, live: Layers, tasks: torch.Tensor, inner: Inner, support: Losses
+    network: Network, live: Layers, tasks: torch.Tensor, inner: Inner, losses: Losses
 ) -> Iterator[torch.Tensor]:
     """The controls (n, segments, controls) after 0, 1, ... steps of adaptation, without gradients."""
     layers = [(weight.detach(), bias.detach()) for weight, bias in live]
     updates: list[Update] = []
     for step in range(inner.steps + 1):
         if step:
-            updates = stepped(network, layers, tasks, updates, inner.rate, support)
+            updates = stepped(network, layers, tasks, updates, inner.rate, losses)
         with torch.no_grad():
             controls = network.evaluated(layers, tasks, updates, inner.rate).controls
         yield controls
-
-
-Environment = Callable[[], Rates]
 
 
 class MetaLearning(ControlProblem):
@@ -150,7 +146,7 @@ class MetaLearning(ControlProblem):
 
     def environment(self, split: str, count: int) -> Rates:
         """See `ControlProblem.environment`."""
-        return self._fixed(split, torch.arange(count)).query
+        return self._fixed(split, torch.arange(count)).environment
 
     def _together(
         self, function: Callable[[torch.Tensor, torch.Tensor, Layers], torch.Tensor], indices: torch.Tensor
@@ -171,8 +167,7 @@ class MetaLearning(ControlProblem):
         with span("data"):
             drawn = self._training(step, seeds, indices.flatten())
         inputs = drawn.inputs.unflatten(0, indices.shape)
-        support, query = (self._losses(environment) for environment in self._environments(drawn))
-        return meta_loss(self.kind, self.model, layers, inputs, self.inner, support, query)
+        return meta_loss(self.kind, self.model, layers, inputs, self.inner, self._losses(drawn))
 
     def _outputs(
         self, split: str, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers
@@ -180,11 +175,10 @@ class MetaLearning(ControlProblem):
         drawn = self._fixed(split, indices.flatten())
         inputs = drawn.inputs.unflatten(0, indices.shape)
         inner = self.inner._replace(steps=max(self.inner.steps, *SHOWN))
-        support, query = self._environments(drawn)
-        pulses = list(course(self.model, layers, inputs, inner, self._losses(support)))
+        pulses = list(course(self.model, layers, inputs, inner, self._losses(drawn)))
         with torch.no_grad():
-            overlaps = torch.stack([_by_task(self.objective.overlaps, each, query()) for each in pulses], -1)
-        return Outputs(overlaps, pulses[self.inner.steps]).rows
+            found = [_by_task(self.objective.overlaps, each, self._environment(drawn)) for each in pulses]
+        return Outputs(torch.stack(found, -1), pulses[self.inner.steps]).rows
 
     def _training(self, step: Step, seeds: torch.Tensor, numbers: torch.Tensor) -> Drawn:
         if self.objective.workload.tasks is None:
@@ -196,15 +190,14 @@ class MetaLearning(ControlProblem):
         dtype, device = self._dtype_and_device
         return self.distribution.fixed(split, numbers.to(device), dtype)
 
-    def _environments(self, drawn: Drawn) -> tuple[Environment, Environment]:
-        """Functions that give each evaluation the environments for adaptation and for judgement."""
+    def _environment(self, drawn: Drawn) -> Rates:
+        """The tasks' environments, which the published loop without a cache creates anew for each evaluation."""
         if self.objective.creation == "again":
-            created = partial(self.distribution.created, dtype=drawn.inputs.dtype)
-            return partial(created, drawn.values[0]), partial(created, drawn.values[1])
-        return lambda: drawn.support, lambda: drawn.query
+            return self.distribution.created(drawn.values, drawn.inputs.dtype)
+        return drawn.environment
 
-    def _losses(self, environment: Environment) -> Losses:
-        return lambda controls: _by_task(self.objective.losses, controls, environment())
+    def _losses(self, drawn: Drawn) -> Losses:
+        return lambda controls: _by_task(self.objective.losses, controls, self._environment(drawn))
 
     @property
     def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:

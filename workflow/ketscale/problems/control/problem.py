@@ -12,21 +12,16 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from ketscale.dynamics import fidelity, violations
 from ketscale.dynamics.evolution import resolution_error
 from ketscale.engines import randomness
-from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator, propagator
-from ketscale.engines.dynamics.tasks import Tasks, as_complex
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.engines.evolved import Evolved
-from ketscale.engines.gates import as_rows, gate
-from ketscale.errors import UserError
 from ketscale.problems.control.settings import DEVIATIONS, SHOWN
 from ketscale.problems.control.workloads import ControlWorkload, Rates
 from ketscale.problems.problem import Problem
@@ -39,15 +34,11 @@ SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
 
 
 class Drawn(NamedTuple):
-    """Tasks: what a model sees of them (n, inputs), and their environments for adaptation and for judgement.
-
-    values: the quantities of these two environments, fp64 (n, quantities) each.
-    """
+    """Tasks: what a model sees of them (n, inputs), their environments, and the quantities of these, fp64 (n, quantities)."""
 
     inputs: torch.Tensor
-    support: Rates
-    query: Rates
-    values: tuple[torch.Tensor, torch.Tensor]
+    environment: Rates
+    values: torch.Tensor
 
 
 class Distribution:
@@ -76,12 +67,9 @@ class Distribution:
     def _drawn(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
         """The tasks as `dtype`, on the device of the numbers; drawn in fp64."""
         low, width = self._low.to(numbers.device), self._width.to(numbers.device)
-        task, support, query = randomness.uniform(key, numbers, 3 * len(low)).chunk(3, 1)
-        values = low + width * task
-        spread = self.workload.environment_spread
-        own = [values * (1 + spread * (2 * part - 1)) for part in (support, query)] if spread else [values]
-        environments = [self._environment(each, dtype) for each in own]
-        return Drawn(values[:, self._seen].to(dtype), environments[0], environments[-1], (own[0], own[-1]))
+        # As many numbers as when each task had further environments, so that tasks stay what they were.
+        values = low + width * randomness.uniform(key, numbers, 3 * len(low))[:, : len(low)]
+        return Drawn(values[:, self._seen].to(dtype), self._environment(values, dtype), values)
 
     def created(self, values: torch.Tensor, dtype: torch.dtype) -> Rates:
         """The environments of tasks with these values (n, quantities), one after the other, as published."""
@@ -94,17 +82,9 @@ class Distribution:
 
 
 class Objective:
-    """The overlaps and losses of pulses for a workload's system and target, by a propagator.
-
-    The overlap Tr(rho sigma) is that of the state from |0> with the target. For a gate U it is the mean over all pure states
-    of the qubits, the average gate fidelity: with an orthonormal basis of Hermitian B on their D states and the projector P on
-    these, the sum over B of Tr((U B U^+ + Tr(B) P) E(B)) / (D (D + 1)), where E(B) is what B evolves to (Nielsen, Phys. Lett.
-    A 303, 249 (2002), arXiv:quant-ph/0205035). `target` is then U|0>.
+    """The overlaps Tr(rho sigma) and losses of pulses that begin in |0>, for a workload's system and target.
 
     creation: when its problem creates the environments of tasks.
-
-    Raises:
-        UserError: the system has no such target, or computational states of another number of qubits.
     """
 
     def __init__(
@@ -112,46 +92,25 @@ class Objective:
     ) -> None:
         self.workload, self.propagator, self.creation = workload, propagator, creation
         self.system = workload.system()
-        self._above = np.diag(np.arange(self.system.dimension) >= 2**workload.qubits).astype(complex)[None]
-        # What evolves, None: |0><0|; the observable of each; and what leaks.
-        self._initial: NDArray[np.complex128] | None = None
-        self._mixed: NDArray[np.complex128] | None = None
-        if isinstance(workload.target, str) and workload.gate is None:
-            self._observables = self.system.projector(workload.target)[None]
-            self.target = self.system.targets[workload.target]
-            return
-        states, size = self.system.computational_states, 2**workload.qubits
-        if states.shape[1] != size:
-            raise UserError(
-                f"{'target' if workload.gate is None else 'gate'}: is of {size} states, and the workload's system has "
-                f"{states.shape[1]} computational ones; give its levels"
-            )
-        if workload.gate is None:
-            assert isinstance(workload.target, tuple)
-            self.target = states @ as_rows((workload.target,))[0]
-            self._observables = np.outer(self.target, self.target.conj())[None]
-            return
-        own = workload.gate if isinstance(workload.gate, str) else as_rows(workload.gate)
-        made = states @ gate(own, workload.qubits).numpy()
-        self.target = made[:, 0]
-        basis, projector = hermitian_basis(size), states @ states.conj().T
-        traces = basis.trace(axis1=1, axis2=2)[:, None, None]
-        self._initial = states @ basis @ states.conj().T
-        self._observables = (made @ basis @ made.conj().T + traces * projector) / (size * (size + 1))
-        self._mixed = projector[None] / size
+        self._observables = self.system.projector(workload.target)[None]
+        self.target = self.system.targets[workload.target]
 
     @property
     def chance(self) -> float:
-        """The mean infidelity of a random pure state, and of a random unitary."""
+        """The mean infidelity of a random pure state."""
         return 1 - 1 / self.system.dimension
 
     def overlaps(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
         """Tr(rho sigma) of tasks, real (n,): the state after the controls (n, segments, controls), and the target."""
-        return self._expval(controls, environment, self._observables, self._initial)
 
-    def leakage(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor | None:
-        """The population of levels above the qubits' after the controls, (n,); None if there are no such levels."""
-        return self._expval(controls, environment, self._above, self._mixed) if self._above.any() else None
+        def forward(*tensors: torch.Tensor) -> torch.Tensor:
+            with span("dynamics.forward"):
+                every, rates, parameters = tensors
+                tasks = Tasks(every, self.workload.duration, rates, parameters)
+                return self.propagator.expval(self.system, tasks, self._observables)
+
+        # A gradient's own derivatives, of any order, count as backward too.
+        return with_backward_span("dynamics.backward", forward, controls, *environment)[:, 0]
 
     def loss(self, overlaps: torch.Tensor) -> torch.Tensor:
         """1 - F of each overlap, in the workload's form of F. A state that is not physical has a `squared` one without slope."""
@@ -160,29 +119,6 @@ class Objective:
     def losses(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
         """1 - F of tasks, real (n,)."""
         return self.loss(self.overlaps(controls, environment))
-
-    def _expval(
-        self,
-        controls: torch.Tensor,
-        environment: Rates,
-        observables: NDArray[np.complex128],
-        initial: NDArray[np.complex128] | None,
-    ) -> torch.Tensor:
-        """The sum of the expectation values of observables (m, d, d), each in the state that one of the initial ones becomes."""
-        count = len(observables)
-
-        def forward(*tensors: torch.Tensor) -> torch.Tensor:
-            with span("dynamics.forward"):
-                every, rates, parameters = (
-                    each.repeat_interleave(count, 0) if count > 1 else each for each in tensors
-                )
-                begin = None if initial is None else as_complex(initial, every).repeat(len(tensors[0]), 1, 1)
-                tasks = Tasks(every, self.workload.duration, rates, parameters, begin)
-                return self.propagator.expval(self.system, tasks, observables)
-
-        # A gradient's own derivatives, of any order, count as backward too.
-        found = with_backward_span("dynamics.backward", forward, controls, *environment)
-        return found.unflatten(0, (-1, count)).diagonal(dim1=1, dim2=2).sum(-1) if count > 1 else found[:, 0]
 
 
 class Outputs(NamedTuple):
@@ -233,7 +169,6 @@ class ControlProblem(Problem):
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """The loss and the mean infidelity 1 - Tr(rho sigma) of the overlaps that count; when full all metrics.
 
-        leakage: the mean population of levels above the qubit's, after the pulses; None without levels to leak into.
         lowest_rate, highest_rate: the extremes over all jumps and environments, 1 / time. pulse_spread: the root mean square
         difference of the pulses' amplitudes from those of their mean pulse, in units of the workload's `amplitude`; pulses
         from starts of their own differ even if one is best for all. exchanged_infidelity: the mean infidelity of each
@@ -251,8 +186,6 @@ class ControlProblem(Problem):
         for steps in SHOWN:
             defined = course.shape[1] > steps
             found[f"infidelity_{steps}"] = float((1 - course[:, steps]).mean()) if defined else None
-        leakage = objective.leakage(pulses, environment)
-        found["leakage"] = None if leakage is None else float(leakage.mean())
         found["lowest_rate"], found["highest_rate"] = (float(end) for end in environment.rates.aminmax())
         alone = len(final) == 1
         apart = (pulses - pulses.mean(0)) / objective.workload.amplitude
@@ -309,7 +242,7 @@ def deviations(
     exact = propagator("exact", route="torch", strict=False)
 
     def states(by: Propagator, controls: torch.Tensor) -> torch.Tensor:
-        environment = Distribution(workload).fixed(split, numbers, controls.dtype).query
+        environment = Distribution(workload).fixed(split, numbers, controls.dtype).environment
         return by.state(system, Tasks(controls, workload.duration, *environment))
 
     with torch.no_grad():

@@ -28,7 +28,6 @@ METRICS = (
         Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down")
         for steps in SHOWN
     ),
-    Metric("leakage", "population above the qubit's levels", "", "down"),
     # These say how much the tasks differ.
     Metric("lowest_rate", "lowest rate of a jump", "1 / time", None),
     Metric("highest_rate", "highest rate of a jump", "1 / time", None),

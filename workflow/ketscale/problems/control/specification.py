@@ -8,15 +8,7 @@ from ketscale.config import Data, Family, Settings, SizeAxis, checked
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.problems.control.settings import METRICS, GrapeSettings, PolicySettings, RobustSettings
-from ketscale.problems.control.workloads import (
-    ControlWorkload,
-    CoupledQubitsRelaxation,
-    CoupledQubitsSpectrum,
-    QubitRelaxation,
-    QubitSpectrum,
-    TransmonRelaxation,
-    TransmonSpectrum,
-)
+from ketscale.problems.control.workloads import ControlWorkload, QubitRelaxation, QubitSpectrum
 
 if TYPE_CHECKING:
     import torch
@@ -65,10 +57,6 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 WORKLOADS: dict[str, type[ControlWorkload]] = {
     "qubit-spectrum": QubitSpectrum,
     "qubit-relaxation": QubitRelaxation,
-    "transmon-spectrum": TransmonSpectrum,
-    "transmon-relaxation": TransmonRelaxation,
-    "coupled-qubits-spectrum": CoupledQubitsSpectrum,
-    "coupled-qubits-relaxation": CoupledQubitsRelaxation,
 }
 
 FAMILY = Family(

@@ -30,9 +30,6 @@ class CSP(Fitted):
     """Scores of the classes (batch, outputs) of trials x (batch, channels, steps). Fitted by MNE and scikit-learn.
 
     inputs: channels and steps.
-
-    Raises:
-        UserError: when called, the inputs have another shape.
     """
 
     logits: ClassVar[bool] = True

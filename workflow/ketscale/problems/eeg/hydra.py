@@ -120,9 +120,6 @@ class Hydra(AnglesPerStep):
 
     6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
     `literal`, and `resolve_simulator` for `simulator`.
-
-    Raises:
-        UserError: there are fewer than 2 qubits or no such simulator; or, when called, the inputs have another shape.
     """
 
     CORE = HydraCore
@@ -134,9 +131,6 @@ class HydraHybrid(AnglesPerStep):
 
     7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
     `literal`, and `resolve_simulator` for `simulator`.
-
-    Raises:
-        UserError: there are fewer than 2 qubits or no such simulator; or, when called, the inputs have another shape.
     """
 
     CORE = HydraHybridCore

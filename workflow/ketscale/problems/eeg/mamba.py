@@ -150,9 +150,6 @@ class Mamba(nn.Module):
     """Series (batch, channels, steps) -> depthwise convolution, SiLU, mean over time -> amplitudes -> logits.
 
     5,002 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs.
-
-    Raises:
-        UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(
@@ -181,9 +178,6 @@ class MambaHybrid(nn.Module):
     """Series (batch, channels, steps) -> convolution, SiLU, mean over time -> angles -> logits.
 
     19,365 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs. See `AngleCore` for `literal`.
-
-    Raises:
-        UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(
@@ -217,9 +211,6 @@ class MambaLite(PerStep):
     """Series (batch, channels, steps) -> logits, by `mamba`'s core at every time step and complex weights over time.
 
     7,433 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
-
-    Raises:
-        UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(
@@ -241,9 +232,6 @@ class MambaHybridLite(AnglesPerStep):
 
     7,262 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `AngleCore` for
     `literal`.
-
-    Raises:
-        UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
     CORE = AngleCore

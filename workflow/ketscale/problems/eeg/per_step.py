@@ -62,9 +62,6 @@ class PerStep(nn.Module):
         inputs: channels and steps.
         core: takes rows of `width` numbers and gives `values`.
         over_time: (batch, steps, k) -> (batch, k).
-
-    Raises:
-        UserError: when called, the inputs have another shape than (batch, *inputs).
     """
 
     def __init__(

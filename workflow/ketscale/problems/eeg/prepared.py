@@ -19,12 +19,8 @@ FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 
 def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the trials; of a split by runs, the run's seed, modulo the number of folds, chooses the fold.
-
-    Raises:
-        UserError: as for `store.opened`.
-    """
-    folder = store.opened(manifest, FILES, VERSION)
+    """Open and verify the trials; of a split by runs, the run's seed, modulo the number of folds, chooses the fold."""
+    folder = store.opened(manifest, VERSION)
     signals, parts = folder.array("signals.npy"), folder.arrays("splits.npz")
     split, shared = folder.entries["settings"]["split"], folder.entries["shared"]
     folds = len(parts) // len(SPLITS)

@@ -216,21 +216,13 @@ class StateSpaceModel(nn.Module):
 
 
 class ClassicalMamba(StateSpaceModel):
-    """Series (batch, channels, steps) -> logits; 241,922 trainable parameters at 64 channels and 2 outputs.
-
-    Raises:
-        UserError: when called, the inputs have another shape.
-    """
+    """Series (batch, channels, steps) -> logits; 241,922 trainable parameters at 64 channels and 2 outputs."""
 
     BLOCK = MambaBlock
 
 
 class ClassicalHydra(StateSpaceModel):
-    """Series (batch, channels, steps) -> logits; 240,322 trainable parameters at 64 channels and 2 outputs.
-
-    Raises:
-        UserError: when called, the inputs have another shape.
-    """
+    """Series (batch, channels, steps) -> logits; 240,322 trainable parameters at 64 channels and 2 outputs."""
 
     BLOCK = HydraBlock
 

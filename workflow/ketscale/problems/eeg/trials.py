@@ -17,9 +17,6 @@ def folds(trials: Samples, split: str, seed: int) -> list[Parts]:
     """One split by subjects, or one split for each run that is left out.
 
     split: 'subjects' or 'runs'.
-
-    Raises:
-        UserError: as for `by_subject` and `leaving_one_run_out`.
     """
     return [by_subject(trials, seed)] if split == "subjects" else leaving_one_run_out(trials, seed)
 

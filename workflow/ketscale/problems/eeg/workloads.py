@@ -7,15 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
-import msgspec
 from msgspec import Meta
 
 from ketscale.config import MOST, Draft, Positive, Seed, Settings, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems.own_data import (
     File,
-    Function,
-    FunctionArguments,
     OwnArrays,
     Share,
     SplitSeed,
@@ -61,13 +58,11 @@ FEWEST_STEPS = 8
 # Generated trials are made, and read by every rank, as one array.
 LARGEST_BYTES = 64 * 2**30
 
-SplitOfRecordings = Annotated[
-    Literal["subjects", "runs"],
-    Meta(
-        description="subjects: 70/15/15 % of the subjects, each in one part only; runs: one subject, where the seed "
-        "of a training run (modulo the number of recordings) chooses the recording that is the test"
-    ),
-]
+# fmt: off
+SplitOfRecordings = Annotated[Literal["subjects", "runs"], Meta(description="subjects: 70/15/15 % of the subjects, each "
+    "in one part only; runs: one subject, where the seed of a training run (modulo the number of recordings) chooses the "
+    "recording that is the test")]
+# fmt: on
 
 
 class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
@@ -218,8 +213,6 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     # fmt: off
     file: Annotated[File, Meta(description="An .npz file with signals or x (trials x channels x steps), and labels "
         "or y")] | None = None
-    function: Function | None = None
-    arguments: FunctionArguments = msgspec.field(default_factory=dict)
     split: Annotated[Literal["trials", "groups", "given"], Meta(description="trials: a share of each class is "
         "drawn; groups: whole groups are drawn (such as subjects), each in one part only; given: the array split "
         "in the file gives the parts")]

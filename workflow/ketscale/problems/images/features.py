@@ -1,8 +1,7 @@
 """Cached embeddings, computed once and kept with their images and the network that made them.
 
 Embeddings are standardised: each of the 512 features has mean 0 and standard deviation 1 over the training
-split (labels are not used). The inline backbone applies the same constants. A workload with features of its own
-needs no network.
+split (labels are not used). The inline backbone applies the same constants.
 """
 
 from __future__ import annotations
@@ -31,18 +30,15 @@ from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import FILES, PreparedVectors
 
 FEATURES_VERSION = 3  # increase it whenever the arithmetic or the files below change
-NETWORK_FILES = (
-    "pixels.npy",
-    "weights.safetensors",
-)  # the further files if a network made the embeddings
+NETWORK_FILES = ("pixels.npy", "weights.safetensors")
 FLOOR = 0.01  # of the mean deviation, so that features of the network that hardly vary are not blown up
 
 
 @dataclass(frozen=True)
 class PreparedFeatures(PreparedVectors):
-    """Cached embeddings, or given features, and their data, as arrays mapped from disk.
+    """Cached embeddings and their data, as arrays mapped from disk.
 
-    pixels: as in `Samples`; None if no network made the features, or it is not wanted. files: see `Pictures`.
+    pixels: as in `Samples`; None if the network is not wanted. files: see `Pictures`.
     """
 
     pixels: NDArray[Any] | None
@@ -58,21 +54,18 @@ class PreparedFeatures(PreparedVectors):
         Raises:
             UserError: the manifest or a file is missing or damaged, or was written by another version.
         """
-        folder = store.opened(manifest, FILES, FEATURES_VERSION, () if network else NETWORK_FILES)
-        there = network and (folder.path / "pixels.npy").exists()
-        return cls.of(folder, pixels=folder.array("pixels.npy") if there else None)
+        folder = store.opened(manifest, FEATURES_VERSION, () if network else NETWORK_FILES)
+        return cls.of(folder, pixels=folder.array("pixels.npy") if network else None)
 
     def inline_data(self, split_by: str) -> Data:
         """The data of a run with features: inline, pixels and the network that maps them to features."""
-        assert self.pixels is not None  # inline features without a network are refused with the config
+        assert self.pixels is not None
         found = self.data(split_by)
         return replace(found, content=found.content._replace(inputs=self.pixels, backbone=self.backbone))
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """See `PreparedVectors`; of images also the network's part."""
-        if "weights_hash" not in self.folder.entries:
-            return super().preprocessing
+        """See `PreparedVectors`; with the network's part."""
         norm = {name: array.tolist() for name, array in self.folder.arrays("norm.npz").items()}
         return Pictures(
             names=self.names,
@@ -87,11 +80,7 @@ class PreparedFeatures(PreparedVectors):
         )
 
     def backbone(self) -> resnet.Backbone:
-        """The frozen network that maps pixels to these embeddings, to compute them inline.
-
-        Raises:
-            UserError: as for `resnet.network_from`.
-        """
+        """The frozen network that maps pixels to these embeddings, to compute them inline."""
         of = self.preprocessing
         assert isinstance(of, Pictures)
         network = resnet.network_from(self.folder.path / "weights.safetensors", len(of.pixel_mean))
@@ -110,7 +99,7 @@ def read(settings: Settings, manifest: Path) -> Data:
 
 
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:
-    """Embed a workload's images, or standardise its features; write the arrays, then the manifest.
+    """Embed a workload's images and write the arrays, then the manifest.
 
     An intact folder is reused. Weights that are trained here are kept beside the manifest and reused for the same
     images and split.
@@ -120,12 +109,7 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
     Raises:
         UserError: data or weights are missing, damaged or do not fit; nothing is left behind.
     """
-    data = workload.load(fetched)
-    if data.peak is None:
-        prepared.prepare(workload, data, manifest, FEATURES_VERSION)
-        return
-    images = data
-    assert workload.image_size is not None
+    images = workload.load(fetched)
     if workload.weights == "imagenet":
         if fetched is None:
             raise UserError("weights: imagenet needs the fetched weights; run the rule fetch")
@@ -150,7 +134,6 @@ def compute(workload: ImageWorkload, images: Samples, weights: Path, manifest: P
     Raises:
         UserError: the weights are missing, damaged or those of another network.
     """
-    assert workload.weights is not None and workload.image_size is not None
     resnet.read_weights(weights)
     scaling = resnet.scaling_for(workload.weights, workload.image_size, images)
     identity = store.identity_of(

@@ -1,4 +1,4 @@
-"""The workloads arrays and image-folder: a user's own images or features."""
+"""The workloads arrays and image-folder: a user's own images."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ from ketscale.problems.samples import Samples, first_equal
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import Arrays, ImageFolder
 
-WANTED = {"samples": ("images", "features", "x"), "labels": ("labels", "y")}
+WANTED = {"samples": ("images", "x"), "labels": ("labels", "y")}
 
 
 def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
-    """The samples of an .npz file: images for a network, or else features.
+    """The images of an .npz file.
 
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
     there = own_samples.read(workload, WANTED)
-    values, where = there["samples"]
-    if workload.weights is not None:
-        values, peak = pixels_of(values, where)
-        return own_samples.divided(workload, there, values, "sample", peak)
-    return own_samples.features(workload, there, "sample", "; of images set weights and image_size")
+    values, peak = pixels_of(*there["samples"])
+    return own_samples.divided(workload, there, values, "sample", peak)
 
 
 def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
@@ -42,8 +39,7 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
         UserError: a file is damaged, transparent or animated, or has more than 8 bits a channel; or a class has too
             few files.
     """
-    files, size = workload.files(), workload.image_size
-    assert size is not None
+    files = workload.files()
     classes = tuple(files)
     where = f"{workload.folder}: the names of its folders"
     if len({*named(np.array(classes), where, len(classes), "class")}) < len(classes):
@@ -52,7 +48,7 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
     paths = [path for of_class in files.values() for path in of_class]
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {mode_of(path) for path in paths} <= GREY else "RGB"
-    pixels = np.stack([resized(path, mode, size) for path in paths])
+    pixels = np.stack([resized(path, mode, workload.image_size) for path in paths])
     equal, seed = first_equal(pixels, 255), workload.split_seed or 0
     parts = splits.by_shares(labels, classes, workload.shares, seed, equal)
     return Samples(values=pixels, targets=labels, names=classes, folds=[parts], peak=255)

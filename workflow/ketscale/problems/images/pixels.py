@@ -97,18 +97,8 @@ def mode_of(path: Path) -> str:
     return mode
 
 
-def scaled(images: NDArray[np.uint8], mode: str, size: int) -> NDArray[np.uint8]:
-    """Images (n, height, width) or (n, height, width, 3) as `resized` has files."""
-    with needed_for("a folder of images", "images"):
-        from PIL import Image
-
-    if images.shape[1:3] == (size, size):
-        return images
-    return np.stack([resized(Image.fromarray(each), mode, size) for each in images])
-
-
-def resized(file: Image.Image | Path | str, mode: str, size: int | None) -> NDArray[np.uint8]:
-    """Pixels (size, size) or (size, size, 3) of an image or a file, turned upright as its EXIF data say; None: all of them.
+def resized(file: Image.Image | Path | str, mode: str, size: int) -> NDArray[np.uint8]:
+    """Pixels (size, size) or (size, size, 3) of an image or a file, turned upright as its EXIF data say.
 
     Raises:
         UserError: the file is damaged, or transparent in places.
@@ -120,10 +110,7 @@ def resized(file: Image.Image | Path | str, mode: str, size: int | None) -> NDAr
         upright = ImageOps.exif_transpose(image)
         if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
             raise UserError(f"{file}: is transparent in places; save it on a background")
-        found = upright.convert(mode)
-        return np.asarray(
-            found if size is None else found.resize((size, size), Image.Resampling.BILINEAR), np.uint8
-        )
+        return np.asarray(upright.convert(mode).resize((size, size), Image.Resampling.BILINEAR), np.uint8)
 
 
 @contextmanager

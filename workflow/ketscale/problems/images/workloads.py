@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
 from msgspec import Meta
 
 from ketscale.config import Draft, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems.own_data import (
-    FeatureCount,
     File,
-    Function,
-    FunctionArguments,
     OwnArrays,
     OwnShares,
     Share,
@@ -34,40 +31,23 @@ NETWORK: dict[str, Any] = {"weights": "selfsupervised", "image_size": 32}
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
-Weights = Annotated[
-    Literal["selfsupervised", "imagenet"],
-    Meta(description="selfsupervised: trained here without labels; imagenet: those of microsoft/resnet-18"),
-]
-Side = Annotated[
-    int, Meta(ge=8, le=512, description="Side in pixels to which images are scaled before ResNet-18")
-]
-
 
 class ImageWorkload(WithTargets, frozen=True, kw_only=True):
-    """Labelled images, embedded once by a frozen ResNet-18; or features, which need no network."""
+    """Labelled images, embedded once by a frozen ResNet-18."""
 
     machine: ClassVar[frozenset[str]] = frozenset({"weights_folder"})
 
+    # fmt: off
     split_seed: SplitSeed | None = None
-    weights: Weights | None = None
-    weights_folder: (
-        Annotated[
-            str,
-            Meta(description="Local folder with a download of microsoft/resnet-18 (for weights: imagenet)"),
-        ]
-        | None
-    ) = None
-    image_size: Side | None = None
-    pretrain_steps: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                description=f"Training steps of the self-supervised weights; {PRETRAIN_STEPS} if left out",
-            ),
-        ]
-        | None
-    ) = None
+    weights: Annotated[Literal["selfsupervised", "imagenet"], Meta(description="selfsupervised: trained here without "
+        "labels; imagenet: those of microsoft/resnet-18")]
+    weights_folder: Annotated[str, Meta(description="Local folder with a download of microsoft/resnet-18 (for "
+        "weights: imagenet)")] | None = None
+    image_size: Annotated[int, Meta(ge=8, le=512, description="Side in pixels to which images are scaled before "
+        "ResNet-18")]
+    pretrain_steps: Annotated[int, Meta(ge=1, description="Training steps of the self-supervised weights; "
+        f"{PRETRAIN_STEPS} if left out")] | None = None
+    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """Only ImageNet's weights come from a folder, and only the self-supervised ones are trained."""
@@ -78,8 +58,8 @@ class ImageWorkload(WithTargets, frozen=True, kw_only=True):
 
     @property
     def inline(self) -> bool:
-        """Whether the network can run in every step: only if there is one."""
-        return self.weights is not None
+        """The network can run in every step."""
+        return True
 
     @property
     def split_by(self) -> str:
@@ -109,8 +89,6 @@ class Digits(ImageWorkload, frozen=True, kw_only=True):
     loader: ClassVar[str] = "ketscale.problems.images.mnist:digits"
 
     split_seed: SplitSeed
-    weights: Weights
-    image_size: Side
 
 
 class Mnist(ImageWorkload, frozen=True, kw_only=True):
@@ -120,20 +98,12 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
     split_seed: SplitSeed
-    weights: Weights
-    image_size: Side
-    folder: (
-        Annotated[
-            str, Meta(description="Folder with the idx files (gzipped or not); without it they are fetched")
-        ]
-        | None
-    ) = None
-    split: Annotated[
-        Literal["original", "test-images"],
-        Meta(
-            description="original: 54,000/6,000/10,000; test-images: the 10,000 test images alone, 8,000/1,000/1,000"
-        ),
-    ]
+    # fmt: off
+    folder: Annotated[str, Meta(description="Folder with the idx files (gzipped or not); without it they are "
+        "fetched")] | None = None
+    split: Annotated[Literal["original", "test-images"], Meta(description="original: 54,000/6,000/10,000; "
+        "test-images: the 10,000 test images alone, 8,000/1,000/1,000")]
+    # fmt: on
 
     def misplaced(self) -> Iterator[str]:
         """The test images alone are never fetched."""
@@ -172,43 +142,27 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
 
 class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
-    """A user's own images or features, in an .npz file.
-
-    With `weights` and `image_size` they are images, which are embedded; without, they are features.
-    """
+    """A user's own images, in an .npz file."""
 
     loader: ClassVar[str] = "ketscale.problems.images.own:from_arrays"
     ARRAY: ClassVar[str] = "images"
     DIMENSIONS: ClassVar[tuple[int, ...]] = (3, 4)
     machine: ClassVar[frozenset[str]] = frozenset({"file", "weights_folder"})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({**OwnArrays.former, "feature_count": None})
 
-    file: (
-        Annotated[File, Meta(description="An .npz file with images, features or x, and labels or y")] | None
-    ) = None
-    function: Function | None = None
-    arguments: FunctionArguments = msgspec.field(default_factory=dict)
-    feature_count: FeatureCount | None = None
-    split: Annotated[
-        Literal["samples", "given"],
-        Meta(
-            description="samples: a share of each class is drawn; given: the array split in the file gives the parts"
-        ),
-    ] = "samples"
+    # fmt: off
+    file: Annotated[File, Meta(description="An .npz file with images or x, and labels or y")] | None = None
+    split: Annotated[Literal["samples", "given"], Meta(description="samples: a share of each class is drawn; given: "
+        "the array split in the file gives the parts")] = "samples"
+    # fmt: on
     validation: ValidationShare | None = None
     test: Share | None = None
 
     @classmethod
     def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of an .npz file of images; features are better off as rows."""
+        """The settings of an .npz file of images."""
         found = super().draft(path, targets)
         return found and found._replace(settings={**found.settings, **NETWORK})
-
-    def faults(self) -> Iterator[str]:
-        """A network needs both of its settings."""
-        yield from super().faults()
-        if (self.weights is None) != (self.image_size is None):
-            missing = "weights" if self.weights is None else "image_size"
-            yield f"{missing} is missing: images need weights and image_size, features neither"
 
 
 class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
@@ -217,17 +171,10 @@ class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
     loader: ClassVar[str] = "ketscale.problems.images.own:from_folder"
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
-    weights: Weights
-    image_size: Side
-    folder: (
-        Annotated[
-            File,
-            Meta(
-                description="Folder with one folder for each class, which has the class's name and its images"
-            ),
-        ]
-        | None
-    ) = None
+    # fmt: off
+    folder: Annotated[File, Meta(description="Folder with one folder for each class, which has the class's name and "
+        "its images")] | None = None
+    # fmt: on
     validation: ValidationShare | None = None
     test: Share | None = None
 

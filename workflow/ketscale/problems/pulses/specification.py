@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 
     from ketscale.problems.problem import Problem
 
-# amplitude, frequency, phase, length: of the pulses. device: all parameters of circuits and couplings.
-Trained = Annotated[
-    tuple[Literal["amplitude", "frequency", "phase", "length", "device"], ...],
-    Meta(
-        min_length=1,
-        description="What is trained. amplitude, frequency, phase, length: of the pulses; device: all energies, fluxes and "
-        "couplings of the device",
-    ),
-]
+# fmt: off
+Trained = Annotated[tuple[Literal["amplitude", "frequency", "phase", "length", "device"], ...], Meta(min_length=1,
+    description="What is trained. amplitude, frequency, phase, length: of the pulses; device: all energies, fluxes and "
+    "couplings of the device")]
+# fmt: on
 
 
 class PulseSettings(Model, frozen=True, kw_only=True):
@@ -33,15 +29,11 @@ class PulseSettings(Model, frozen=True, kw_only=True):
 
     # Subclasses have it with a default of their own.
     trains: tuple[str, ...]
-    start_spread: Annotated[
-        float,
-        Meta(
-            ge=0,
-            lt=1,
-            description="Standard deviation of the start from the published one, relative (amplitudes), in rad (phases) "
-            "and in rad over the pulse's length (frequencies); drawn from the run's seed",
-        ),
-    ] = 0.02
+    # fmt: off
+    start_spread: Annotated[float, Meta(ge=0, lt=1, description="Standard deviation of the start from the published "
+        "one, relative (amplitudes), in rad (phases) and in rad over the pulse's length (frequencies); drawn from the "
+        "run's seed")] = 0.02
+    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """Each is named once."""
@@ -55,14 +47,10 @@ class CosineSettings(PulseSettings, frozen=True, kw_only=True):
     implementation: ClassVar[str] = "ketscale.problems.pulses.shapes:CosinePulse"
 
     trains: Trained = ("amplitude", "frequency", "phase", "length")
-    ramp: Annotated[
-        float,
-        Meta(
-            gt=0,
-            le=0.5,
-            description="Length of each ramp as a share of the pulse's; 0.5: no plateau, as published",
-        ),
-    ] = 0.5
+    # fmt: off
+    ramp: Annotated[float, Meta(gt=0, le=0.5, description="Length of each ramp as a share of the pulse's; 0.5: no "
+        "plateau, as published")] = 0.5
+    # fmt: on
 
 
 class PiecewiseSettings(PulseSettings, frozen=True, kw_only=True):
@@ -72,9 +60,9 @@ class PiecewiseSettings(PulseSettings, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "cosine_pulse"
 
     trains: Trained = ("amplitude",)
-    segments: Annotated[
-        int, Meta(ge=1, le=10_000, description="Segments of an envelope, of equal length")
-    ] = 50
+    # fmt: off
+    segments: Annotated[int, Meta(ge=1, le=10_000, description="Segments of an envelope, of equal length")] = 50
+    # fmt: on
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:

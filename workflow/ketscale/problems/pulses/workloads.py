@@ -268,10 +268,8 @@ class FluxoniumChain(FluxoniumWorkload, frozen=True, kw_only=True):
 class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
     """A block of the published 5 x 5 lattice of fluxoniums, which is periodic."""
 
-    block: Annotated[
-        tuple[Side, Side], Meta(description="Its rows and columns, whose product is the qubits")
-    ] = (3, 2)
     # fmt: off
+    block: Annotated[tuple[Side, Side], Meta(description="Its rows and columns, whose product is the qubits")] = (3, 2)
     first_column: Annotated[int, Meta(ge=0, lt=len(ROW), description="The lattice's column, from 0, in which the "
         "block begins")] = 2
     inductive: Annotated[Energies, Meta(description="E_L of the lattice's first row, GHz; each further row is "

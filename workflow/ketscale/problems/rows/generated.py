@@ -8,7 +8,7 @@ are those of Buchanan et al., arXiv:2008.11245.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,9 +97,9 @@ def sample_table(workload: SampleTable, fetched: Path | None = None) -> Samples:
     return divided(workload, {"labels": Source(targets, workload.table)}, values, "row")
 
 
-def _random(workload: GeneratedRows) -> np.random.Generator:
+def _random(workload: Any) -> np.random.Generator:
     """Random numbers of the workload's own, so that data of other dimensions are not parts of each other."""
-    return np.random.default_rng((workload.seed, workload.count_features()))
+    return np.random.default_rng((workload.seed, workload.features))
 
 
 def _split(workload: GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Samples:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError, damaged, short
 from ketscale.optional import needed_for
-from ketscale.problems import own_samples
+from ketscale.problems import arrays, own_samples
 from ketscale.problems.arrays import Source
 from ketscale.problems.columns import Column, of_columns
 from ketscale.problems.leaks import leaks, told
@@ -55,7 +55,11 @@ def from_arrays(workload: Rows, fetched: Path | None = None) -> Samples:
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or there are too few rows.
     """
-    return own_samples.features(workload, own_samples.read(workload, WANTED), "row")
+    there = own_samples.read(workload, WANTED)
+    values, where = there["samples"]
+    if values.ndim != 2 or not values.size:
+        raise UserError(f"{where}: shape {values.shape} is not that of features, (rows, features)")
+    return own_samples.divided(workload, there, arrays.real(values, where).astype(np.float64), "row")
 
 
 def from_csv(workload: Table, fetched: Path | None = None) -> Samples:
@@ -86,8 +90,8 @@ def from_csv(workload: Table, fetched: Path | None = None) -> Samples:
     return replace(found, values=values, names=targets if numeric else found.names, columns=fitted)
 
 
-def read(path: Path, rows: int | None = None) -> pd.DataFrame:
-    """The first rows of a CSV file, or all, as pandas reads them.
+def read(path: Path) -> pd.DataFrame:
+    """The rows of a CSV file as pandas reads them.
 
     Raises:
         UserError: the file is damaged, or a column has no name or that of another.
@@ -107,7 +111,7 @@ def read(path: Path, rows: int | None = None) -> pd.DataFrame:
         file.seek(0)
         head = pd.read_csv(file, header=None, nrows=1, dtype=str, **how).iloc[0]
         file.seek(0)
-        table = pd.read_csv(file, nrows=rows, **how)
+        table = pd.read_csv(file, **how)
     names = [name.strip() if isinstance(name, str) else "" for name in head]
     fault = ""
     if len(names) < 2:
@@ -252,19 +256,6 @@ def with_leaks(draft: Draft, workload: RowsWorkload) -> Draft:
         if said := told(leaks(workload.load(None))):
             return draft._replace(notes=(*draft.notes, said))
     return draft
-
-
-def count_features(workload: Table) -> int:
-    """The columns of a CSV file that are features, from its first line.
-
-    Raises:
-        UserError: as for `from_csv`, of that line; or a column is as many features as it has categories.
-    """
-    path = workload.path
-    names = features_of(workload, list(map(str, read(path, rows=0))))
-    if several := [name for name in names if "one-hot" in workload.steps(name)]:
-        raise UserError(f"columns: {several[0]} is as many features as it has categories; give a number")
-    return len(names)
 
 
 @contextlib.contextmanager

@@ -21,5 +21,5 @@ def prepare(workload: RowsWorkload, manifest: Path, fetched: Path | None) -> Non
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the features and their targets."""
     assert isinstance(settings.workload, RowsWorkload)
-    folder = store.opened(manifest, prepared.FILES, VERSION)
+    folder = store.opened(manifest, VERSION)
     return PreparedVectors.of(folder).data(settings.workload.split_by)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import msgspec
 from msgspec import Meta
 
 from ketscale.config import REGRESSION, Draft, Positive, Seed, WithTargets
 from ketscale.problems.own_data import (
-    FeatureCount,
     File,
-    Function,
-    FunctionArguments,
     OwnArrays,
     OwnFile,
     OwnSamples,
@@ -27,10 +24,10 @@ from ketscale.problems.own_data import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-Task = Annotated[
-    Literal["classification", "regression"],
-    Meta(description="classification: a class is predicted; regression: one number or several"),
-]
+# fmt: off
+Task = Annotated[Literal["classification", "regression"], Meta(description="classification: a class is predicted; "
+    "regression: one number or several")]
+# fmt: on
 Column = Annotated[str, Meta(min_length=1)]
 # Steps of which a column has one at most.
 _APART = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"})
@@ -76,15 +73,11 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
     ARRAY: ClassVar[str] = "features"
     DIMENSIONS: ClassVar[tuple[int, ...]] = (2,)
     machine: ClassVar[frozenset[str]] = frozenset({"file"})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({**OwnArrays.former, "feature_count": None})
 
     task: Task = "classification"
-    file: (
-        Annotated[File, Meta(description="An .npz file with features or x, and targets, labels or y")] | None
-    ) = None
-    function: Function | None = None
-    arguments: FunctionArguments = msgspec.field(default_factory=dict)
-    feature_count: FeatureCount | None = None
     # fmt: off
+    file: Annotated[File, Meta(description="An .npz file with features or x, and targets, labels or y")] | None = None
     split: Annotated[Literal["rows", "groups", "given"], Meta(description="rows: a share of each class, or of all "
         "rows, is drawn; groups: whole groups are drawn, each in one part only; given: the array split in the file "
         "gives the parts")] = "rows"
@@ -163,11 +156,6 @@ class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
             if named.count(name) > 1:
                 yield f"target: column {name} is named twice; give each column one role"
 
-    def count_features(self) -> int:
-        """The columns that no setting names, from the file's first line."""
-        found: int = pkgutil.resolve_name("ketscale.problems.rows.own:count_features")(self)
-        return found
-
 
 class SampleTable(RowsWorkload, frozen=True, kw_only=True):
     """A small real table that comes with scikit-learn."""
@@ -198,10 +186,6 @@ class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
 
 class _OfFeatures(GeneratedRows, frozen=True, kw_only=True):
     features: Annotated[Positive, Meta(description="How many features a row has")]
-
-    def count_features(self) -> int:
-        """As the settings say."""
-        return self.features
 
 
 class LinearlySeparable(_OfFeatures, frozen=True, kw_only=True):
@@ -241,12 +225,10 @@ class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
     loader: ClassVar[str] = "ketscale.problems.rows.generated:two_curves"
 
     degree: Annotated[Positive, Meta(description="Degree of the curve's Fourier series")] = 5
-    offset: Annotated[
-        float, Meta(description="Difference of the second curve's coordinates from the first's")
-    ] = 0.1
-    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each coordinate")] = (
-        0.01
-    )
+    # fmt: off
+    offset: Annotated[float, Meta(description="Difference of the second curve's coordinates from the first's")] = 0.1
+    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each coordinate")] = 0.01
+    # fmt: on
 
 
 class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):
@@ -259,6 +241,7 @@ class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):
     width: Annotated[int, Meta(ge=2, le=1000, description="Pixels of a side")] = 4
     noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each pixel")] = 0.5
 
-    def count_features(self) -> int:
+    @property
+    def features(self) -> int:
         """The pixels."""
         return self.width**2

@@ -12,10 +12,8 @@ from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.simulator import replays
 from ketscale.engines.members import selected, together
 from ketscale.engines.randomness import Step
-from ketscale.problems.fitted import Samples
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
-from ketscale.problems.sentences.counts import FrequentWord
 from ketscale.problems.sentences.likelihood import ClosedForm, Likelihood, ShiftedClosedForm, Simulated
 from ketscale.problems.sentences.sentences import PreparedSentences, embed
 from ketscale.problems.sentences.settings import LikelihoodSimulator
@@ -59,20 +57,17 @@ def build_likelihood(
 class NextWord(Problem):
     """The mean of -ln(P + 1e-12) over sentences.
 
-    The outputs for a sentence are P (0 of a model that only counts words) and, at each transition, the rank of the true next word among all words of the
+    The outputs for a sentence are P and, at each transition, the rank of the true next word among all words of the
     vocabulary, which are ordered by |(z (x) x)* (W (x) V) psi| with each word as x. A vector has only four entries,
     and the words' part of them is positive, so words at one position have nearly the same direction: the model can
     distinguish only few.
     """
 
-    model: Any
+    model: SuperpositionTransformer
     linear = True
 
     def __init__(
-        self,
-        model: SuperpositionTransformer | FrequentWord,
-        likelihood: Likelihood | None,
-        prepared: PreparedSentences,
+        self, model: SuperpositionTransformer, likelihood: Likelihood, prepared: PreparedSentences
     ) -> None:
         super().__init__()
         self.model, self.likelihood = model, likelihood
@@ -91,14 +86,13 @@ class NextWord(Problem):
         psi[data.sentence, data.positions] = data.psi
         buffers = {
             "psi": psi, "current": vectors[torch.arange(current.shape[1]), current], "following": following,
-            "candidates": vectors[1:], "before": current,
+            "candidates": vectors[1:],
         }  # fmt: skip
         buffers |= {f"rows_{name}": torch.from_numpy(rows) for name, rows in prepared.splits.items()}
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
         self.splits: Mapping[str, int] = {name: len(rows) for name, rows in prepared.splits.items()}
         self.sampler = Shuffled(self.splits["train"])
-        self.arguments = {} if likelihood else {"vocabulary": len(vocabulary)}
 
     @property
     def replays(self) -> bool:
@@ -107,7 +101,6 @@ class NextWord(Problem):
 
     def share_tasks(self, rank: int, ranks: int) -> None:
         """Let ranks share the tasks of parameter-shift instead of the sentences."""
-        assert self.likelihood is not None
         self.likelihood.tasks = (rank, ranks)
 
     def _rows(self, split: str, indices: torch.Tensor) -> torch.Tensor:
@@ -116,7 +109,6 @@ class NextWord(Problem):
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed loss, shape (1,)."""
-        assert self.likelihood is not None
         with span("data"):
             rows = self._rows("train", indices)
         return self.likelihood.losses(self.model.weights, rows).sum(0, keepdim=True)
@@ -129,11 +121,6 @@ class NextWord(Problem):
         """fp64 (sentences, 1 + longest): P, then the true word's rank (from 1) at each transition, then 0."""
         with torch.no_grad():
             rows = self._rows(split, indices)
-            if self.likelihood is None:
-                ranks = self._ranks(
-                    self.model(self.get_buffer("before")[rows]), self.get_buffer("following")[rows]
-                )
-                return torch.cat([torch.zeros(len(rows), 1).to(ranks), ranks], -1).double()
             return together(self._outputs, *self.likelihood.evaluated(self.model.weights, rows), rows)
 
     def _outputs(
@@ -151,11 +138,6 @@ class NextWord(Problem):
         """The number of words that score (..., words) at least as well as the true one, itself included; 0 of -1."""
         own = scores.gather(-1, following.clamp(min=0)[..., None])
         return (scores >= own).sum(-1) * (following >= 0)
-
-    def samples(self, split: str) -> Samples:
-        """The words of all sentences of a split, (n, longest), with the next ones."""
-        rows = self._rows(split, torch.arange(self.splits[split]))
-        return Samples(self.get_buffer("before")[rows], self.get_buffer("following")[rows])
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss, and as accuracy the share of transitions whose true word ranks first.

@@ -158,12 +158,8 @@ class PreparedSentences:
 
 
 def read_prepared(manifest: Path) -> Data:
-    """The `PreparedSentences` that `manifest` points to.
-
-    Raises:
-        UserError: as for `store.opened`.
-    """
-    folder = store.opened(manifest, FILES, VERSION)
+    """The `PreparedSentences` that `manifest` points to."""
+    folder = store.opened(manifest, VERSION)
     vocabulary = tuple((folder.path / "vocabulary.txt").read_text("utf-8").split("\n"))
     sentences = Sentences(np.load(folder.path / "words.npy"), vocabulary)
     settings, shared = folder.entries["settings"], folder.entries["shared"]

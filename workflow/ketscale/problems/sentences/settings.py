@@ -17,14 +17,10 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
 
     machine: ClassVar[frozenset[str]] = frozenset({"file"})
 
-    file: (
-        Annotated[
-            str, Meta(description="A text file, UTF-8, one sentence a line; without it the built-in ones")
-        ]
-        | None
-    ) = None
-    seed: Annotated[Seed, Meta(description="Seed of the words' vectors")]
     # fmt: off
+    file: Annotated[str, Meta(description="A text file, UTF-8, one sentence a line; without it the built-in "
+        "ones")] | None = None
+    seed: Annotated[Seed, Meta(description="Seed of the words' vectors")]
     held_out: Annotated[Count, Meta(description="Sentences for validation, and as many for test; 0 if nothing is "
         "evaluated")]
     # fmt: on
@@ -42,11 +38,11 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
         return [file]
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Epochs are validated and fits are tested, which needs sentences held out."""
+        """Epochs are validated, which needs sentences held out."""
         run = settings.run
-        if self.held_out == 0 and (settings.protocol.by_epochs or settings.fitted):
+        if self.held_out == 0 and settings.protocol.by_epochs:
             yield (
-                f"protocol {run.protocol} has epochs or fits, which are validated, but workload {run.workload} holds out no "
+                f"protocol {run.protocol} has epochs, which are validated, but workload {run.workload} holds out no "
                 "sentence; set held_out to 1 or more, or give the protocol steps"
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ketscale.config import Baseline, Data, Family, Metric, Model, Settings, lazily
+from ketscale.config import Data, Family, Metric, Model, Settings, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
@@ -28,18 +28,6 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
             yield f"{settings.run.model} has 4 qubits, not {settings.sizes['qubits']}; set qubits: 4"
 
 
-class FrequentWordSettings(Baseline, frozen=True, kw_only=True):
-    """The most frequent next word."""
-
-    implementation: ClassVar[str] = "ketscale.problems.sentences.counts:FrequentWord"
-
-
-class BigramSettings(FrequentWordSettings, frozen=True, kw_only=True):
-    """The word that most often follows the one before it."""
-
-    implementation: ClassVar[str] = "ketscale.problems.sentences.counts:Bigram"
-
-
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the sentences."""
     from ketscale.problems.sentences import sentences
@@ -48,19 +36,12 @@ def read(settings: Settings, manifest: Path) -> Data:
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The prediction of next words; the simulator says how the probabilities of a circuit are evaluated.
-
-    Raises:
-        UserError: as for `build_likelihood`.
-    """
-    from ketscale.problems import models
+    """The prediction of next words; the simulator says how the probabilities of a circuit are evaluated."""
     from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
     from ketscale.problems.sentences.transformer import SuperpositionTransformer
 
     layers, prepared = settings.sizes["layers"], data.content
-    if settings.simulator is None:
-        counts = models.of_settings(settings, None, vocabulary=len(prepared.sentences.vocabulary))
-        return NextWord(counts, None, prepared)  # type: ignore[arg-type]
+    assert settings.simulator is not None  # as its conflicts say
     likelihood = build_likelihood(
         settings.run.simulator, settings.simulator, layers, transitions(prepared), device
     )
@@ -74,11 +55,7 @@ FAMILY = Family(
     sizes=CIRCUIT_SIZES,
     sampler="shuffled",
     workloads={"sentences": SentencesWorkload},
-    models={
-        "superposition_transformer": TransformerSettings,
-        "frequent_word": FrequentWordSettings,
-        "bigram": BigramSettings,
-    },
+    models={"superposition_transformer": TransformerSettings},
     simulators=(CircuitSimulator, LikelihoodSimulator),
     metrics=(
         Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),

@@ -26,9 +26,6 @@ class Linear(Fitted):
 
     penalty: the factor of |W|^2 / 2 beside the sum of the cross-entropies, or of |W|^2 beside that of the squared errors;
         None to choose among `PENALTIES` by the accuracy of validation, then by its loss; without validation it is 1.
-
-    Raises:
-        UserError: when called, the inputs have another shape.
     """
 
     logits: ClassVar[bool] = True

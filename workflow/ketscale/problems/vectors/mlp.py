@@ -16,9 +16,6 @@ class MLP(nn.Module):
 
     W is width x width without bias. Like the circuit's <Z> values its result is in (-1, 1). At width 4 it has 16
     weights and the 3-layer circuit has 12, so the models have 70,190 and 70,186 trainable parameters.
-
-    Raises:
-        UserError: when called, the inputs have another shape.
     """
 
     def __init__(self, inputs: int = 512, outputs: int = 10, dropout: float = 0.2, width: int = 4) -> None:

@@ -10,42 +10,35 @@ from msgspec import Meta
 from ketscale.config import Baseline, Model
 
 _CHOSEN = "chosen by validation if left out"
-Cost = Annotated[
-    float, Meta(gt=0, description=f"Penalty C of a sample on the wrong side of its margin; {_CHOSEN}")
-]
-Bandwidth = Annotated[float, Meta(gt=0, description=f"Factor on the features; {_CHOSEN}")]
 
 
-class KernelSettings(Model, frozen=True, kw_only=True):
+class _VectorMachine(Model, frozen=True, kw_only=True):
+    fitted: ClassVar[bool] = True
+
+    # fmt: off
+    cost: Annotated[float, Meta(gt=0, description="Penalty C of a sample on the wrong side of its margin; "
+        f"{_CHOSEN}")] | None = None
+    # fmt: on
+    bandwidth: Annotated[float, Meta(gt=0, description=f"Factor on the features; {_CHOSEN}")] | None = None
+
+
+class KernelSettings(_VectorMachine, frozen=True, kw_only=True):
     """A support vector machine on the kernel of an IQP embedding: a circuit without weights, which is fitted."""
 
     implementation: ClassVar[str] = "ketscale.problems.vectors.kernels:Kernel"
-    fitted: ClassVar[bool] = True
     control: ClassVar[str | None] = "svm"
 
-    cost: Cost | None = None
-    bandwidth: Bandwidth | None = None
 
-
-class SVMSettings(Model, frozen=True, kw_only=True):
+class SVMSettings(_VectorMachine, frozen=True, kw_only=True):
     """The classical control of `kernel`: a support vector machine on a radial basis function."""
 
     implementation: ClassVar[str] = "ketscale.problems.vectors.kernels:SVM"
     classical: ClassVar[bool] = True
-    fitted: ClassVar[bool] = True
 
-    components: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                description="Principal components that replace the features, as `kernel` has one a qubit",
-            ),
-        ]
-        | None
-    ) = None
-    cost: Cost | None = None
-    bandwidth: Bandwidth | None = None
+    # fmt: off
+    components: Annotated[int, Meta(ge=1, description="Principal components that replace the features, as `kernel` "
+        "has one a qubit")] | None = None
+    # fmt: on
 
 
 class LinearSettings(Baseline, frozen=True, kw_only=True):
@@ -53,12 +46,10 @@ class LinearSettings(Baseline, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.vectors.linear:Linear"
 
-    penalty: (
-        Annotated[
-            float, Meta(gt=0, description=f"Factor of the squared weights; {_CHOSEN}, and 1 without any")
-        ]
-        | None
-    ) = None
+    # fmt: off
+    penalty: Annotated[float, Meta(gt=0, description=f"Factor of the squared weights; {_CHOSEN}, and 1 without "
+        "any")] | None = None
+    # fmt: on
 
 
 class MajoritySettings(Baseline, frozen=True, kw_only=True):
@@ -75,13 +66,11 @@ class VQCSettings(Model, frozen=True, kw_only=True):
     stacks: ClassVar[bool] = True
     control: ClassVar[str | None] = "mlp"
 
-    ansatz: Annotated[
-        Literal["ring", "strongly-entangling", "product"],
-        Meta(
-            description="Its circuit. ring: RY and a ring of CNOT; strongly-entangling: three angles a wire, and rings of CNOT; "
-            "product: RZ and RY, without entanglement"
-        ),
-    ] = "ring"
+    # fmt: off
+    ansatz: Annotated[Literal["ring", "strongly-entangling", "product"], Meta(description="Its circuit. ring: RY and a "
+        "ring of CNOT; strongly-entangling: three angles a wire, and rings of CNOT; product: RZ and RY, without "
+        "entanglement")] = "ring"
+    # fmt: on
 
 
 class MLPSettings(Model, frozen=True, kw_only=True):

@@ -53,4 +53,4 @@ class Raman(ControlWorkload, frozen=True, kw_only=True):
 
     def rates(self, *noise: torch.Tensor) -> torch.Tensor:
         (decay,) = noise
-        return (decay / 2)[..., None].expand(-1, -1, 2)
+        return (decay / 2)[..., None].expand(-1, 2)
