@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -65,15 +64,3 @@ def test_the_config_of_the_last_call_is_noted_from_this_folder(monkeypatch, fold
     assert driver.last().config == "moons.yaml"
     driver.NOTE.write_text("{}")
     assert driver.last() is None
-
-
-def test_the_user_is_told_by_a_command_of_theirs(capsys, monkeypatch, folder):
-    (folder / "here" / "it's $(touch gone)").mkdir()
-    monkeypatch.chdir("it's $(touch gone)")
-    driver.notify(
-        'echo "$KETSCALE_STATUS $KETSCALE_DONE/$KETSCALE_RUNS $KETSCALE_MESSAGE" > told', "site", False, 1, 2
-    )
-    said = f"failure: 1 of 2 runs ended with a result in {os.getcwd()}"
-    assert Path("told").read_text() == f"failure 1/2 {said}\n" and capsys.readouterr() == ("", "")
-    driver.notify('test "$KETSCALE_STATUS" = success', "site", True, 2, 2)
-    assert capsys.readouterr().err == ""

@@ -40,7 +40,7 @@ def add(command: Add) -> None:
         "status",
         _status,
         "Show the state of every run of a study, and how much is left",
-        "A run is done (it has a record, however it ended), running, waiting for its host, queued in SLURM, failed (it says "
+        "A run is done (it has a record, however it ended), running, queued in SLURM, failed (it says "
         "why), interrupted (it was killed), stale (its record is of other settings, data or versions), refused (its record is "
         "damaged, or contradicts others) or missing. It changes nothing and may be called at any time.",
     )

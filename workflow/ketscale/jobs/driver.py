@@ -9,9 +9,7 @@ import argparse
 import os
 import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,8 +27,8 @@ from ketscale.words import counted, say
 # What a call keeps in Snakemake's own folder; its lock is there too.
 FOLDER = queue.OF_CALL
 NOTE = FOLDER / "call.json"
-# The end of a call waits no longer for a command of the user's, and a new call for what a killed one has left in the queue.
-_NOTIFY_S, _CANCELLED_S, _POLL_S = 60, 180.0, 5.0
+# A new call waits no longer for what a killed one has left in the queue.
+_CANCELLED_S, _POLL_S = 180.0, 5.0
 # The Snakefile of the checkout that this package is in, if it is in one.
 _OWN = Path(__file__).resolve().parents[3] / "Snakefile"
 
@@ -105,32 +103,6 @@ def _cancel_jobs() -> None:
 def _in_queue() -> list[queue.Job]:
     """This folder's jobs, without those that SLURM clears up after: a dead node may do so for hours."""
     return [job for job in queue.jobs(Path()) if job.state != "COMPLETING"]
-
-
-def notify(command: str, where: str, succeeded: bool, done: int, runs: int) -> None:
-    """Run a shell command of the user's at the end of this call; if it fails, that is a line, and nothing else.
-
-    What happened is in variables, so that no text of ours is part of the command.
-
-    Args:
-        where: the command is set there.
-        done, runs: how many runs have ended with a result, and how many the call had.
-    """
-    status = "success" if succeeded else "failure"
-    said = f"{status}: {done} of {counted(runs, 'run')} ended with a result in {os.getcwd()}"
-    told = {"STATUS": status, "DONE": str(done), "RUNS": str(runs), "MESSAGE": said}
-    variables = {**os.environ, **{f"KETSCALE_{name}": value for name, value in told.items()}}
-    # A file, since what it leaves in the background would hold a pipe open.
-    with tempfile.TemporaryFile("w+", errors="replace") as spoken:
-        try:
-            subprocess.run(
-                command, shell=True, check=True, env=variables, timeout=_NOTIFY_S,
-                stdin=subprocess.DEVNULL, stdout=spoken, stderr=spoken,
-            )  # fmt: skip
-        except (OSError, subprocess.SubprocessError) as error:
-            spoken.seek(0)
-            last = "".join(f": {line.strip()}" for line in spoken.readlines()[-1:])
-            say(f"notify in {where} failed ({error}{last})")
 
 
 def command(configfile: Path) -> str:

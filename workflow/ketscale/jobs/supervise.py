@@ -35,19 +35,16 @@ _LOOK_S = 1.0
 _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
 )
-_ENDED = re.compile(r"CANCELLED AT \S+(?: DUE TO (?P<why>[^*]+))? \*\*\*")
-# The words of srun, Open MPI (which wraps its lines at any space) and torchrun for a rank that a signal has ended.
-_DEAD_RANK = re.compile(
-    r"srun: error: \S+: tasks? \S+: (?:Segmentation fault|Bus error|Aborted|Killed)"
-    r"|process\s+rank\s+\d+\s+with\s+PID\s+\d+\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+\d+\s+\([^)]+\)"
-    r"|Signal (?!15 )\d+ \(SIG\w+\) received by PID \d+"
-)
 # The last line of a Python traceback; that of torchrun's own traceback is useless.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 _RESUMES = "it will resume from its last checkpoint, if there is one"
 # The kernel sends this signal when memory runs out, and nobody else tells; there may be other reasons for it.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
-_KILLED = f"it was killed (SIGKILL){_PERHAPS_MEMORY}"
+# What is said of a status if nothing else is.
+_ENDED = {
+    128 + signal.SIGTERM: f"it was cancelled; {_RESUMES}",
+    128 + signal.SIGKILL: f"it was killed (SIGKILL){_PERHAPS_MEMORY}",
+}
 
 
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
@@ -187,71 +184,30 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     """
     text = "\n".join(lines)
     if _OUT_OF_MEMORY.search(text):
-        return _out_of_memory()
+        return (
+            "out of memory: the kernel ended a rank; use fewer ranks, a smaller batch, cohorts: false or more memory "
+            "(memory_mb in a cluster's site file; a retry asks for twice as much, if the partition has it)"
+        )
     own = [line.removeprefix(SAID) for line in lines if line.startswith(SAID) and not line.startswith(NOTICE)]
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
-    ended = _ENDED.search(text)
-    why = _asked_by((ended and ended["why"]) or "")
-    if why or stopped or saved:
+    if stopped or saved:
         # The ranks that are left save, and are told to by their launcher if one of them, or it, was killed.
-        asked = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else stopped and why_stopped()
-        why = why or asked or (_KILLED if status == 128 + signal.SIGKILL else why_stopped())
-        return f"{why}; {saved or _RESUMES}"
+        asked = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped()
+        killed = not stopped and status == 128 + signal.SIGKILL
+        return f"{_ENDED[status] if killed else asked}; {saved or _RESUMES}"
     if own:
         return own[-1]
-    raised = [line for line in lines if _RAISED.match(line)]
-    dead = [" ".join(found.split()) for found in _DEAD_RANK.findall(text)]
-    # srun kills the ranks that are left, and may name them before the one that died of something else.
-    first = [found for found in dead if "Killed" not in found] or ([] if raised else dead)
-    if first:
-        memory = _PERHAPS_MEMORY if re.search("Killed|SIGKILL", first[0]) else ""
-        return f"a rank died, and the others were ended ({'; '.join(first[:3])}){memory}"
-    if raised:
+    if raised := [line for line in lines if _RAISED.match(line)]:
         return f"exit status {status}: {raised[-1]}"
-    if ended or status == 128 + signal.SIGTERM:
-        return f"it was cancelled; {_RESUMES}"
-    if status == 128 + signal.SIGKILL:
-        return _KILLED
-    said = (
-        line for line in reversed(lines) if line.strip("-=* \0") and not line.startswith(("srun: ", SAID))
-    )
-    return f"exit status {status}: {next(said, 'it said no more, or not into a file')}"
+    if said := [line for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]:
+        memory = _PERHAPS_MEMORY if re.search("Killed|SIGKILL", text) else ""
+        return f"exit status {status}: {said[-1].strip()}{memory}"
+    return _ENDED.get(status, f"exit status {status}: it said no more, or not into a file")
 
 
 def why_stopped() -> str:
     """Why this process was told to stop, as far as SLURM already knows."""
     from ketscale.jobs.slurm import queue
 
-    job = process.slurm_job()
-    return (_asked_by(queue.state(job)) if job else None) or "it was told to stop (SIGTERM)"
-
-
-def _asked_by(said: str) -> str | None:
-    """What SLURM's words for the end of a job mean; None if they say nothing."""
-    from ketscale.jobs.slurm import site
-
-    limit = f"it reached its time limit (minutes in {site.PATH}; a retry asks for more)"
-    meanings = {
-        "timelimit": limit,
-        "timeout": limit,
-        "preempt": "it was preempted",
-        "requeue": "its job was requeued",
-        "nodefail": "its node failed",
-        "cancelled": "it was cancelled",
-    }
-    said = said.lower().replace(" ", "")
-    return next((meaning for word, meaning in meanings.items() if word in said), None)
-
-
-def _out_of_memory() -> str:
-    """Advice after running out of memory. Only the limit is known: the kernel does not say how much was needed."""
-    from ketscale.jobs.slurm import queue, site
-
-    job = process.slurm_job()
-    asked = queue.memory_mb(job) if job else None
-    if asked is None:
-        return "out of memory: the kernel ended a rank; use more memory, fewer ranks, a smaller batch or cohorts: false"
-    return (
-        f"out of memory: the job asked for {asked} MB per node and needs more. A retry asks for more, if the "
-        f"partition has it; to start with more, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
-    )
+    said = queue.state(process.slurm_job())
+    return f"it was told to stop ({said or 'SIGTERM'})"

@@ -69,13 +69,6 @@ class SiteFile(Block, frozen=True, kw_only=True):
             description="Shell commands before each run and before preparing data, such as `module load cuda`"
         ),
     ] = ""
-    notify: Annotated[
-        str,
-        Meta(
-            description="A shell command at the end of each call of Snakemake, which finds KETSCALE_STATUS (success or "
-            "failure), KETSCALE_DONE of KETSCALE_RUNS and KETSCALE_MESSAGE, a sentence, in its environment"
-        ),
-    ] = ""
     mpi: Annotated[
         str,
         Meta(
