@@ -1,4 +1,4 @@
-"""The ends of a job: cancelled, warned, preempted, requeued, out of memory, a rank lost."""
+"""The ends of a job: cancelled, preempted, requeued, out of memory, a rank lost."""
 
 import contextlib
 import re
@@ -48,14 +48,10 @@ def until_saved(project: Project, run: Run) -> queue.Job:
     return job
 
 
-def test_a_warned_run_saves_and_goes_on_and_a_cancelled_one_is_resumed(project, undisturbed):
+def test_a_cancelled_run_is_resumed(project, undisturbed):
     run = one_run(project, "mpi-n2r2t1")
     with project.running(target(run)) as driver:
         job = until_saved(project, run)
-        # SLURM's warning before a time limit, as `--signal` sends it: to the job's steps.
-        before = project.checkpoint(run).read_bytes()
-        ask("scancel", "--signal=USR1", job.id)
-        wait_for("a checkpoint on SIGUSR1", lambda: project.checkpoint(run).read_bytes() != before, 10)
         ask("scancel", job.id)
         wait_for("the note", lambda: (project.results(run) / "failure.json").exists())
         assert "; stopped at step" in project.note(run)["reason"]

@@ -74,7 +74,7 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
     monkeypatch.setenv("KETSCALE_CALL", "this")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     driver.FOLDER.mkdir(parents=True)
-    driver.NOTE.touch()
+    driver.BEGAN.touch()
     names = ("verbose", "printshellcmds", "debug_dag", "stdout", "nocolor", "dryrun", "quiet")
     made = LogHandler(SimpleNamespace(**dict.fromkeys(names, False)), None)
     made.follow(Progress(CONFIG, (), lambda: dict.fromkeys(CONFIG.runs, "Missing output files: a")))

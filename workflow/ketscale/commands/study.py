@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
 import subprocess
 import sys
 import time
@@ -180,13 +179,9 @@ def _status(options: argparse.Namespace) -> None:
         raise UserError("--follow needs a terminal; elsewhere call `ketscale status` again and again")
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            lines = said(report.report(config, options.config, Path()), options.failed).splitlines()
-            columns, height = shutil.get_terminal_size()
-            shown = [line[: columns - 1] for line in lines[: height - 2]]
-            more = f", {len(lines) - len(shown)} more lines" if len(lines) > len(shown) else ""
-            shown += [f"{time.strftime('%H:%M:%S')}{more}; Ctrl-C ends"]
-            # Home, each line to its end, and what is left of the screen.
-            print("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J", end="", flush=True)
+            text = said(report.report(config, options.config, Path()), options.failed)
+            # On an empty screen, from its first line.
+            print(f"\x1b[2J\x1b[H{text}\n\n{time.strftime('%H:%M:%S')}; Ctrl-C ends", flush=True)
             time.sleep(max(1.0, options.follow))
 
 

@@ -45,7 +45,7 @@ class Campaign:
         try:
             if not self._workflow.deployment_settings.deployment_method:
                 launch.check_package()
-            self._lock = driver.begin(self._workflow)
+            self._lock = driver.begin()
             # A run that has its result is trained again only for those who say so.
             asked = self._workflow.dag_settings
             if asked.forceall or asked.forcerun or asked.forcetargets:

@@ -85,7 +85,7 @@ def _begun(
     one whose checkpoint is of another step; and one that cannot begin, which its job explains.
     """
     world = surroundings.world
-    pace = Pace(run.settings.protocol, world, lambda: signals.stop, signals.save, together=True)
+    pace = Pace(run.settings.protocol, world, lambda: signals.stop, together=True)
 
     def begin(each: StartedRun) -> int:
         """Begin a run; the step that it is at."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.launch import environment, prefix_here
@@ -97,27 +94,20 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         command = f'exec {prefix_here(run)} {shlex.quote(sys.executable)} -c "{probe}"'
     except UserError as error:
         return False, str(error)
-    with subprocess.Popen(
-        ["sh", "-c", command],
+    done = subprocess.run(
+        ["timeout", "--kill-after=10", f"{_PATIENCE_S:g}", "sh", "-c", command],
         env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
-    ) as child:
-        try:
-            out, complaint = child.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            # The ranks are killed too: they would outlive their launcher, and keep the pipes open.
-            for pid in (*process.descendants(child.pid), child.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            return False, f"no answer in {_PATIENCE_S:g} s"
-    worlds = [line for line in out.splitlines() if line.startswith("world")]
+    )
+    if done.returncode == 124:
+        return False, f"no answer in {_PATIENCE_S:g} s"
+    worlds = [line for line in done.stdout.splitlines() if line.startswith("world")]
     if worlds == ["world 2"]:
         return True, "one world of two ranks"
     if worlds:
         return False, "two processes that each see a world of one rank: launcher and library do not match"
-    return False, (complaint.strip().splitlines() or [f"exit status {child.returncode}"])[-1]
+    return False, (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
 def _version(package: str) -> str | None:

@@ -102,7 +102,6 @@ class StartedRun:
                 settings.run.seed,
                 save=self._save,
                 stop_requested=lambda: signals.stop,
-                save_requested=signals.save,
                 history=history,
                 progress=progress,
                 metrics=settings.family.metrics,

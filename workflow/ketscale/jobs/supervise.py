@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import process, strict_json
-from ketscale.grid import RECORD
 from ketscale.words import NOTICE, SAID, notice, say
 
 NOTE = "failure.json"
@@ -50,16 +49,14 @@ _ENDED = {
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
-    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal and SIGUSR1 of a user reach the
-    ranks directly. Ranks that outlive their launcher are ended. If a rank or its launcher dies after
-    the run's record is written, the run has succeeded.
+    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal reaches the ranks directly. Ranks that
+    outlive their launcher are ended.
     """
     (folder / NOTE).unlink(missing_ok=True)
     launch = os.urandom(16).hex()
-    before, said_before = _written(folder / RECORD), os.fstat(2).st_size
+    said_before = os.fstat(2).st_size
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     process.adopt_orphans()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
@@ -78,10 +75,6 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     signal.alarm(0)
     _end_orphans()
     status = 128 - status if status < 0 else status
-    if status and _written(folder / RECORD) not in (None, before):
-        notice(f"the record is written; what ended afterwards with status {status} changes nothing")
-        (folder / NOTE).unlink(missing_ok=True)
-        return 0
     # The person who watches a terminal needs no note.
     if status and not os.isatty(2):
         lines = _said(said_before)
@@ -136,15 +129,6 @@ def _said(start: int) -> list[str]:
     with open("/proc/self/fd/2", "rb") as log:
         log.seek(max(start, log.seek(0, os.SEEK_END) - _READ))
         return [line.rstrip() for line in log.read().decode(errors="replace").split("\n")]
-
-
-def _written(path: Path) -> tuple[int, int] | None:
-    """The writing of a file that is there; None for no file. Files are replaced as a whole, so it is never a part."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
 
 
 def leave_note_of(launch: str, folder: Path, reason: str) -> None:

@@ -61,7 +61,6 @@ class Trainer(Training):
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only, and never if the protocol is timed).
         stop_requested: whether this rank was told to stop.
-        save_requested: whether this rank was told to save a checkpoint since the last call.
         history: gets a row after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
         pace: of all runs that the process trains together (see `training.cohort`); None if this one trains alone. Times
@@ -81,7 +80,6 @@ class Trainer(Training):
         seed: int,
         save: Callable[[dict[str, Any]], None],
         stop_requested: Callable[[], bool],
-        save_requested: Callable[[], bool],
         history: History,
         progress: bool,
         metrics: Sequence[Metric] = (),
@@ -94,7 +92,7 @@ class Trainer(Training):
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self.stepper: Stepper | Stack = Stepper(problem, world, protocol)
         self._place = 0  # its row in the optimiser
-        self.pace = pace or Pace(protocol, world, stop_requested, save_requested)
+        self.pace = pace or Pace(protocol, world, stop_requested)
         self.share_s = 0.0 if pace else None
         self.schedule = optimiser.Schedule(protocol)
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch

@@ -130,9 +130,9 @@ _AXES = (*(axis for axis in POINT if axis not in ("layout", "size")), "backend")
 
 
 def path_of(folder: Path) -> Path:
-    """The site file of a folder: its own, else that of the workflow with which Snakemake was last called there."""
-    path, call = folder / PATH, driver.last(folder)
-    return path if path.exists() or call is None else Path(call.snakefile).parent / PATH
+    """The site file of a folder: its own, else that of the checkout."""
+    path = folder / PATH
+    return path if path.exists() else driver.CHECKOUT / PATH
 
 
 def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...], path: Path = PATH) -> Site:
