@@ -25,14 +25,10 @@ _REASONS = 4
 
 @dataclass(frozen=True)
 class Records:
-    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared.
-
-    choices: what a search has chosen, by the paths of `Run.choice`.
-    """
+    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared."""
 
     checked: Mapping[Run, Checked]
     comparisons: tuple[Comparison, ...]
-    choices: Mapping[str, Choice]
 
 
 def read(config: Config, results: Path) -> Records:
@@ -64,8 +60,7 @@ def read(config: Config, results: Path) -> Records:
             )
         checked[run] = found
     comparisons = parity.compare(checked)
-    choices = {path: made for path, made in chosen.items() if isinstance(made, Choice)}
-    return Records(parity.refuse(checked, comparisons), tuple(comparisons), choices)
+    return Records(parity.refuse(checked, comparisons), tuple(comparisons))
 
 
 def _choice(
