@@ -102,13 +102,3 @@ def test_hours_of_gpus_are_counted(capsys):
     config = study(backend="ddp-n1r2t1")
     finish(config, config.runs[0])
     assert re.search(r"First: 2 runs, 0\.2 node-hours \(.+\) and 0\.4 GPU-hours\.", call(capsys))
-
-
-def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):
-    config = study(seed=[0, 1, 2, 3, 4])
-    for run in config.runs[:3]:
-        finish(config, run, minutes=30.0)
-    Path("profiles/slurm").mkdir(parents=True)
-    Path("profiles/slurm/site.yaml").write_text("node_hours: 2.1\nlimits: [{minutes: 3, memory_mb: 100}]\n")
-    assert re.search(r"First: 1 run, 0\.5 node-hours .+, on a budget of 0\.6\.", call(capsys))
-    assert "First: 2 runs, 1 node-hours" in call(capsys, "--node-hours", "1.02")

@@ -207,11 +207,10 @@ def test_json_says_the_same_for_scripts(capsys, three):
     assert states[three[1]] == ("failed", "out of memory") and len(states) == 4
 
 
-def test_the_queue_is_asked_where_there_is_one_and_the_budget_is_told(capsys, three):
-    write(Path("profiles/slurm/site.yaml"), "node_hours: 74\nlimits: [{minutes: 3, memory_mb: 100}]\n")
+def test_the_queue_is_asked_where_there_is_one(capsys, three):
+    write(Path("profiles/slurm/site.yaml"), "limits: [{minutes: 3, memory_mb: 100}]\n")
     text = f'echo "7|PENDING|{JOB}|rule_timed-n1-0_train|Priority|$PWD"'
     write(Path("bin", "squeue"), f"#!/bin/sh\n{text}\n")
     Path("bin", "squeue").chmod(0o755)
     lines = call(capsys).splitlines()
-    assert "used: 0.17 node-hours by records; 74 of 74 are left" in lines
     assert "queue: 1 pending (Priority)" in lines and lines[2].split() == ["one", "3", "1", "2"]

@@ -72,7 +72,7 @@ def add(command: Add) -> None:
         "--node-hours",
         type=amount,
         metavar="NUMBER",
-        help="the budget (default: what is left of node_hours in a cluster's site.yaml)",
+        help="the budget (default: none)",
     )
     plan.add_argument(
         "--records",

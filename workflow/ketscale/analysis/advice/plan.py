@@ -17,7 +17,6 @@ from ketscale.jobs import driver
 from ketscale.jobs.costs import Costs, Forecast, between, forecasts, total
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import survey
-from ketscale.jobs.status.report import spent
 from ketscale.words import aligned, counted, rounded
 
 # Why runs are left out.
@@ -50,15 +49,12 @@ class Plan:
 def make(config: Config, configfile: Path, node_hours: float | None, folders: Sequence[Path]) -> Plan:
     """The plan for what is missing of a config's runs in this folder.
 
-    node_hours: the budget; None for what is left of that of the site file, if it has one. folders: results folders whose
-    records tell costs, beside the config's own.
+    node_hours: the budget; None for none. folders: results folders whose records tell costs, beside the config's own.
 
     Raises:
         UserError: the site file exists but is invalid.
     """
     seen = survey.look(config, Path())[1]
-    if node_hours is None:
-        node_hours = spent(seen, Path()).left
     have = {one.run for one in seen if one.state in ("done", "running", "queued")}
     missing = [one.run for one in seen if one.run not in have]
     told = Costs.of(Path(config.results), *folders, known=survey.known(config, seen, Path()))

@@ -76,10 +76,6 @@ class SiteFile(Block, frozen=True, kw_only=True):
             description="How srun starts MPI ranks: one of `srun --mpi=list` that the MPI library supports",
         ),
     ] = "pmix"
-    node_hours: Annotated[
-        Annotated[float, Meta(ge=0)] | None,
-        Meta(description="A budget of node-hours for `ketscale status` and `plan`; nothing stops at it"),
-    ] = None
     pack: Pack = Pack(minutes=60, runs=30)
     features: Preparation = Preparation(minutes=30, memory_mb=4000)
     limits: Annotated[

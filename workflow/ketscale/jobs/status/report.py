@@ -14,28 +14,10 @@ from ketscale.config import Config
 from ketscale.jobs import records
 from ketscale.jobs.costs import Remainder, remainder
 from ketscale.jobs.driver import command
-from ketscale.jobs.slurm import site
 from ketscale.jobs.status.progress import option
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, counts, known, look
 from ketscale.measure.form import EARLY_ENDS
 from ketscale.words import aligned, duration, rounded
-
-
-@dataclass(frozen=True)
-class Spent:
-    """The node-hours that the records of a config's runs say were used, and the budget of the site file; None for none."""
-
-    node_hours: float
-    budget: float | None
-
-    @property
-    def left(self) -> float | None:
-        """What is left of the budget; None without one."""
-        return None if self.budget is None else max(0.0, self.budget - self.node_hours)
-
-    def __str__(self) -> str:
-        left = "" if self.left is None else f"; {rounded(self.left)} of {rounded(self.budget or 0)} are left"
-        return f"used: {rounded(self.node_hours)} node-hours by records{left}"
 
 
 @dataclass(frozen=True)
@@ -46,7 +28,6 @@ class Report:
     configfile: Path
     seen: Sequence[Seen]
     queue: Queue
-    spent: Spent
     left: Remainder
 
 
@@ -59,18 +40,7 @@ def report(config: Config, configfile: Path, root: Path) -> Report:
     jobs, seen = look(config, root)
     left = [one.run for one in seen if one.state != "done"]
     costs = remainder(config, left, root, known(config, seen, root))
-    return Report(config, configfile, seen, jobs, spent(seen, root), costs)
-
-
-def spent(seen: Iterable[Seen], root: Path) -> Spent:
-    """What these runs below `root` have used.
-
-    Raises:
-        UserError: the site file exists but is invalid.
-    """
-    path = site.path_of(root)
-    budget = site.read_file(path).node_hours if path.exists() else None
-    return Spent(sum(one.node_hours for one in seen), budget)
+    return Report(config, configfile, seen, jobs, costs)
 
 
 def as_json(of: Report, trouble_only: bool = False) -> str:
@@ -85,7 +55,7 @@ def as_json(of: Report, trouble_only: bool = False) -> str:
         "counts": counts(of.seen),
         "runs": runs,
         "jobs": None if of.queue.jobs is None else [asdict(job) for job in of.queue.jobs],
-        "spent": {**asdict(of.spent), "left": of.spent.left},
+        "spent": {"node_hours": sum(one.node_hours for one in of.seen)},
         "estimate": asdict(of.left),
     }
     return json.dumps(said, indent=1)
@@ -95,7 +65,8 @@ def as_text(of: Report, trouble_only: bool = False) -> str:
     """The report for people; `trouble_only` lists only the runs that `as_json` keeps, and what runs each again."""
     if trouble_only:
         return "\n".join(_each_trouble(of))
-    used = [str(of.spent)] if of.spent.node_hours or of.spent.budget else []
+    hours = sum(one.node_hours for one in of.seen)
+    used = [f"used: {rounded(hours)} node-hours by records"] if hours else []
     blocks = [_table(of), _trouble(of), [*_queue(of.queue), *used, *_left(of)], _running(of)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
