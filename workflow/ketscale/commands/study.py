@@ -147,12 +147,12 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
 
     for leak in prepared.leaks(results, [name]):
         say(leak)
-    found: dict[str, tried.Tried] = {}
+    found: list[str] = []
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
         try:
-            found[key] = one = first_step.take(settings, manifest)
-            print(f"{settings.run.name}: {one}", flush=True)
+            print(f"{settings.run.name}: {first_step.take(settings, manifest)}", flush=True)
+            found.append(key)
         except (Exception, SystemExit) as error:
             if (said := in_words(error)) is None:
                 raise

@@ -16,7 +16,6 @@ from ketscale.config import Data, FileModel, Settings
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
 from ketscale.jobs import attributes, reads, started
-from ketscale.jobs.tried import Tried
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems import importer
@@ -26,6 +25,7 @@ from ketscale.training.flat import state_of
 from ketscale.training.history import History
 from ketscale.training.probe import Probe
 from ketscale.training.step import Stepper
+from ketscale.words import duration
 
 # A model that is fitted is tried with at most so many samples of each part.
 FEW = 64
@@ -37,8 +37,8 @@ PART = 4
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
-def take(settings: Settings, manifest: Path | None) -> Tried:
-    """Take the first step of a run on one rank, and evaluate as many samples of the test.
+def take(settings: Settings, manifest: Path | None) -> str:
+    """Take the first step of a run on one rank, and evaluate as many samples of the test; what came of it, in words.
 
     A run of a GPU takes it on the CPU where there is none, if its simulator can.
 
@@ -52,7 +52,7 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
         if BACKENDS[run.backend].device == "gpu":
             world.device = torch.device("cuda")
     elif settings.protocol.precision == "amp" or (settings.simulator and settings.simulator.needs_gpu):
-        return Tried(why="it needs a GPU, and there is none here")
+        return "not tried: it needs a GPU, and there is none here"
     with reads.watched() as names, importer.running(run.seed):
         torch.set_num_threads(1)
         tried = _taken(settings, started.read(settings, manifest), world)
@@ -61,7 +61,7 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     return tried
 
 
-def _taken(settings: Settings, data: Data, world: World) -> Tried:
+def _taken(settings: Settings, data: Data, world: World) -> str:
     """What `take` returns, where there is all that the run needs."""
     run, model, protocol = settings.run, settings.model, settings.protocol
     problem, begun = started.build(settings, data, world.device), time.perf_counter()
@@ -84,10 +84,10 @@ def _taken(settings: Settings, data: Data, world: World) -> Tried:
             raise UserError(
                 f"the loss of the first step is {loss}, and the norm of its gradient {float(taken.norm)}"
             )
-    step_s = time.perf_counter() - begun
+    did, step_s = "ended" if loss is None else f"loss {loss:.4g}", time.perf_counter() - begun
     if isinstance(model, FileModel):
         _check_own(settings, model, data, world, split)
-    return Tried(loss, step_s)
+    return f"{did} after {duration(step_s, 2)}"
 
 
 def _check_outputs(problem: Problem, split: str, batch: int) -> None:
