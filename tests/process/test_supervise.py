@@ -226,7 +226,7 @@ def test_srun_starts_every_run_in_an_allocation(where, mpi, tasks, per_node, cor
     assert command.startswith(f"env OMP_NUM_THREADS={run.threads} ")
     assert (
         f"srun --overlap --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} --ntasks={tasks} "
-        f"--ntasks-per-node={per_node} --cpus-per-task={cores} " in command
+        f"--ntasks-per-node={per_node} --cpus-per-task={cores} " in f"{command} "
     )
     assert ("torch.distributed.run" in command) == run.backend.startswith("ddp")
     assert ("--nproc-per-node=2" in command) == run.backend.startswith("ddp")
