@@ -15,7 +15,7 @@ from ketscale.grid import Run
 from ketscale.jobs import choice, driver, finished, locks, records, supervise
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.measure.form import EARLY_ENDS, Record
-from ketscale.measure.record import Checked, check
+from ketscale.measure.record import Checked
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "refused", "missing")
@@ -134,7 +134,9 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, called:
         how = "was stopped" if last.until else "was killed, or its machine went down"
         reason = f"it {how}; it will go on from its checkpoint, if it has one"
         return Seen(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
-    return Seen(run, *(_unusable(settings, found, results) if found.why else ("missing", "")))
+    # Of a search no trial can be chosen.
+    hopeless = found.state == "missing" and found.why and not (results / run.path).exists()
+    return Seen(run, "failed" if hopeless else found.state, found.why)
 
 
 def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
@@ -143,17 +145,6 @@ def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
     there = held.host != process.node_name() and held.job is not None
     asked = there and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
     return asked and queue.job_over(str(held.job))
-
-
-def _unusable(settings: Settings, found: Checked, results: Path) -> tuple[str, str]:
-    """The state of a run whose record cannot be used, and why, with what comes of it."""
-    path = results / settings.run.path
-    if found.state == "missing" and not path.exists():
-        return "failed", found.why  # no trial of its search can be chosen
-    # What is wrong with a record by itself is mended by training; what other records say of it, is not.
-    alone = found.state != "refused" or check(path, choice.resolved(settings, results), None).record is None
-    advice = "it will be trained again" if alone else "delete it to train it again"
-    return found.state, f"{advice}; {found.why}"
 
 
 def _progress(checkpoints: Path, protocol: Protocol) -> str:
