@@ -267,7 +267,6 @@ TRAINING = {
 QUIETLY: dict[str, Any] = {
     "save": lambda state: None,
     "stop_requested": lambda: False,
-    "progress": False,
     "metrics": FAMILY.metrics,
 }
 

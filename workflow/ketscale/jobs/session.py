@@ -195,7 +195,7 @@ def _pass(
         watch = surroundings.watch if protocol.timed else None
         clock = _clock(protocol, run.problem, run.settings.run.batch, world.device, watch)
         with memory:
-            run.begin(world, clock, signals, progress=sys.stderr.isatty())
+            run.begin(world, clock, signals)
     trainer, unfit = run.trainer, misfit or memory.ran_out
     ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.

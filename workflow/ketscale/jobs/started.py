@@ -75,9 +75,7 @@ class StartedRun:
         self.problem = build(self.settings, data, device)
         return self.problem
 
-    def begin(
-        self, world: World, clock: Clock, signals: Signals, progress: bool, pace: Pace | None = None
-    ) -> None:
+    def begin(self, world: World, clock: Clock, signals: Signals, pace: Pace | None = None) -> None:
         """Make the training, and go on from its checkpoint or start from the beginning. Every rank calls this.
 
         For the arguments see `Trainer`.
@@ -103,7 +101,6 @@ class StartedRun:
                 save=self._save,
                 stop_requested=lambda: signals.stop,
                 history=history,
-                progress=progress,
                 metrics=settings.family.metrics,
                 pace=pace,
             )

@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from tqdm import tqdm
 
 from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
@@ -81,7 +80,6 @@ class Trainer(Training):
         save: Callable[[dict[str, Any]], None],
         stop_requested: Callable[[], bool],
         history: History,
-        progress: bool,
         metrics: Sequence[Metric] = (),
         pace: Pace | None = None,
     ) -> None:
@@ -107,7 +105,6 @@ class Trainer(Training):
         # The curvature of l-bfgs is inside SciPy, and the times of a timed run are those of one process without a break.
         self.no_checkpoints = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
-        self._shown = ("loss", *(metric.name for metric in metrics[:1]))
         self._monitor = protocol.early_stopping.monitor if protocol.early_stopping else "loss"
         self.best: dict[str, Any] = {"epoch": -1, "value": math.inf, "state": None}
         self._waited = 0
@@ -117,7 +114,6 @@ class Trainer(Training):
         self._agreed = Look()
         # The training before this process resumed the run.
         self.trained_s = 0.0
-        self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
         """Train to the end of the protocol; with epochs and validation samples, then restore the best weights.
@@ -130,15 +126,14 @@ class Trainer(Training):
             Stopped: a stop was requested and the checkpoint is written.
         """
         self.pace.begin(self.step, self.trained_s)
-        with self._bar:
-            if self._second_order:
-                # The points that its last search tries in vain are in no step, so that steps need not fill the time.
-                self._run_lbfgs()
-                self._drive(self.course())
-                return
-            cpu = self.world.device.type == "cpu"
-            with self.clock.loop(alone=cpu and self.world.ranks == 1 and torch.get_num_threads() == 1):
-                self._drive(self.course())
+        if self._second_order:
+            # The points that its last search tries in vain are in no step, so that steps need not fill the time.
+            self._run_lbfgs()
+            self._drive(self.course())
+            return
+        cpu = self.world.device.type == "cpu"
+        with self.clock.loop(alone=cpu and self.world.ranks == 1 and torch.get_num_threads() == 1):
+            self._drive(self.course())
 
     def course(self) -> Course:
         """The training as a generator, whose requests `run` answers one after the other.
@@ -264,7 +259,6 @@ class Trainer(Training):
         self._pending.append(step)
         self.step += 1
         self.samples_seen += step.samples
-        self._bar.update()
 
     def _loss(self, step: StepSums, total: torch.Tensor) -> float:
         """The loss of a step, from the sums over all ranks."""
@@ -347,9 +341,6 @@ class Trainer(Training):
         rates = self.stepper.optimiser.learning_rates
         rates[self._place] = self.schedule.step(rates[self._place], epoch, values["loss"])
         self.history.append(row)
-        self._bar.set_postfix(
-            {k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown) and v is not None}
-        )
         self._end_if_over()
         if self.step < self.total_steps and not self._finished:
             self._checkpoint_if_asked()
@@ -453,4 +444,3 @@ class Trainer(Training):
         self.losses, self.best = state["losses"], state["best"]
         self.history.restore(state["history"])
         self._waited, self._epoch, self.trained_s = state["waited"], state["epoch"], state["trained_s"]
-        self._bar.update(self.step)
