@@ -56,8 +56,8 @@ onstart:
 
 
 onerror:
-    campaign.end(False)
+    campaign.end()
 
 
 onsuccess:
-    campaign.end(True)
+    campaign.end()

@@ -267,8 +267,6 @@ TRAINING = {
 QUIETLY: dict[str, Any] = {
     "save": lambda state: None,
     "stop_requested": lambda: False,
-    "save_requested": lambda: False,
-    "progress": False,
     "metrics": FAMILY.metrics,
 }
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -44,15 +43,15 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
 @pytest.mark.parametrize(
     "said, status, reason",
     [
-        (TIME_LIMIT, 143, "it reached its time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); it will resume from its last checkpoint"),
+        (TIME_LIMIT, 143, "exit status 143: slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 DUE TO TIME LIMIT ***"),
+        ("", 143, "it was cancelled; it will resume from its last checkpoint"),
         (OOM, 137, "out of memory"),
-        ("srun: error: node2: task 3: Killed", 137, "a rank died, and the others were ended (srun: error: node2: task 3: Killed); perhaps memory ran out"),
-        (TORCHRUN, 1, "a rank died, and the others were ended (Signal 9 (SIGKILL) received by PID 4711); perhaps memory ran out"),
-        (WRAPPED, 137, "(process rank 1 with PID 12 on node vm exited on signal 9 (Killed)); perhaps memory ran out"),
+        ("srun: error: node2: task 3: Killed", 137, "exit status 137: srun: error: node2: task 3: Killed; perhaps memory ran out"),
+        (TORCHRUN, 1, "exit status 1: traceback : Signal 9 (SIGKILL) received by PID 4711; perhaps memory ran out"),
+        (WRAPPED, 137, "exit status 137: signal 9 (Killed).; perhaps memory ran out"),
         ("", 137, "it was killed (SIGKILL); perhaps memory ran out: then use more of it"),
         ("noise\nketscale: backend gpu: torch sees no GPU here\nsrun: error: node1: task 0: Exited with exit code 2", 2, "backend gpu: torch sees no GPU here"),
         (f"{NOTICE}rank 0 failed and ends the run\nValueError: no\n{CANCELLED}\nsrun: error: node2: task 0: Exited with exit code 1\nsrun: launch/slurm: _step_signal: Terminating StepId=25.0\nsrun: error: node3: task 1: Killed", 1, "exit status 1: ValueError: no"),
-        (f"{CANCELLED}\nsrun: error: node3: task 2: Segmentation fault\nsrun: error: node2: task 1: Killed", 139, "were ended (srun: error: node3: task 2: Segmentation fault)"),
         # Newer SLURMs say why they end a step: a dead rank is no stop.
         (f"ketscale: backend gpu: torch sees no GPU here\n{CANCELLED.replace(' ***', ' DUE TO TASK FAILURE ***')}", 1, "backend gpu: torch sees no GPU here"),
         ("There are not enough slots available in the system\n---\n \0", 1, "exit status 1: There are not enough slots available"),
@@ -65,15 +64,15 @@ def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
 
 def test_a_notice_is_no_reason():
     said = [f"{NOTICE}rank 0 failed and ends the run"]
-    assert supervise.explain([*said, MPIRUN], 137, None).startswith("a rank died")
+    assert supervise.explain([*said, MPIRUN], 137, None).startswith(f"exit status 137: {MPIRUN}")
     assert supervise.explain(said, 137, None).startswith("it was killed (SIGKILL)")
 
 
 @pytest.mark.parametrize(
     "said, reason",
     [
-        ("JobState=TIMEOUT Reason=TimeLimit", "it reached its time limit"),
-        ("JobState=PREEMPTED Reason=None", "it was preempted"),
+        ("JobState=TIMEOUT Reason=TimeLimit", "it was told to stop (TIMEOUT TimeLimit)"),
+        ("JobState=PREEMPTED Reason=None", "it was told to stop (PREEMPTED)"),
         ("JobState=RUNNING Reason=None", "it was told to stop (SIGTERM)"),
     ],
 )
@@ -114,7 +113,7 @@ def test_a_failure_leaves_a_note_and_the_next_start_takes_it_away(tmp_path):
     assert not (tmp_path / supervise.NOTE).exists()
 
 
-def test_sigterm_is_passed_on_and_a_warning_ends_nothing(tmp_path):
+def test_sigterm_is_passed_on(tmp_path):
     script = (
         f"{shlex.quote(sys.executable)} -c 'import pathlib, signal, sys, time; p = pathlib.Path(sys.argv[1]); "
         'signal.signal(signal.SIGTERM, lambda *_: (p.joinpath("asked").touch(), sys.exit(143))); '
@@ -122,7 +121,6 @@ def test_sigterm_is_passed_on_and_a_warning_ends_nothing(tmp_path):
     )
     process = supervised(tmp_path, script)
     wait_for((tmp_path / "ready").exists)
-    os.kill(process.pid, signal.SIGUSR1)
     process.terminate()
     assert process.wait(60) == 143
     assert (tmp_path / "asked").exists()
@@ -210,19 +208,6 @@ def test_only_a_launch_that_trains_the_run_says_that_it_failed(tmp_path, trains)
     assert (tmp_path / supervise.NOTE).exists() == (trains != "another launch")
 
 
-def test_a_rank_that_dies_after_the_record_is_written_has_succeeded_and_an_earlier_one_excuses_nothing(
-    tmp_path,
-):
-    record = tmp_path / "metrics.json"
-    record.write_text("{}")
-    assert supervised(tmp_path, "sh -c 'kill -9 $$'").wait(60) == 137
-    assert "killed (SIGKILL)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
-    process = supervised(tmp_path, f"sh -c 'echo 1 > {tmp_path}/new; mv {tmp_path}/new {record}; kill -9 $$'")
-    assert process.wait(60) == 0
-    assert record.read_text() == "1\n" and not (tmp_path / supervise.NOTE).exists()
-    assert "the record is written" in (tmp_path / "train.log").read_text()
-
-
 # ---------------------------------------------------------------- what starts the ranks
 
 
@@ -241,15 +226,8 @@ def test_srun_starts_every_run_in_an_allocation(where, mpi, tasks, per_node, cor
     assert command.startswith(f"env OMP_NUM_THREADS={run.threads} ")
     assert (
         f"srun --overlap --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} --ntasks={tasks} "
-        f'--ntasks-per-node={per_node} --cpus-per-task={cores} sh -c \'trap "" USR1; exec ' in command
+        f"--ntasks-per-node={per_node} --cpus-per-task={cores} " in f"{command} "
     )
     assert ("torch.distributed.run" in command) == run.backend.startswith("ddp")
     assert ("--nproc-per-node=2" in command) == run.backend.startswith("ddp")
     assert ("--master-addr" in command) == (where == "ddp-n2r4t8")
-
-
-def test_a_shell_that_is_deaf_to_the_warning_passes_all_arguments_on():
-    words = ["two words", "$HOME", "it's", '"']
-    command = f'{launch._DEAF} sh -c \'kill -USR1 $$; printf "%s\\n" "$@"\' x {shlex.join(words)}'
-    done = subprocess.run(["sh", "-c", f"exec {command}"], capture_output=True, text=True, timeout=600)
-    assert done.stdout.splitlines() == words, done.stderr

@@ -22,9 +22,9 @@ RUNS = st.builds(
     batch=FROM_ONE,
     simulator=NAMES,
     backend=st.sampled_from(["cpu", "gpu", "ddp", "ddp-cpu", "mpi"]),
-    nodes=st.integers(1, grid.run.LARGEST_LAYOUT["nodes"]),
+    nodes=FROM_ONE,
     ranks=FROM_ONE,
-    threads=st.integers(1, grid.run.LARGEST_LAYOUT["threads"]),
+    threads=FROM_ONE,
     protocol=NAMES,
     seed=COUNTS,
 )

@@ -19,19 +19,6 @@ from ketscale.errors import UserError, in_words
 from ketscale.optional import missing_in_words
 from ketscale.words import say
 
-EPILOG = """\
-examples:
-  ketscale doctor
-      what this machine can run, and what each missing thing would enable
-  snakemake --profile profiles/local results/runs/digits/vqc/q4-l3-b64/fused/cpu-n1r1t1/timing/seed0/metrics.json
-      train one run of config.yaml
-  ketscale status
-      the state of every run of config.yaml, and how much is left
-  snakemake --profile profiles/local report
-      the whole study, its tables and figures, and results/report.html
-"""
-
-
 # Their rules are what people call.
 OF_RULES = ("launch", "fetch", "prepare", "choose")
 
@@ -68,8 +55,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="ketscale",
         description="Train hybrid quantum-classical models fast, and measure which simulator, device and kind of "
         "parallelism is fastest.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # The Snakefile asks this of a command of another environment.
     parser.add_argument(

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 from ketscale import process
 
-# Names of temporary files; those of version 0.3 do not say where the process was.
-_TEMPORARY = re.compile(r"\..+\.(?:(?P<processes>[0-9a-f]{8})-)?(?P<pid>[0-9]+)\.(?:\w+\.)?tmp")
+# Names of temporary files and folders. Nobody writes one for longer than a day.
+_TEMPORARY = re.compile(r"\..+\.(?:[0-9a-f]{8}-)?[0-9]+\.(?:\w+\.)?tmp")
 _ABANDONED_S = 86400.0
 
 
@@ -47,9 +47,6 @@ def _replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{temporary_prefix(path)}tmp")
     with naming(path):
-        if path.exists() and not path.is_file():
-            # A device or a pipe, such as /dev/stdout, would be replaced by a file.
-            raise OSError(errno.EINVAL, "is not a file", str(path))
         try:
             with open(temporary, "wb", opener=functools.partial(os.open, mode=mode)) as file:
                 yield file
@@ -68,49 +65,19 @@ def _replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 def temporary_prefix(path: Path) -> str:
     """How the names of this process's temporary files and folders for `path` begin; they end with "tmp"."""
-    return f".{path.name}.{_processes()}-{os.getpid()}."
+    node = hashlib.sha256(process.node_name().encode()).hexdigest()[:8]
+    return f".{path.name}.{node}-{os.getpid()}."
 
 
 def clear(*folders: Path) -> None:
-    """Remove what killed writers have left in some folders, which need not exist.
-
-    A temporary file is abandoned if its writer is known to have ended, or, if that was on another machine, if it has
-    not changed for a day.
-    """
+    """Remove what killed writers have left in some folders, which need not exist, more than a day ago."""
     for folder in folders:
         with contextlib.suppress(OSError):
-            for name in os.listdir(folder):
-                match = _TEMPORARY.fullmatch(name)
-                if match and _is_abandoned(folder / name, match["processes"], int(match["pid"])):
-                    _remove(folder / name)
-
-
-@functools.cache
-def _processes() -> str:
-    """Equal for processes that see each other under the same numbers."""
-    here = (process.node_name(), *process.boot_and_namespace())
-    return hashlib.sha256(repr(here).encode()).hexdigest()[:8]
-
-
-def _is_abandoned(path: Path, processes: str | None, pid: int) -> bool:
-    # Elsewhere than on POSIX, signal 0 does more than to ask.
-    if processes != _processes() or os.name != "posix":
-        return time.time() - path.lstat().st_mtime > _ABANDONED_S
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # it is another user's
-        return False
-    return False
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # another process was faster, or it is another user's
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+            for path in folder.iterdir():
+                old = time.time() - path.lstat().st_mtime > _ABANDONED_S
+                if old and _TEMPORARY.fullmatch(path.name):
+                    with contextlib.suppress(OSError):  # another process was faster, or it is another user's
+                        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 @contextlib.contextmanager

@@ -125,15 +125,6 @@ def node_name() -> str:
     return (slurm_job() and os.environ.get("SLURMD_NODENAME")) or socket.gethostname()
 
 
-def boot_and_namespace() -> tuple[str | None, str | None]:
-    """The running kernel and the process numbers of it that this process sees; (None, None) if it is not said."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return boot, os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None, None
-
-
 def age_s() -> float:
     """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
     # Field 22 of proc(5)'s stat.

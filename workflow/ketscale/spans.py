@@ -10,19 +10,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from ketscale.private_torch import transforms_active
-
-
-class Event(NamedTuple):
-    """A finished span: its name, start and duration in seconds (perf_counter)."""
-
-    name: str
-    start_s: float
-    duration_s: float
 
 
 class Recorder:
@@ -32,7 +24,6 @@ class Recorder:
         self.device = device
         self.exclusive_s: dict[str, float] = {}
         self.overlapped_s: dict[str, float] = {}
-        self.events: list[Event] = []
         self._open: list[list[Any]] = []
 
     def now(self) -> float:
@@ -50,7 +41,6 @@ class Recorder:
         name, start, inner = self._open.pop()
         duration = self.now() - start
         self.exclusive_s[name] = self.exclusive_s.get(name, 0.0) + duration - inner
-        self.events.append(Event(name, start, duration))
         if self._open:
             self._open[-1][2] += duration
 
@@ -59,10 +49,9 @@ class Recorder:
         """Name of the innermost open span, to which time now counts; None if no span is open."""
         return self._open[-1][0] if self._open else None
 
-    def overlap(self, name: str, start_s: float, duration_s: float) -> None:
+    def overlap(self, name: str, duration_s: float) -> None:
         """Count what ran at the same time as the open spans and so is not part of their sum."""
         self.overlapped_s[name] = self.overlapped_s.get(name, 0.0) + duration_s
-        self.events.append(Event(name, start_s, duration_s))
 
 
 _active: Recorder | None = None

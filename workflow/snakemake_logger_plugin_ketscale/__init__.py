@@ -125,7 +125,6 @@ class LogHandler(LogHandlerBase):
 
     def _fail(self, given: dict[str, Any]) -> None:
         """Say why a job has failed, of those of a group with the same reason the first."""
-        from ketscale.jobs.slurm.submission import why_refused
         from ketscale.jobs.supervise import explain
 
         run, log = self._runs.get(given["jobid"]), given["log"][0]
@@ -135,14 +134,11 @@ class LogHandler(LogHandlerBase):
         # Snakemake says that all runs of a group have failed, also those that had ended before.
         result = bool(run and group and not why and self._progress.is_new(self._progress.results / run.path))
         if not why and group:
-            # Without a job, and if sbatch has not refused it for good, the call is ending.
-            ended = "its job ended before it began, or could say why" if job else ""
-            why = why_refused(group["groupid"]) or ended
+            # Without a job, sbatch has refused it, which is said there, or the call is ending.
+            why = "its job ended before it began, or could say why" if job else ""
         elif not why:
             said = Path(log).read_text(errors="replace").splitlines()[-200:] if os.path.exists(log) else []
-            # All that sbatch was called with follows its words.
-            told = (given["rule_msg"] or "it said nothing").partition("\n    sbatch call:")[0]
-            why = explain(said, 1, None) if said else told
+            why = explain(said, 1, None) if said else given["rule_msg"] or "it said nothing"
         if why and not result and why != group.get("told"):
             of_job = f" (SLURM job {job})" if job else ""
             self.say(f"failed: {os.path.relpath(log)}: {' '.join(why.split())}{of_job}")

@@ -12,7 +12,7 @@ import sys
 SERVER, SCRIPT, PYTHON, FIXED = "", "", "", {}
 # Variables of a rank that mpirun, torchrun or srun has started.
 OF_A_RANK = re.compile("PMIX_(?!MCA_)|OMPI_COMM_|TORCHELASTIC_|SLURM_|(LOCAL_)?RANK$")
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+PASSED_ON = (signal.SIGINT, signal.SIGTERM)
 
 if any(os.environ.get(name, value) != value for name, value in FIXED.items()) or any(
     map(OF_A_RANK.match, os.environ)

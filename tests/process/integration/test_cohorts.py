@@ -105,7 +105,7 @@ def test_members_whose_checkpoints_are_of_different_steps_go_on_each_from_its_ow
 
     def train(run):
         return session.train(
-            study.settings(run), study.results(tmp_path, run), digits_features, None, cohorts.file_of(run)
+            study.settings(run), study.results(tmp_path, run), digits_features, cohorts.file_of(run)
         )
 
     call(LONG)
@@ -119,7 +119,7 @@ def test_members_whose_checkpoints_are_of_different_steps_go_on_each_from_its_ow
     for run in LONG:
         train(run)
         shutil.rmtree(tmp_path / "alone", ignore_errors=True)
-        session.train(study.settings(run), study.results(tmp_path / "alone", run), digits_features, None)
+        session.train(study.settings(run), study.results(tmp_path / "alone", run), digits_features)
         one, own = record(tmp_path / "alone", run), record(tmp_path, run)
         assert own["resumed"] == int(run != LONG[1]) and own["losses"] == pytest.approx(
             one["losses"], rel=1e-3

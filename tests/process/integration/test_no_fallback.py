@@ -39,8 +39,6 @@ def test_a_gpu_that_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, dig
 
 def test_what_is_missing_or_does_not_fit_is_refused_and_leaves_nothing(tmp_path, refused, monkeypatch):
     assert "features.json" in refused(study.run(), features="features.json")
-    long = refused(study.run(protocol="long"), "--trace", str(tmp_path / "trace.json"))
-    assert "protocol long samples no step" in long
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "OMP_NUM_THREADS is 7 but the run has 1 thread(s) a rank" in refused(study.run())
     assert leftovers(tmp_path) == []

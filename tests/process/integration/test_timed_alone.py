@@ -84,7 +84,7 @@ def test_the_steps_of_a_run_that_others_disturb_are_taken_again_with_the_same_nu
 
         with monkeypatch.context() as patch:
             patch.setattr(passes_of, "judged", seen)
-            session.train(study.settings(RUN), study.results(tmp_path / name, RUN), digits_features, None)
+            session.train(study.settings(RUN), study.results(tmp_path / name, RUN), digits_features)
         os.sched_setaffinity(0, affinity)
         found.append(json.loads((tmp_path / name / study.record(RUN)).read_text()))
         assert len(passes) == len(others) == found[-1]["quiet"]["passes"]

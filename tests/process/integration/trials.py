@@ -73,7 +73,7 @@ class Study:
     def train(self, where: str, seed: int, cohort: Path | None) -> str:
         """Train the run of this seed as its job does, with its cohort if one is named."""
         settings = self.settings[seed]
-        return session.train(settings, self.folder / where / settings.run.folder, self.manifest, None, cohort)
+        return session.train(settings, self.folder / where / settings.run.folder, self.manifest, cohort)
 
     def path(self, where: str, seed: int) -> Path:
         """The path of a run's record."""

@@ -62,15 +62,7 @@ def test_a_failure_says_its_reason_and_its_log_and_no_settings(fresh: Path) -> N
     assert "learning_rate" not in done.stderr and "Error" not in done.stderr
 
 
-def test_the_users_command_runs_at_the_end_and_other_errors_are_heard(fresh: Path) -> None:
-    path = fresh / "profiles" / "slurm" / "site.yaml"
-    told = 'notify: echo "$KETSCALE_STATUS $KETSCALE_DONE of $KETSCALE_RUNS" >> told; false'
-    path.write_text(re.sub("^notify: .*", told, path.read_text(), flags=re.MULTILINE))
-    run_in(fresh, *LOCAL, "runs", check=False, STAND_IN_FAILS=record(RUNS[-1]))
-    run_in(fresh, *LOCAL, "-n")
-    done = run_in(fresh, *LOCAL, "runs")
-    assert (fresh / "told").read_text().splitlines() == ["failure 5 of 6", "success 1 of 1"]
-    assert "ketscale: notify in profiles/slurm/site.yaml failed (" in done.stderr
+def test_other_errors_are_heard(fresh: Path) -> None:
     unknown = run_in(fresh, *LOCAL, "nosuchrule", check=False)
     assert unknown.returncode == 1 and "nosuchrule" in " ".join(lines_of(unknown))
 
@@ -82,7 +74,7 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
     monkeypatch.setenv("KETSCALE_CALL", "this")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     driver.FOLDER.mkdir(parents=True)
-    driver.NOTE.touch()
+    driver.BEGAN.touch()
     names = ("verbose", "printshellcmds", "debug_dag", "stdout", "nocolor", "dryrun", "quiet")
     made = LogHandler(SimpleNamespace(**dict.fromkeys(names, False)), None)
     made.follow(Progress(CONFIG, (), lambda: dict.fromkeys(CONFIG.runs, "Missing output files: a")))

@@ -33,12 +33,6 @@ def test_everything_that_is_used_of_snakemake_is_there():
     assert isinstance(JobRateLimiter.max_jobs, property) and isinstance(JobRateLimiter.timespan, property)
 
 
-def test_a_setting_that_snakemake_no_longer_has_is_an_error():
-    workflow = SimpleNamespace(execution_settings=SimpleNamespace(), scheduling_settings=SimpleNamespace())
-    with pytest.raises(AttributeError, match="no setting keep_going"):
-        internals.complete_settings(workflow)
-
-
 @pytest.mark.parametrize("limit, left", [((100, 1), False), ((100, 60), True), ((5, 1), True)])
 def test_only_the_usual_limit_of_submissions_is_lifted(limit, left):
     limiter = SimpleNamespace(max_jobs=limit[0], timespan=limit[1])

@@ -82,7 +82,7 @@ class Together:
         protocols = [protocol_of({**settings, **own}) for own in protocols]
         seeds = range(len(protocols)) if seeds is None else seeds
         problems = [make(seed) for seed in seeds]
-        self.pace = Pace(protocols[0], WORLD, lambda: False, lambda: False, together=True)
+        self.pace = Pace(protocols[0], WORLD, lambda: False, together=True)
         # The states that each saved, and how each ended.
         self.saved, self.ends = {seed: [] for seed in seeds}, {}
         self.trainers = {

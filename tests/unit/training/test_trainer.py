@@ -151,24 +151,21 @@ def test_the_iterations_of_lbfgs_end_with_the_time_too(problem, batch):
     assert ended.status == "timed_out" and "after step 1 of 20" in ended.reason
 
 
-def test_checkpoints_come_when_they_are_asked_for_and_k_steps_after_the_last():
-    asked, states = iter([False, False, True]), []
+def test_checkpoints_come_k_steps_after_the_last():
+    states = []
     loop = trainer(
         classification(),
         {"steps": 33, "checkpoint_steps": 10},
         save=lambda state: states.append(state["step"]),
-        save_requested=lambda: next(asked, False),
     )
     loop.run()
-    assert states == [3, 13, 23] and loop.step == 33
+    assert states == [10, 20, 30] and loop.step == 33
 
 
 @pytest.mark.parametrize("step_s, steps", [(0.001, 10), (0.5, 4), (30.0, 1)])
 def test_ranks_agree_sooner_where_steps_are_slow(step_s, steps, monkeypatch):
     """So that a request to stop is heard within seconds, however slow a step is."""
-    pace = Pace(
-        protocol_of({"steps": 8}), Single(run_at("cpu-n1r1t1")), lambda: False, lambda: False, together=True
-    )
+    pace = Pace(protocol_of({"steps": 8}), Single(run_at("cpu-n1r1t1")), lambda: False, together=True)
     began = time.perf_counter()
     monkeypatch.setattr("ketscale.training.pace.time.perf_counter", lambda: began)
     pace.begin()

@@ -54,13 +54,6 @@ def add(command: Add) -> None:
             metavar="FILE",
             help="features.json of the workload (default: features/WORKLOAD/features.json in the results folder)",
         )
-    for parser in (train, launch):
-        parser.add_argument(
-            "--trace",
-            type=Path,
-            metavar="FILE",
-            help="write the spans of the sampled steps for chrome://tracing or Perfetto",
-        )
     train.add_argument(
         "--cohort",
         type=Path,
@@ -86,7 +79,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
     try:
         manifest = _manifest(options, settings)
-        status = train(settings, _folder(options), manifest, options.trace, options.cohort)
+        status = train(settings, _folder(options), manifest, options.cohort)
     except Stopped as stopped:
         say(stopped)
         end(143)
@@ -110,7 +103,7 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _launched(options: argparse.Namespace) -> int:
-    from ketscale.jobs import cohorts, finished, host_lock, launch, supervise, tried
+    from ketscale.jobs import cohorts, finished, host_lock, launch, supervise
 
     run, folder, settings = _run(options), _folder(options), options.settings
     # The ranks check them while they start; those of another run are refused before.
@@ -119,10 +112,7 @@ def _launched(options: argparse.Namespace) -> int:
     if _has_result(options, folder):
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
-    cohort = None if options.trace else cohorts.file_of(run)
-    if cohort and tried.alone(folder, _chosen(options).content):
-        cohort = None
-    for name, value in (("features", options.features), ("trace", options.trace), ("cohort", cohort)):
+    for name, value in (("features", options.features), ("cohort", cohorts.file_of(run))):
         if value:
             arguments += [f"--{name}", str(value)]
     with host_lock.hold(json_object(settings, "--settings")["protocol"]["timed"]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
 import subprocess
 import sys
 import time
@@ -40,7 +39,7 @@ def add(command: Add) -> None:
         "status",
         _status,
         "Show the state of every run of a study, and how much is left",
-        "A run is done (it has a record, however it ended), running, waiting for its host, queued in SLURM, failed (it says "
+        "A run is done (it has a record, however it ended), running, queued in SLURM, failed (it says "
         "why), interrupted (it was killed), stale (its record is of other settings, data or versions), refused (its record is "
         "damaged, or contradicts others) or missing. It changes nothing and may be called at any time.",
     )
@@ -73,7 +72,7 @@ def add(command: Add) -> None:
         "--node-hours",
         type=amount,
         metavar="NUMBER",
-        help="the budget (default: what is left of node_hours in a cluster's site.yaml)",
+        help="the budget (default: none)",
     )
     plan.add_argument(
         "--records",
@@ -148,12 +147,12 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
 
     for leak in prepared.leaks(results, [name]):
         say(leak)
-    found: dict[str, tried.Tried] = {}
+    found: list[str] = []
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
         try:
-            found[key] = one = first_step.take(settings, manifest)
-            print(f"{settings.run.name}: {one}", flush=True)
+            print(f"{settings.run.name}: {first_step.take(settings, manifest)}", flush=True)
+            found.append(key)
         except (Exception, SystemExit) as error:
             if (said := in_words(error)) is None:
                 raise
@@ -180,13 +179,9 @@ def _status(options: argparse.Namespace) -> None:
         raise UserError("--follow needs a terminal; elsewhere call `ketscale status` again and again")
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            lines = said(report.report(config, options.config, Path()), options.failed).splitlines()
-            columns, height = shutil.get_terminal_size()
-            shown = [line[: columns - 1] for line in lines[: height - 2]]
-            more = f", {len(lines) - len(shown)} more lines" if len(lines) > len(shown) else ""
-            shown += [f"{time.strftime('%H:%M:%S')}{more}; Ctrl-C ends"]
-            # Home, each line to its end, and what is left of the screen.
-            print("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J", end="", flush=True)
+            text = said(report.report(config, options.config, Path()), options.failed)
+            # On an empty screen, from its first line.
+            print(f"\x1b[2J\x1b[H{text}\n\n{time.strftime('%H:%M:%S')}; Ctrl-C ends", flush=True)
             time.sleep(max(1.0, options.follow))
 
 

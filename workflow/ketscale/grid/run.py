@@ -135,8 +135,6 @@ AXES = tuple(field.name for field in fields(Run))
 INTEGERS = frozenset(axis for axis in AXES if CONSTRAINTS[axis] in (COUNT, POSITIVE))
 # The axes that make up `Run.layout`.
 LAYOUT = ("backend", "nodes", "ranks", "threads")
-# The largest machines have some ten thousand nodes and a few hundred cores in each.
-LARGEST_LAYOUT = {"nodes": 100_000, "ranks": 10_000_000, "threads": 4_096}
 # The columns that identify a point of a study, whose runs differ only in their seed: the axes, with the layout as
 # one.
 POINT = tuple(
@@ -148,16 +146,10 @@ def layout(text: str) -> dict[str, Any]:
     """Split 'mpi-n1r2t1' into backend, nodes, ranks and threads.
 
     Raises:
-        UserError: the text is not a layout, or one of more nodes, ranks or threads than any machine has.
+        UserError: the text is not a layout.
     """
     match = re.fullmatch(LAYOUT_PATTERN, text)
     if match is None:
         raise UserError(f"backend {text!r}: write it as NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1")
     values = zip(LAYOUT, match.groups(), strict=True)
-    found = {axis: int(value) if axis in INTEGERS else value for axis, value in values}
-    for axis, most in LARGEST_LAYOUT.items():
-        if int(found[axis]) > most:
-            raise UserError(
-                f"backend {text}: {found[axis]} {axis} are too many; it should be at most {most:,}"
-            )
-    return found
+    return {axis: int(value) if axis in INTEGERS else value for axis, value in values}

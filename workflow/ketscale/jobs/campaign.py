@@ -1,4 +1,4 @@
-"""The life of a call of Snakemake: what it checks and writes down before its first job, and what it says at its end."""
+"""The life of a call of Snakemake: what it checks and writes down before its first job, and gives back at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ketscale.jobs import cohorts, driver, finished, launch
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.slurm import submission
-from ketscale.jobs.slurm.site import PATH
 from ketscale.jobs.status.progress import Progress
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Campaign:
         try:
             if not self._workflow.deployment_settings.deployment_method:
                 launch.check_package()
-            self._lock = driver.begin(self._workflow)
+            self._lock = driver.begin()
             # A run that has its result is trained again only for those who say so.
             asked = self._workflow.dag_settings
             if asked.forceall or asked.forcerun or asked.forcetargets:
@@ -59,13 +58,10 @@ class Campaign:
             sys.exit(f"Error: {error}")
         internals.lift_limit(self._workflow)
 
-    def end(self, succeeded: bool) -> None:
-        """Give the folder back, and tell the user how the call ended."""
-        done = len(self._runs) - len(self._planned())
+    def end(self) -> None:
+        """Give the folder back."""
         cohorts.forget()
         self._let_go()
-        if command := self._requests.site.file.notify:
-            driver.notify(command, str(PATH), succeeded, done, len(self._runs))
 
     def _start(self) -> None:
         """Prepare what the runs of this call need, and watch them."""

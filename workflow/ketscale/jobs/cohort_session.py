@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,12 +84,12 @@ def _begun(
     one whose checkpoint is of another step; and one that cannot begin, which its job explains.
     """
     world = surroundings.world
-    pace = Pace(run.settings.protocol, world, lambda: signals.stop, signals.save, together=True)
+    pace = Pace(run.settings.protocol, world, lambda: signals.stop, together=True)
 
     def begin(each: StartedRun) -> int:
         """Begin a run; the step that it is at."""
         clock = Clock(world.device, each.settings.protocol.warmup, frozenset())
-        each.begin(world, clock, signals, progress=each is run and sys.stderr.isatty(), pace=pace)
+        each.begin(world, clock, signals, pace)
         return each.trainer.step if each.trainer else 0
 
     first = run.load(world.device)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.launch import environment, prefix_here
@@ -33,8 +29,7 @@ _GLOO_PROBE = (
 _PATIENCE_S = 120.0
 
 
-@dataclass(frozen=True)
-class Capability:
+class Capability(NamedTuple):
     """Something that a machine may have: whether it is present, what was seen of it, and what it enables."""
 
     name: str
@@ -46,10 +41,9 @@ class Capability:
 def diagnose() -> int:
     """Print every finding; 0 if a run in one CPU process can work here, else 1."""
     essential = True
-    for check in (_environment, _cores, _gpus, _worlds, _slurm):
+    for check in (_environment, _machine, _worlds):
         for found in check():
-            mark = "ok     " if found.present else "missing"
-            print(f"{mark}  {found.name}: {found.detail}")
+            print(f"{'ok     ' if found.present else 'missing'}  {found.name}: {found.detail}")
             if not found.present:
                 print(f"{'':9}it would enable {found.enables}")
                 essential &= found.name != "environment"
@@ -64,83 +58,56 @@ def _environment() -> Iterator[Capability]:
 
 
 def _installed(name: str, of: Mapping[str, str], remedy: str, enables: str) -> Capability:
-    packages = of.values()
-    absent = [package for package in packages if not _version(package)]
-    found = ", ".join(f"{package} {_version(package)}" for package in packages)
-    return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else found, enables)
+    found = {package: _version(package) for package in of.values()}
+    absent = [package for package, version in found.items() if not version]
+    there = ", ".join(f"{package} {version}" for package, version in found.items())
+    return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else there, enables)
 
 
-def _cores() -> Iterator[Capability]:
-    cores = len(os.sched_getaffinity(0))
-    yield Capability("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
-
-
-def _gpus() -> Iterator[Capability]:
+def _machine() -> Iterator[Capability]:
     import torch
 
+    cores = len(os.sched_getaffinity(0))
+    yield Capability("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
     count = torch.cuda.device_count()
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(count))
-    yield Capability("GPU", count > 0, names or f"torch {torch.__version__} sees none", "the backend gpu")
-    several = count > 1 and torch.distributed.is_nccl_available()
-    yield Capability(
-        "NCCL", several, f"{count} GPUs" if several else "needs two GPUs and a CUDA build", "the backend ddp"
-    )
+    enables = "the backend gpu, with several GPUs ddp"
+    yield Capability("GPU", count > 0, names or f"torch {torch.__version__} sees none", enables)
+    enables = "`snakemake --profile slurm`"
+    try:
+        partitions = queue.ask("sinfo", "-h", "-o", "%P %D nodes %c cores").strip().replace("\n", "; ")
+        detail = partitions or "sinfo shows no partition"
+        yield Capability("SLURM", bool(partitions), detail, enables)
+    except UserError as error:
+        yield Capability("SLURM", False, str(error), enables)
 
 
 def _worlds() -> Iterator[Capability]:
-    for backend, probe, enables in (
-        ("mpi", _MPI_PROBE, "the backend mpi"),
-        ("ddp-cpu", _GLOO_PROBE, "the backend ddp-cpu"),
-    ):
-        if backend == "mpi" and not _version("mpi4py"):
-            yield Capability("two ranks of mpi", False, f"no mpi4py; {remedy('mpi')}", enables)
-            continue
+    for backend, probe in (("mpi", _MPI_PROBE), ("ddp-cpu", _GLOO_PROBE)):
         run = Run("digits", "vqc", "q4-l3", 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
-        yield Capability(f"two ranks of {backend}", *_two_ranks(run, probe), enables)
+        yield Capability(f"two ranks of {backend}", *_two_ranks(run, probe), f"the backend {backend}")
 
 
 def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
     """Whether two processes that are started as a run's ranks form one world of two, and what was seen."""
     try:
-        start = prefix_here(run)
+        command = f'exec {prefix_here(run)} {shlex.quote(sys.executable)} -c "{probe}"'
     except UserError as error:
         return False, str(error)
-    with subprocess.Popen(
-        ["sh", "-c", f'exec {start} {shlex.quote(sys.executable)} -c "{probe}"'],
+    done = subprocess.run(
+        ["timeout", "--kill-after=10", f"{_PATIENCE_S:g}", "sh", "-c", command],
         env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
-    ) as child:
-        try:
-            out, complaint = child.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            # The ranks are killed too: they would outlive their launcher, and keep the pipes open.
-            for pid in (*process.descendants(child.pid), child.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            return False, f"no answer in {_PATIENCE_S:g} s"
-    worlds = [line for line in out.splitlines() if line.startswith("world")]
+    )
+    if done.returncode == 124:
+        return False, f"no answer in {_PATIENCE_S:g} s"
+    worlds = [line for line in done.stdout.splitlines() if line.startswith("world")]
     if worlds == ["world 2"]:
         return True, "one world of two ranks"
     if worlds:
-        return (
-            False,
-            "two processes that each see a world of one rank: launcher and library do not match",
-        )
-    lines = complaint.strip().splitlines() or [f"exit status {child.returncode}"]
-    return False, lines[-1]
-
-
-def _slurm() -> Iterator[Capability]:
-    present, detail = False, "no sinfo on the PATH"
-    if shutil.which("sinfo"):
-        try:
-            detail = queue.ask("sinfo", "-h", "-o", "%P %D nodes %c cores").strip().replace("\n", "; ")
-            present = bool(detail)
-        except UserError as error:
-            detail = str(error)
-    yield Capability("SLURM", present, detail or "sinfo shows no partition", "`snakemake --profile slurm`")
+        return False, "two processes that each see a world of one rank: launcher and library do not match"
+    return False, (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
 def _version(package: str) -> str | None:

@@ -1,26 +1,18 @@
-"""The Snakemake that works in a folder: its lock there, and how the last one was called.
+"""The Snakemake that works in a folder: its lock there, and how it is called.
 
 Snakemake's own locks name no process and outlive a killed one, so the profiles switch them off (`nolock`).
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
 from ketscale.jobs import locks
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.slurm import queue
@@ -28,42 +20,16 @@ from ketscale.words import counted, say
 
 # What a call keeps in Snakemake's own folder; its lock is there too.
 FOLDER = queue.OF_CALL
-NOTE = FOLDER / "call.json"
-# The end of a call waits no longer for a command of the user's, and a new call for what a killed one has left in the queue.
-_NOTIFY_S, _CANCELLED_S, _POLL_S = 60, 180.0, 5.0
-# The Snakefile of the checkout that this package is in, if it is in one.
-_OWN = Path(__file__).resolve().parents[3] / "Snakefile"
+# A file that is as old as the last call.
+BEGAN = FOLDER / "began"
+# A new call waits no longer for what a killed one has left in the queue.
+_CANCELLED_S, _POLL_S = 180.0, 5.0
+# The checkout that this package is in, if it is in one.
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 
-class Call(msgspec.Struct, frozen=True):
-    """A call of Snakemake.
-
-    snakefile: its absolute path. config: its path from this folder. profile: as it was typed; None without one.
-    """
-
-    snakefile: str
-    config: str | None
-    profile: str | None
-
-
-def last(folder: Path = Path()) -> Call | None:
-    """The last call in a folder; None if it left no note, or one that cannot be read."""
-    try:
-        return msgspec.json.decode((folder / NOTE).read_bytes(), type=Call)
-    except (OSError, ValueError):  # msgspec's errors are ValueErrors
-        return None
-
-
-def given(*options: str) -> list[list[str]]:
-    """What this call of Snakemake names after an option, each time that it has it; Snakemake itself tells the last at most."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(*options, dest="named", nargs="*", action="append", default=[])
-    found: list[list[str]] = parser.parse_known_args(sys.argv[1:])[0].named
-    return found
-
-
-def begin(workflow: Any) -> Lock:
-    """Take the lock of this folder, end what a killed call has left in SLURM's queue, and note and name this call.
+def begin() -> Lock:
+    """Take the lock of this folder, end what a killed call has left in SLURM's queue, and name this call.
 
     Raises:
         UserError: another Snakemake works here, or SLURM does not end the jobs of a killed one.
@@ -80,11 +46,7 @@ def begin(workflow: Any) -> Lock:
     # Snakemake would restore what an earlier call has left there over what is here now.
     shutil.rmtree(FOLDER.parent / "backups", ignore_errors=True)
     os.environ[process.CALL] = os.urandom(16).hex()
-    named = [name for names in given("--profile") for name in names[:1]]
-    profile = named[-1] if named else os.environ.get("SNAKEMAKE_PROFILE")
-    config = next((os.path.relpath(path) for path in reversed(workflow.configfiles)), None)
-    note = Call(workflow.main_snakefile, config, profile)
-    write_atomic(NOTE, msgspec.json.format(msgspec.json.encode(note)) + b"\n")
+    BEGAN.touch()
     return lock
 
 
@@ -107,46 +69,17 @@ def _in_queue() -> list[queue.Job]:
     return [job for job in queue.jobs(Path()) if job.state != "COMPLETING"]
 
 
-def notify(command: str, where: str, succeeded: bool, done: int, runs: int) -> None:
-    """Run a shell command of the user's at the end of this call; if it fails, that is a line, and nothing else.
-
-    What happened is in variables, so that no text of ours is part of the command.
-
-    Args:
-        where: the command is set there.
-        done, runs: how many runs have ended with a result, and how many the call had.
-    """
-    status = "success" if succeeded else "failure"
-    said = f"{status}: {done} of {counted(runs, 'run')} ended with a result in {os.getcwd()}"
-    told = {"STATUS": status, "DONE": str(done), "RUNS": str(runs), "MESSAGE": said}
-    variables = {**os.environ, **{f"KETSCALE_{name}": value for name, value in told.items()}}
-    # A file, since what it leaves in the background would hold a pipe open.
-    with tempfile.TemporaryFile("w+", errors="replace") as spoken:
-        try:
-            subprocess.run(
-                command, shell=True, check=True, env=variables, timeout=_NOTIFY_S,
-                stdin=subprocess.DEVNULL, stdout=spoken, stderr=spoken,
-            )  # fmt: skip
-        except (OSError, subprocess.SubprocessError) as error:
-            spoken.seek(0)
-            last = "".join(f": {line.strip()}" for line in spoken.readlines()[-1:])
-            say(f"notify in {where} failed ({error}{last})")
-
-
 def command(configfile: Path) -> str:
     """The call of Snakemake that trains what is left of a config, as it is typed in this folder.
 
     Paths of records may be appended: --configfile, which takes all names after it, does not stand last.
     """
-    note, words, here = last(), ["snakemake"], Path("Snakefile")
-    noted = [Path(note.snakefile)] if note else []
-    snakefile = next(filter(Path.is_file, [*noted, here, _OWN]), None)
-    profile = (note and note.profile) or ("slurm" if queue.available() else "profiles/local")
-    if snakefile is not None:
-        if not here.exists() or not here.samefile(snakefile):
-            words += ["-s", str(snakefile)]
-        if not Path(profile).exists() and (beside := snakefile.parent / profile).exists():
-            profile = str(beside)
+    words, profile = ["snakemake"], "slurm" if queue.available() else "profiles/local"
+    here = Path("Snakefile").exists() or Path("workflow/Snakefile").exists()
+    if not here and (CHECKOUT / "Snakefile").exists():
+        words += ["-s", str(CHECKOUT / "Snakefile")]
+        if not Path("profiles").exists():
+            profile = str(CHECKOUT / "profiles" / Path(profile).name)
     if configfile != Path("config.yaml"):
         words += ["--configfile", str(configfile)]
     return shlex.join([*words, "--profile", profile])

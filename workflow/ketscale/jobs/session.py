@@ -14,7 +14,7 @@ import torch
 
 from ketscale import process
 from ketscale.config import Protocol, Settings
-from ketscale.errors import UserError, in_words
+from ketscale.errors import in_words
 from ketscale.files import clear
 from ketscale.jobs import (
     cohort_session,
@@ -47,7 +47,6 @@ def train(
     settings: Settings,
     folder: Path,
     manifest: Path | None,
-    trace: Path | None,
     cohort: Path | None = None,
 ) -> str:
     """Train a run, write `folder`/metrics.json, history.csv and the trained model, and return the run's status.
@@ -58,7 +57,6 @@ def train(
 
     Args:
         manifest: of the workload's prepared data; None for a family that prepares nothing.
-        trace: the file for the spans of the sampled steps, if wanted.
         cohort: names runs of the same shape, which are trained together with this one unless they are finished, or
             others train them.
 
@@ -88,10 +86,10 @@ def train(
         if world.rank == 0:
             clear(folder, folder / checkpoint.FOLDER, folder / finished.KEPT)
         status = _finished_meanwhile(started_run, world) if waited or cohort is not None else None
-        return status or _train(started_run, world, signals, trace, cohort)
+        return status or _train(started_run, world, signals, cohort)
 
 
-def _train(run: StartedRun, world: World, signals: Signals, trace: Path | None, cohort: Path | None) -> str:
+def _train(run: StartedRun, world: World, signals: Signals, cohort: Path | None) -> str:
     """Train a run whose lock is held, with those of its cohort that nobody trains if there are any."""
     try:
         surroundings = Surroundings.found(run.settings, world)
@@ -99,7 +97,7 @@ def _train(run: StartedRun, world: World, signals: Signals, trace: Path | None, 
             status = cohort_session.train(run, cohorts.read(cohort, FAMILIES), surroundings, signals)
             if status is not None:
                 return status
-        return _train_alone(run, surroundings, signals, trace)
+        return _train_alone(run, surroundings, signals)
     except Stopped as stopped:
         if world.rank == 0 and not run.lock.finished:
             # The process that started the ranks may be ended before it can write its own note.
@@ -157,25 +155,23 @@ def _finished_meanwhile(run: StartedRun, world: World) -> str | None:
     return world.gather(record and record.status)[0]
 
 
-def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, trace: Path | None) -> str:
+def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals) -> str:
     """Train one run on all ranks of the world, write its record and return its status. Every rank calls this.
 
     A timed run whose cores others used is trained again; see `measure.passes`. All passes compute the same numbers.
     """
     world = surroundings.world
-    ended, passes, collective = _pass(run, surroundings, signals, trace)
+    ended, passes, collective = _pass(run, surroundings, signals)
     while ended.status == "completed" and passes.again(run.settings.protocol):
         if world.rank == 0:
             notice(
                 f"{passes.last.why}: its steps are taken again (pass {passes.last.number + 1} of at most {MOST})"
             )
-        ended, passes, collective = _pass(run, surroundings, signals, trace, passes)
+        ended, passes, collective = _pass(run, surroundings, signals, passes)
     best = passes.best if ended.status == "completed" else passes.last
     if run.trainer is not None and best.clock is not None:
         run.trainer.clock, ended = best.clock, replace(ended, train_s=best.train_s)
     if world.rank == 0 or not collective:
-        if trace and run.trainer:
-            run.trainer.clock.write_trace(trace)
         results.write(run, ended, surroundings, best.ranks, passes.last.number)
     if not collective:
         world.abort()
@@ -186,7 +182,6 @@ def _pass(
     run: StartedRun,
     surroundings: Surroundings,
     signals: Signals,
-    trace: Path | None,
     before: Passes | None = None,
 ) -> tuple[outcome.Outcome, Passes, bool]:
     """Train a run from its start to its end: how it ended, the passes so far, and whether all ranks got there."""
@@ -199,13 +194,8 @@ def _pass(
     if run.problem is not None and misfit is None:
         watch = surroundings.watch if protocol.timed else None
         clock = _clock(protocol, run.problem, run.settings.run.batch, world.device, watch)
-        if trace is not None and not clock.sampled:
-            raise UserError(
-                f"--trace: protocol {run.settings.run.protocol} samples no step of this run, so there is nothing to "
-                "trace; set sampled_steps, and give it at least two steps after warm-up"
-            )
         with memory:
-            run.begin(world, clock, signals, progress=sys.stderr.isatty())
+            run.begin(world, clock, signals)
     trainer, unfit = run.trainer, misfit or memory.ran_out
     ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.

@@ -52,8 +52,8 @@ def complete_settings(workflow: Any) -> None:
 
     If a run fails the others go on (issue 2508), and there is no limit of submissions (see `lift_limit`).
     """
-    _set(workflow.execution_settings, "keep_going", True)
-    _set(workflow.scheduling_settings, "max_jobs_per_timespan", None)
+    workflow.execution_settings.keep_going = True
+    workflow.scheduling_settings.max_jobs_per_timespan = None
 
 
 def lift_limit(workflow: Any) -> None:
@@ -65,9 +65,3 @@ def lift_limit(workflow: Any) -> None:
     limiter = workflow.scheduler.job_rate_limiter
     if limiter and (limiter.max_jobs, limiter.timespan) == _USUAL_LIMIT:
         workflow.scheduler.job_rate_limiter = None
-
-
-def _set(settings: Any, name: str, value: Any) -> None:
-    if not hasattr(settings, name):
-        raise AttributeError(f"this version of Snakemake has no setting {name} in {type(settings).__name__}")
-    setattr(settings, name, value)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ketscale import process
 from ketscale.config import Data, Settings
 from ketscale.errors import UserError
 from ketscale.jobs import locks, prepared
@@ -42,6 +40,7 @@ class StartedRun:
         cohort: the runs with which a process trained it together, as PROTOCOL/seedN.
         guest: whether the process is another run's job.
         share_s: its share of the time of a process that trains several runs; None if it is alone.
+        resumed: how often it went on from a checkpoint.
     """
 
     settings: Settings
@@ -55,7 +54,7 @@ class StartedRun:
     cohort: set[str] = dataclasses.field(default_factory=set)
     guest: bool = False
     share_s: float | None = None
-    _continued: dict[str, Any] | None = None
+    resumed: int = 0
 
     def __post_init__(self) -> None:
         # The hash is known even if the data do not fit in memory: a record belongs to them.
@@ -65,11 +64,6 @@ class StartedRun:
     def key(self) -> str:
         """The key of its checkpoint: a run never resumes from one of other settings, features or code."""
         return checkpoint.identify(self.settings.hash, self.data.features_hash or "", code_hash())
-
-    @property
-    def interruptions(self) -> dict[str, Any]:
-        """What a record says of them: how often the run resumed, and the seconds that were lost."""
-        return self._continued or {"resumed": 0, "lost_s": lost_s(self.lock, None)}
 
     def load(self, device: torch.device) -> Problem:
         """Read the data and build the problem; raises as `read` and `build` do."""
@@ -81,9 +75,7 @@ class StartedRun:
         self.problem = build(self.settings, data, device)
         return self.problem
 
-    def begin(
-        self, world: World, clock: Clock, signals: Signals, progress: bool, pace: Pace | None = None
-    ) -> None:
+    def begin(self, world: World, clock: Clock, signals: Signals, pace: Pace | None = None) -> None:
         """Make the training, and go on from its checkpoint or start from the beginning. Every rank calls this.
 
         For the arguments see `Trainer`.
@@ -108,9 +100,7 @@ class StartedRun:
                 settings.run.seed,
                 save=self._save,
                 stop_requested=lambda: signals.stop,
-                save_requested=signals.save,
                 history=history,
-                progress=progress,
                 metrics=settings.family.metrics,
                 pace=pace,
             )
@@ -126,8 +116,8 @@ class StartedRun:
 
     def _save(self, state: dict[str, Any]) -> None:
         """Write a checkpoint."""
-        also = {"saved": time.time(), "cohort": sorted(self.cohort)}
-        checkpoint.save(self.folder, self.key, {**state, **self.interruptions, **also})
+        also = {"resumed": self.resumed, "cohort": sorted(self.cohort)}
+        checkpoint.save(self.folder, self.key, {**state, **also})
 
     def _resume(self, trainer: Training, world: World) -> None:
         # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
@@ -145,8 +135,8 @@ class StartedRun:
             )
         if trainer.no_checkpoints and self.lock.former is not None:
             notice(
-                f"this run was stopped before it had ended ({self.interruptions['lost_s']:.0f} s are lost); "
-                f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning"
+                f"this run was stopped before it had ended; {trainer.no_checkpoints} has no checkpoints: starting from the "
+                "beginning"
             )
 
     def _checkpoint(self) -> dict[str, Any] | None:
@@ -173,23 +163,8 @@ class StartedRun:
             if world.rank == 0:
                 checkpoint.put_aside(path)
             raise UserError(f"{error}; its checkpoint is put aside: run it again") from None
-        lost = lost_s(self.lock, saved["saved"]) + process.age_s()
-        self._continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
+        self.resumed = saved["resumed"] + 1
         self.cohort.update(saved["cohort"])
-
-
-def lost_s(lock: locks.Lock, saved: float | None) -> float:
-    """Seconds of work that the previous process of this run lost: those after the last checkpoint.
-
-    A process that was killed has last written something when it was still alive. The checkpoint may be from an even
-    earlier one.
-    """
-    if lock.former is None:
-        return 0.0
-    since = datetime.fromisoformat(lock.former.since).timestamp()
-    until = lock.former.until
-    end = datetime.fromisoformat(until).timestamp() if until else lock.written
-    return max(0.0, end - max(since, saved or since))
 
 
 def read(settings: Settings, manifest: Path | None) -> Data:

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import process, strict_json
-from ketscale.grid import RECORD
 from ketscale.words import NOTICE, SAID, notice, say
 
 NOTE = "failure.json"
@@ -35,34 +34,29 @@ _LOOK_S = 1.0
 _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
 )
-_ENDED = re.compile(r"CANCELLED AT \S+(?: DUE TO (?P<why>[^*]+))? \*\*\*")
-# The words of srun, Open MPI (which wraps its lines at any space) and torchrun for a rank that a signal has ended.
-_DEAD_RANK = re.compile(
-    r"srun: error: \S+: tasks? \S+: (?:Segmentation fault|Bus error|Aborted|Killed)"
-    r"|process\s+rank\s+\d+\s+with\s+PID\s+\d+\s+on\s+node\s+\S+\s+exited\s+on\s+signal\s+\d+\s+\([^)]+\)"
-    r"|Signal (?!15 )\d+ \(SIG\w+\) received by PID \d+"
-)
 # The last line of a Python traceback; that of torchrun's own traceback is useless.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 _RESUMES = "it will resume from its last checkpoint, if there is one"
 # The kernel sends this signal when memory runs out, and nobody else tells; there may be other reasons for it.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
-_KILLED = f"it was killed (SIGKILL){_PERHAPS_MEMORY}"
+# What is said of a status if nothing else is.
+_ENDED = {
+    128 + signal.SIGTERM: f"it was cancelled; {_RESUMES}",
+    128 + signal.SIGKILL: f"it was killed (SIGKILL){_PERHAPS_MEMORY}",
+}
 
 
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
-    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal and SIGUSR1 of a user reach the
-    ranks directly. Ranks that outlive their launcher are ended. If a rank or its launcher dies after
-    the run's record is written, the run has succeeded.
+    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal reaches the ranks directly. Ranks that
+    outlive their launcher are ended.
     """
     (folder / NOTE).unlink(missing_ok=True)
     launch = os.urandom(16).hex()
-    before, said_before = _written(folder / RECORD), os.fstat(2).st_size
+    said_before = os.fstat(2).st_size
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     process.adopt_orphans()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
@@ -81,10 +75,6 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     signal.alarm(0)
     _end_orphans()
     status = 128 - status if status < 0 else status
-    if status and _written(folder / RECORD) not in (None, before):
-        notice(f"the record is written; what ended afterwards with status {status} changes nothing")
-        (folder / NOTE).unlink(missing_ok=True)
-        return 0
     # The person who watches a terminal needs no note.
     if status and not os.isatty(2):
         lines = _said(said_before)
@@ -141,15 +131,6 @@ def _said(start: int) -> list[str]:
         return [line.rstrip() for line in log.read().decode(errors="replace").split("\n")]
 
 
-def _written(path: Path) -> tuple[int, int] | None:
-    """The writing of a file that is there; None for no file. Files are replaced as a whole, so it is never a part."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_mtime_ns
-
-
 def leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
     from ketscale.jobs import locks
@@ -187,71 +168,30 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     """
     text = "\n".join(lines)
     if _OUT_OF_MEMORY.search(text):
-        return _out_of_memory()
+        return (
+            "out of memory: the kernel ended a rank; use fewer ranks, a smaller batch, cohorts: false or more memory "
+            "(memory_mb in a cluster's site file; a retry asks for twice as much, if the partition has it)"
+        )
     own = [line.removeprefix(SAID) for line in lines if line.startswith(SAID) and not line.startswith(NOTICE)]
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
-    ended = _ENDED.search(text)
-    why = _asked_by((ended and ended["why"]) or "")
-    if why or stopped or saved:
+    if stopped or saved:
         # The ranks that are left save, and are told to by their launcher if one of them, or it, was killed.
-        asked = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else stopped and why_stopped()
-        why = why or asked or (_KILLED if status == 128 + signal.SIGKILL else why_stopped())
-        return f"{why}; {saved or _RESUMES}"
+        asked = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped()
+        killed = not stopped and status == 128 + signal.SIGKILL
+        return f"{_ENDED[status] if killed else asked}; {saved or _RESUMES}"
     if own:
         return own[-1]
-    raised = [line for line in lines if _RAISED.match(line)]
-    dead = [" ".join(found.split()) for found in _DEAD_RANK.findall(text)]
-    # srun kills the ranks that are left, and may name them before the one that died of something else.
-    first = [found for found in dead if "Killed" not in found] or ([] if raised else dead)
-    if first:
-        memory = _PERHAPS_MEMORY if re.search("Killed|SIGKILL", first[0]) else ""
-        return f"a rank died, and the others were ended ({'; '.join(first[:3])}){memory}"
-    if raised:
+    if raised := [line for line in lines if _RAISED.match(line)]:
         return f"exit status {status}: {raised[-1]}"
-    if ended or status == 128 + signal.SIGTERM:
-        return f"it was cancelled; {_RESUMES}"
-    if status == 128 + signal.SIGKILL:
-        return _KILLED
-    said = (
-        line for line in reversed(lines) if line.strip("-=* \0") and not line.startswith(("srun: ", SAID))
-    )
-    return f"exit status {status}: {next(said, 'it said no more, or not into a file')}"
+    if said := [line for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]:
+        memory = _PERHAPS_MEMORY if re.search("Killed|SIGKILL", text) else ""
+        return f"exit status {status}: {said[-1].strip()}{memory}"
+    return _ENDED.get(status, f"exit status {status}: it said no more, or not into a file")
 
 
 def why_stopped() -> str:
     """Why this process was told to stop, as far as SLURM already knows."""
     from ketscale.jobs.slurm import queue
 
-    job = process.slurm_job()
-    return (_asked_by(queue.state(job)) if job else None) or "it was told to stop (SIGTERM)"
-
-
-def _asked_by(said: str) -> str | None:
-    """What SLURM's words for the end of a job mean; None if they say nothing."""
-    from ketscale.jobs.slurm import site
-
-    limit = f"it reached its time limit (minutes in {site.PATH}; a retry asks for more)"
-    meanings = {
-        "timelimit": limit,
-        "timeout": limit,
-        "preempt": "it was preempted",
-        "requeue": "its job was requeued",
-        "nodefail": "its node failed",
-        "cancelled": "it was cancelled",
-    }
-    said = said.lower().replace(" ", "")
-    return next((meaning for word, meaning in meanings.items() if word in said), None)
-
-
-def _out_of_memory() -> str:
-    """Advice after running out of memory. Only the limit is known: the kernel does not say how much was needed."""
-    from ketscale.jobs.slurm import queue, site
-
-    job = process.slurm_job()
-    asked = queue.memory_mb(job) if job else None
-    if asked is None:
-        return "out of memory: the kernel ended a rank; use more memory, fewer ranks, a smaller batch or cohorts: false"
-    return (
-        f"out of memory: the job asked for {asked} MB per node and needs more. A retry asks for more, if the "
-        f"partition has it; to start with more, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
-    )
+    said = queue.state(process.slurm_job())
+    return f"it was told to stop ({said or 'SIGTERM'})"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ketscale.files import write_atomic
-from ketscale.spans import Event, Recorder
+from ketscale.spans import Recorder
 
 if TYPE_CHECKING:
     from ketscale.measure.quiet import Watch
@@ -117,7 +114,6 @@ class Clock:
         self.epochs_s = Durations()
         self.validations_s = Durations()
         self.spans_s: dict[str, list[float]] = {}
-        self.events: list[Event] = []
         self.taken = self.unsteady = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
@@ -157,7 +153,6 @@ class Clock:
             self.steps_s += self.sampled_s[-1]
             for name, seconds in (self._recorder.exclusive_s | self._recorder.overlapped_s).items():
                 self.spans_s.setdefault(name, []).append(seconds)
-            self.events += [Event("step", self._start, self.sampled_s[-1]), *self._recorder.events]
         elif self.device.type == "cuda":
             end = torch.cuda.Event(enable_timing=True)
             end.record()
@@ -220,11 +215,3 @@ class Clock:
             self.first_s = seconds
         elif steady:
             self.steady_s.append(seconds, preempted)
-
-    def write_trace(self, path: Path) -> None:
-        """Write the spans of the sampled steps as a trace for chrome://tracing or Perfetto."""
-        events = [
-            {"name": e.name, "ph": "X", "ts": e.start_s * 1e6, "dur": e.duration_s * 1e6, "pid": 0, "tid": int(e.name.endswith(".total"))}
-            for e in sorted(self.events, key=lambda e: (e.start_s, -e.duration_s))
-        ]  # fmt: skip
-        write_atomic(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())

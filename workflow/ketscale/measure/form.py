@@ -268,7 +268,7 @@ class Record(_Part, frozen=True):
     status: Annotated[Status, Meta(description="How the run ended")]
     reason: Annotated[str | None, Meta(description="Why the run did not complete, with the step")]
     resumed: Annotated[Natural, Meta(description="How often it resumed from a checkpoint")]
-    lost_s: Annotated[Seconds, Meta(description="The cost of interruptions in seconds, for repeated work and restarts")]
+    lost_s: Annotated[Seconds, Meta(description="0; in older records the cost of interruptions in seconds")]
     call: Annotated[str | None, Meta(description="The call of Snakemake that trained the run; null if started by hand")]
     parameters: Annotated[Natural | None, Meta(description="The number of trainable parameters, where a complex number "
         "counts once; null if memory ran out before there was a model")]

@@ -163,5 +163,5 @@ def _pair(found: Found, reference: Found) -> Comparison:
 
 def refuse(checked: Mapping[grid.Run, Checked], comparisons: Sequence[Comparison]) -> dict[grid.Run, Checked]:
     """The checked records, of which those that broke a limit are refused; the reference itself is kept."""
-    breaches = {comparison.run: comparison.why for comparison in reversed(comparisons) if not comparison.held}
-    return {**checked, **{run: Checked("refused", why) for run, why in breaches.items()}}
+    breaches = [(one.run, one.why) for one in reversed(comparisons) if not one.held]
+    return {**checked, **{run: Checked("refused", f"{why}; delete it to try again") for run, why in breaches}}

@@ -165,7 +165,7 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
         # On a GPU the callback runs on a stream after the reduction, so waiting for that stream times the reduction.
         if values.is_cuda:
             torch.cuda.current_stream(values.device).synchronize()
-        recorder.overlap("communication.total", start, time.perf_counter() - start)
+        recorder.overlap("communication.total", time.perf_counter() - start)
         return buffer
 
     return dist.all_reduce(values, async_op=True).get_future().then(finish)

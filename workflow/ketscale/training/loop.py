@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from tqdm import tqdm
 
 from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
@@ -61,7 +60,6 @@ class Trainer(Training):
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only, and never if the protocol is timed).
         stop_requested: whether this rank was told to stop.
-        save_requested: whether this rank was told to save a checkpoint since the last call.
         history: gets a row after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
         pace: of all runs that the process trains together (see `training.cohort`); None if this one trains alone. Times
@@ -81,9 +79,7 @@ class Trainer(Training):
         seed: int,
         save: Callable[[dict[str, Any]], None],
         stop_requested: Callable[[], bool],
-        save_requested: Callable[[], bool],
         history: History,
-        progress: bool,
         metrics: Sequence[Metric] = (),
         pace: Pace | None = None,
     ) -> None:
@@ -94,7 +90,7 @@ class Trainer(Training):
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self.stepper: Stepper | Stack = Stepper(problem, world, protocol)
         self._place = 0  # its row in the optimiser
-        self.pace = pace or Pace(protocol, world, stop_requested, save_requested)
+        self.pace = pace or Pace(protocol, world, stop_requested)
         self.share_s = 0.0 if pace else None
         self.schedule = optimiser.Schedule(protocol)
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
@@ -109,7 +105,6 @@ class Trainer(Training):
         # The curvature of l-bfgs is inside SciPy, and the times of a timed run are those of one process without a break.
         self.no_checkpoints = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
-        self._shown = ("loss", *(metric.name for metric in metrics[:1]))
         self._monitor = protocol.early_stopping.monitor if protocol.early_stopping else "loss"
         self.best: dict[str, Any] = {"epoch": -1, "value": math.inf, "state": None}
         self._waited = 0
@@ -119,7 +114,6 @@ class Trainer(Training):
         self._agreed = Look()
         # The training before this process resumed the run.
         self.trained_s = 0.0
-        self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
         """Train to the end of the protocol; with epochs and validation samples, then restore the best weights.
@@ -132,15 +126,14 @@ class Trainer(Training):
             Stopped: a stop was requested and the checkpoint is written.
         """
         self.pace.begin(self.step, self.trained_s)
-        with self._bar:
-            if self._second_order:
-                # The points that its last search tries in vain are in no step, so that steps need not fill the time.
-                self._run_lbfgs()
-                self._drive(self.course())
-                return
-            cpu = self.world.device.type == "cpu"
-            with self.clock.loop(alone=cpu and self.world.ranks == 1 and torch.get_num_threads() == 1):
-                self._drive(self.course())
+        if self._second_order:
+            # The points that its last search tries in vain are in no step, so that steps need not fill the time.
+            self._run_lbfgs()
+            self._drive(self.course())
+            return
+        cpu = self.world.device.type == "cpu"
+        with self.clock.loop(alone=cpu and self.world.ranks == 1 and torch.get_num_threads() == 1):
+            self._drive(self.course())
 
     def course(self) -> Course:
         """The training as a generator, whose requests `run` answers one after the other.
@@ -266,7 +259,6 @@ class Trainer(Training):
         self._pending.append(step)
         self.step += 1
         self.samples_seen += step.samples
-        self._bar.update()
 
     def _loss(self, step: StepSums, total: torch.Tensor) -> float:
         """The loss of a step, from the sums over all ranks."""
@@ -349,9 +341,6 @@ class Trainer(Training):
         rates = self.stepper.optimiser.learning_rates
         rates[self._place] = self.schedule.step(rates[self._place], epoch, values["loss"])
         self.history.append(row)
-        self._bar.set_postfix(
-            {k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown) and v is not None}
-        )
         self._end_if_over()
         if self.step < self.total_steps and not self._finished:
             self._checkpoint_if_asked()
@@ -455,4 +444,3 @@ class Trainer(Training):
         self.losses, self.best = state["losses"], state["best"]
         self.history.restore(state["history"])
         self._waited, self._epoch, self.trained_s = state["waited"], state["epoch"], state["trained_s"]
-        self._bar.update(self.step)

@@ -41,7 +41,6 @@ class Pace:
 
     Args:
         stop_requested: whether this rank was told to stop.
-        save_requested: whether this rank was told to save a checkpoint since the last call.
         together: whether several runs share the process.
     """
 
@@ -50,11 +49,10 @@ class Pace:
         protocol: Protocol,
         world: World,
         stop_requested: Callable[[], bool],
-        save_requested: Callable[[], bool],
         together: bool = False,
     ) -> None:
         self._protocol, self._rank = protocol, world.rank
-        self._stop_requested, self._save_requested = stop_requested, save_requested
+        self._stop_requested = stop_requested
         # With one run of one rank on a CPU an agreement costs nothing.
         alone = world.ranks == 1 and world.device.type == "cpu" and not together
         self._most_steps = 1 if alone else AGREE_STEPS
@@ -89,10 +87,9 @@ class Pace:
             step - self._saved_step >= self._protocol.checkpoint_steps
             or now - self._saved_s >= 60 * self._protocol.checkpoint_minutes
         )
-        # The request is always read, which clears it.
         self._look = Look(
             stop=self._stop_requested(),
-            save=self._save_requested() or (first and due and (not self._together or self.affordable)),
+            save=first and due and (not self._together or self.affordable),
             over=first and limit_s is not None and self.trained_s >= limit_s,
             after=max(1, min(self._most_steps, int(AGREE_S / step_s))) if first else 0,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -182,18 +183,16 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
     same(expected, found)
 
 
-def test_wrappers_let_groups_through_and_time_them_and_there_is_one_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls, evaluate, circuit = [], cpu.evaluate, vqc_ansatz(3, 2)
-    monkeypatch.setattr(cpu, "evaluate", lambda *a, **k: calls.append(0) or evaluate(*a, **k))
-    leaves, record = (some(2, GROUPS, 6, 3), some(GROUPS, 6)), spans.Recorder(CPU)
+def test_wrappers_let_groups_through_and_time_them_and_there_is_one_call() -> None:
+    circuit, leaves, record = vqc_ansatz(3, 2), (some(2, GROUPS, 6, 3), some(GROUPS, 6)), spans.Recorder(CPU)
     found, expected = (asked(each, circuit, "words") for each in (Placed(Spanned(Fused()), CPU), Fused()))
-    with spans.recording(record):
+    calls = patch.object(cpu, "evaluate", wraps=cpu.evaluate)
+    spied = patch.object(record, "enter", wraps=record.enter)
+    with calls as evaluate, spied as enter, spans.recording(record):
         # Within another vmap, too.
         results = differentiated(vmap(vmap(found), (0, None))(*leaves), leaves)
-    assert len(calls) == 1
-    names = [event.name for event in record.events]
+    assert evaluate.call_count == 1
+    names = [call.args[0] for call in enter.mock_calls]
     assert names.count("circuit.forward") == names.count("circuit.backward") == 1 and "transfer" in names
     rows = [torch.stack([expected(i, w) for i, w in zip(each, leaves[1], strict=True)]) for each in leaves[0]]
     same(results, differentiated(torch.stack(rows), leaves), 1e-12)

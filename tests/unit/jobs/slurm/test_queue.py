@@ -52,10 +52,12 @@ def test_a_job_is_over_when_slurm_says_so(slurm):
 
 
 def test_a_job_is_read_where_slurm_answers(slurm):
-    slurm("scontrol", "JobId=7 JobState=RUNNING Reason=None MinMemoryNode=1.5G Features=x")
-    assert (queue.memory_mb("7"), queue.state("7")) == (1536, "RUNNING None")
+    slurm("scontrol", "JobId=7 JobState=TIMEOUT Reason=TimeLimit Features=x")
+    assert queue.state("7") == "TIMEOUT TimeLimit"
+    slurm("scontrol", "JobId=7 JobState=RUNNING Reason=None")
+    assert queue.state("7") == queue.state(None) == ""
     slurm("scontrol", error="Invalid job id", status=1)
-    assert (queue.memory_mb("7"), queue.state("7")) == (None, "")
+    assert queue.state("7") == ""
 
 
 @pytest.mark.parametrize(

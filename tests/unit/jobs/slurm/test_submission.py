@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from ketscale.jobs import locks
 from ketscale.jobs.slurm import submission
 
 FAILED = "sbatch: error: Batch job submission failed: "
@@ -54,7 +53,6 @@ def test_what_passes_is_told_from_what_no_wait_changes(said: str, passes: bool) 
 class Info:
     job: Any
     external_jobid: str | None = None
-    aux: dict[str, Any] | None = None
 
 
 class Executor:
@@ -69,25 +67,21 @@ class Executor:
         self.cancelled = False
         self.scheduler = SimpleNamespace(_executor=self, _user_kill=None)
 
+    def submit(self, job: Any) -> None:
+        self._job_submission_executor.submit(self.run_job, job)
+
     def run_job(self, job: Any) -> None:
         self.asked.append(job.groupid)
         said = self.answers.pop(0) if self.answers else None
         if isinstance(said, Exception):
             raise said
         if said is None:
-            self.report_job_submission(Info(job, "7"))
+            self.submitted.append(Info(job, "7"))
             return
-        call = f"sbatch --parsable --job-name uuid --output logs/%j.log --comment rule_{job.groupid}_train"
-        msg = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        {call} --wrap=\"it's\"\n"
-        self.report_job_error(Info(job), msg=msg)
+        msg = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        sbatch --wrap=\"it's\"\n"
+        self._report_job_error_threadsafe(Info(job), msg)
 
     def _report_job_error_threadsafe(self, info: Any, msg: str) -> None:
-        self.report_job_error(info, msg)
-
-    def report_job_submission(self, info: Any) -> None:
-        self.submitted.append(info)
-
-    def report_job_error(self, info: Any, msg: str) -> None:
         self.failed.append(msg)
 
     def cancel(self) -> None:
@@ -114,21 +108,18 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]):
     """An executor whose submissions are followed, in a folder whose queue is empty."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(submission, "_PAUSE_S", 0.01)
-    monkeypatch.setattr(submission, "_refused", {})
-    queue(tmp_path, "true")
+    program(tmp_path, "squeue", "true")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     made = Executor()
-    lock = locks.Lock(submission.NOTE.parent)
-    assert lock.acquire()
     submission.begin(SimpleNamespace(scheduler=made.scheduler), said.append)
     yield made
-    lock.release()
+    made.scheduler._user_kill = "graceful"
     made._job_submission_executor.shutdown()
 
 
-def queue(folder: Path, does: str) -> None:
-    (folder / "squeue").write_text(f"#!/bin/sh\n{does}\n")
-    (folder / "squeue").chmod(0o755)
+def program(folder: Path, name: str, does: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+    (folder / name).chmod(0o755)
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -141,38 +132,44 @@ def until(condition: Callable[[], object]) -> None:
 def test_a_refusal_that_passes_is_waited_for_and_is_no_attempt(executor: Executor, said: list[str]) -> None:
     job, other = Job("a"), Job("b")
     executor.answers = [INACTIVE, INACTIVE, INACTIVE]
-    executor.run_job(job)
-    line = "sbatch refuses 1 job, and is asked again: Required partition not available (inactive or drain)"
-    assert submission.in_words() == [line]
-    until(lambda: executor.submitted)
-    # Others go ahead meanwhile.
-    executor.run_job(other)
+    executor.submit(job)
+    line = "sbatch refuses a job, and is asked again: Required partition not available (inactive or drain)"
     until(lambda: said == [line, "sbatch takes jobs again"])
+    executor.submit(other)
+    until(lambda: len(executor.submitted) == 2)
     assert executor.asked == ["a", "a", "a", "a", "b"] and not executor.failed and job._attempt == 1
-    assert submission.in_words() == []
 
 
-def test_after_sigterm_nothing_is_asked_again(executor: Executor) -> None:
+def test_others_go_ahead_of_those_that_wait(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "_PAUSE_S", 1000.0)
+    executor.answers = [INACTIVE, INACTIVE, INACTIVE]
+    for name in "abcd":
+        executor.submit(Job(name))
+    until(lambda: executor.submitted)
+    assert sorted(executor.asked) == ["a", "b", "c", "d"] and not executor.failed
+
+
+def test_after_sigterm_nothing_is_asked_again(executor: Executor, said: list[str]) -> None:
     """Snakemake waits for the jobs that it has started, and then ends."""
     executor.answers = [INACTIVE] * 1000
-    executor.run_job(Job("a"))
+    executor.submit(Job("a"))
     until(lambda: len(executor.asked) > 2)
     assert not executor.failed
     executor.scheduler._user_kill = "graceful"
-    executor.run_job(Job("b"))
+    executor.submit(Job("b"))
     until(lambda: len(executor.failed) == 2)
     assert all("Required partition not available" in words for words in executor.failed)
-    assert submission.in_words() == [] and submission.why_refused("a") is None
+    assert not any(words.startswith("failed") for words in said)
 
 
-def test_a_refusal_for_good_is_an_error_without_another_attempt(executor: Executor) -> None:
+def test_a_refusal_for_good_is_an_error_without_another_attempt(executor: Executor, said: list[str]) -> None:
     executor.answers = [NO_ACCOUNT]
     job = Job("a")
-    executor.run_job(job)
-    assert len(executor.failed) == 1 and NO_ACCOUNT in executor.failed[0]
-    assert job._attempt == job.restart_times + 1
-    reason = "sbatch refuses it: Invalid account or account/partition combination specified"
-    assert (submission.why_refused("a"), submission.why_refused("b")) == (reason, None)
+    executor.submit(job)
+    until(lambda: executor.failed)
+    assert executor.failed == [NO_ACCOUNT] and job._attempt == job.restart_times + 1
+    reason = "Invalid account or account/partition combination specified"
+    assert said == [f"failed: job group a: sbatch refuses it: {reason}"]
 
 
 def test_what_the_executor_cannot_submit_is_told_and_asked_again_where_that_may_pass(
@@ -180,29 +177,32 @@ def test_what_the_executor_cannot_submit_is_told_and_asked_again_where_that_may_
 ) -> None:
     """It reports nothing of a job group itself."""
     executor.answers = [OSError(28, "No space left on device"), OSError(7, "Argument list too long: 'bash'")]
-    executor.run_job(Job("a"))
+    executor.submit(Job("a"))
     until(lambda: executor.failed)
-    assert executor.asked == ["a", "a"] and "Argument list too long" in str(submission.why_refused("a"))
+    assert executor.asked == ["a", "a"] and "Argument list too long" in executor.failed[0]
 
 
-def test_a_job_that_slurm_took_although_its_answer_was_lost_is_not_submitted_twice(
+def test_a_job_that_slurm_took_although_its_answer_was_lost_is_not_there_twice(
     executor: Executor, tmp_path: Path
 ) -> None:
-    queue(tmp_path, "echo '41|rule_b_train\n42|rule_a_train'")
+    uuid = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
+    lines = [
+        f"{number}|PENDING|{uuid}|rule_{pack}_train|None|$PWD" for number, pack in ((41, "b"), (42, "a"))
+    ]
+    program(tmp_path, "squeue", "".join(f'echo "{line}"\n' for line in lines))
+    program(tmp_path, "scancel", f"echo $* >> {tmp_path}/cancelled")
     executor.answers = [TOO_LATE]
-    executor.run_job(Job("a"))
+    executor.submit(Job("a"))
     until(lambda: executor.submitted)
-    (info,) = executor.submitted
-    assert (info.external_jobid, info.aux) == ("42", {"slurm_logfile": Path("logs/42.log")})
-    assert executor.asked == ["a"]
+    assert (tmp_path / "cancelled").read_text() == "42\n" and executor.asked == ["a", "a"]
 
 
 def test_nothing_is_submitted_again_while_slurm_does_not_say_what_it_has(
     executor: Executor, tmp_path: Path
 ) -> None:
-    queue(tmp_path, f"[ -e {tmp_path}/asked ] || {{ touch {tmp_path}/asked; exit 1; }}")
+    program(tmp_path, "squeue", f"[ -e {tmp_path}/asked ] || {{ touch {tmp_path}/asked; exit 1; }}")
     executor.answers = [TOO_LATE]
-    executor.run_job(Job("a"))
+    executor.submit(Job("a"))
     until(lambda: executor.submitted)
     assert (tmp_path / "asked").exists() and executor.asked == ["a", "a"]
 
@@ -210,14 +210,14 @@ def test_nothing_is_submitted_again_while_slurm_does_not_say_what_it_has(
 def test_the_end_of_the_call_is_the_end_of_what_it_submits(
     executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submission, "_PAUSE_S", 0.2)
+    monkeypatch.setattr(submission, "_PAUSE_S", 1000.0)
     executor.answers = [INACTIVE] * 1000
-    executor.run_job(Job("a"))
+    executor.submit(Job("a"))
+    until(lambda: executor.asked)
     executor.cancel()
-    assert executor.cancelled
+    assert executor.cancelled and not executor.failed
     with pytest.raises(RuntimeError):
-        executor._job_submission_executor.submit(executor.run_job, Job("b"))
-    assert submission.in_words() == []
+        executor.submit(Job("b"))
 
 
 def test_the_executor_is_as_it_is_known_here() -> None:
@@ -227,9 +227,7 @@ def test_the_executor_is_as_it_is_known_here() -> None:
 
     code = plugin.Executor.run_job.__code__
     assert "SLURM sbatch failed. The error message was '" in code.co_consts
-    assert "'.\n    sbatch call:\n        " in code.co_consts and "sbatch " in str(
-        plugin.submit_string.get_submit_command.__code__.co_consts
-    )
-    assert "report_job_error" in plugin.Executor._report_job_error_threadsafe.__code__.co_names
+    assert "'.\n    sbatch call:\n        " in code.co_consts
+    assert "_report_job_error_threadsafe" in code.co_names
     assert "_job_submission_executor" in plugin.Executor.__post_init__.__code__.co_names
     assert all("_attempt" in kind.__slots__ for kind in (Job, GroupJob))

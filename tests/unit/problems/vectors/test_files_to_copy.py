@@ -102,7 +102,7 @@ def test_a_file_is_fitted_as_the_kinds_are(table, one_thread):
     if table == "diabetes":
         return  # whose outputs are kept in their unit
     folder = Path("results", settings.run.folder)
-    session.train(settings, folder, Path("table.json"), None, None)
+    session.train(settings, folder, Path("table.json"))
     kept, loaded = ketscale.predictions(folder), ketscale.load(folder, trust=True)
     inputs = FAMILIES["rows"].read(settings, Path("table.json")).content.inputs[kept["samples"]]
     outputs = loaded(torch.tensor(inputs, dtype=torch.float64))

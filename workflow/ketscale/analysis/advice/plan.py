@@ -17,7 +17,6 @@ from ketscale.jobs import driver
 from ketscale.jobs.costs import Costs, Forecast, between, forecasts, total
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import survey
-from ketscale.jobs.status.report import spent
 from ketscale.words import aligned, counted, rounded
 
 # Why runs are left out.
@@ -50,35 +49,19 @@ class Plan:
 def make(config: Config, configfile: Path, node_hours: float | None, folders: Sequence[Path]) -> Plan:
     """The plan for what is missing of a config's runs in this folder.
 
-    node_hours: the budget; None for what is left of that of the site file, if it has one. folders: results folders whose
-    records tell costs, beside the config's own.
+    node_hours: the budget; None for none. folders: results folders whose records tell costs, beside the config's own.
 
     Raises:
-        UserError: the site file exists but is invalid, or has a budget of which sacct does not say what is used.
+        UserError: the site file exists but is invalid.
     """
     seen = survey.look(config, Path())[1]
-    if node_hours is None:
-        so_far = spent(seen, Path())
-        if so_far.budget is not None and so_far.left is None:
-            where = f"node_hours in {sites.path_of(Path())}"
-            raise UserError(f"{so_far.problem}, so nothing tells what is left of {where}: give --node-hours")
-        node_hours = so_far.left
-    have = {one.run for one in seen if one.state in ("done", "running", "waiting", "queued")}
+    have = {one.run for one in seen if one.state in ("done", "running", "queued")}
     missing = [one.run for one in seen if one.run not in have]
     told = Costs.of(Path(config.results), *folders, known=survey.known(config, seen, Path()))
     costs = forecasts(told, config, missing, Path())
     hours = {run: one.node_hours.middle for run, one in costs.items()}
     points = order(config, have, hours)
-    budget = spendable = math.inf if node_hours is None else node_hours
-    while True:
-        chosen = _affordable(points, hours, spendable)
-        # The fewer runs are trained together, the more each costs.
-        costs |= forecasts(told, config, chosen, Path())
-        paid = sum(costs[run].node_hours.middle for run in chosen)
-        if paid <= budget * (1 + 1e-9):
-            break
-        # Less than what these were thought to cost, so that each round chooses fewer.
-        spendable = sum(hours[run] for run in chosen) * budget / paid
+    chosen = _affordable(points, hours, math.inf if node_hours is None else node_hours)
     over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
     left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(costs, _INCOMPLETE) | over
     for run in chosen:

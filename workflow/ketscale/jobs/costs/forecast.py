@@ -1,40 +1,37 @@
-"""What runs will cost, from the records of others."""
+"""What runs will cost, from the records of others, and what those of a config do that have no result."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
 
 from threadpoolctl import threadpool_limits
 
-from ketscale.config import Settings
+from ketscale.config import Config, Settings
 from ketscale.grid import BACKENDS, Run
+from ketscale.jobs import choice
 from ketscale.jobs.costs import records
-from ketscale.jobs.costs.law import Interval, Law
+from ketscale.jobs.costs.law import Interval, Law, total
 from ketscale.jobs.costs.records import Case, Sample, case
 from ketscale.measure.form import Record
-
-# By what factor the time of a run falls where one process trains 32 runs and not one: half of what it would, as a
-# logarithm, if nothing were done twice. Records tell by how much it differs from this.
-_SHARED = 32**-0.5
+from ketscale.words import counted, rounded
 
 
 @dataclass(frozen=True)
 class Forecast:
     """What a run will cost, with 90 % intervals.
 
-    seconds: its own time; of several that one process trains together (members, this one included) its share. memory_bytes:
-    host memory of the largest rank.
+    seconds: its own time, of several that one process trains together its share, as records have it. memory_bytes: host
+    memory of the largest rank.
     """
 
     run: Run
     seconds: Interval
     memory_bytes: Interval
-    members: int = 1
 
     @property
     def node_hours(self) -> Interval:
@@ -59,8 +56,7 @@ class Costs:
         self._shares: dict[object, list[float]] = {}
         for one in samples:
             for name, cost in one.costs.items():
-                of = costs.setdefault(name, {}).setdefault(one.case.point, [])
-                of.append(cost / _shared(name, one.case))
+                costs.setdefault(name, {}).setdefault(one.case.point, []).append(cost)
             names, most = one.case.names, one.steps_per_epoch * one.batch
             like = names["workload"], names["optimiser"]
             steps, least = self._epochs.get(like, (one.steps_per_epoch, most))
@@ -105,31 +101,29 @@ class Costs:
 
     def costs(self, case: Case) -> dict[str, Interval]:
         """The costs of a case of which `knows` holds, by the names of `Sample.costs`; one that no record has is missing."""
-        return {name: law.interval(case).times(_shared(name, case)) for name, law in self._laws.items()}
+        return {name: law.interval(case) for name, law in self._laws.items()}
 
-    def forecast(self, settings: Settings, members: int = 1, done: int = 0) -> Forecast | None:
-        """The forecast of a run; None if nothing is known of it.
-
-        members: how many one process trains together, this one included. done: the step from which it goes on.
-        """
+    def forecast(self, settings: Settings) -> Forecast | None:
+        """The forecast of a whole run; None if nothing is known of it."""
         run, protocol = settings.run, settings.protocol
         machine = self._machine.get(BACKENDS[run.backend].device)
         if machine is None:
             return None
-        at = case(settings.content, settings.sizes, machine, members)
+        at = case(settings.content, settings.sizes, machine)
         steps = self._steps(settings, at)
         if not steps or not self.knows(at):
             return None
         costs = self.costs(at)
-        left = [max(0.0, steps * share - done) for share in self._shares_of(settings, at)]
-        least, middle, most = (whole(costs, each, (protocol.epochs or 0) * each / steps) for each in left)
+        least, middle, most = (
+            whole(costs, steps * share, (protocol.epochs or 0) * share)
+            for share in self._shares_of(settings, at)
+        )
         seconds = Interval(middle.middle, least.low, most.high)
         if protocol.limit_s is not None:
             # It ends with the step in which its time is over.
-            left_s = max(0.0, protocol.limit_s - done * costs["pace_s"].middle)
-            longest = costs["start_s"] + costs["pace_s"] + Interval(left_s, left_s, left_s)
+            longest = costs["start_s"] + costs["pace_s"] + Interval(*[protocol.limit_s] * 3)
             seconds = Interval(*map(min, astuple(seconds), astuple(longest)))
-        return Forecast(run, seconds, costs["memory_bytes"], members)
+        return Forecast(run, seconds, costs["memory_bytes"])
 
     def _steps(self, settings: Settings, at: Case) -> int | None:
         """The steps of a whole run; None if no record of the same workload and optimiser tells."""
@@ -160,6 +154,48 @@ def whole(costs: Mapping[str, Interval], steps: float, epochs: float) -> Interva
     return spent + costs["validation_s"].times(epochs) if "validation_s" in costs else spent
 
 
-def _shared(name: str, case: Case) -> float:
-    """What a cost is multiplied by in a cohort, before there are records. Memory is that of the process."""
-    return 1.0 if name == "memory_bytes" else _SHARED ** case.numbers["members"]
+def forecasts(costs: Costs, config: Config, runs: Sequence[Run], root: Path) -> dict[Run, Forecast]:
+    """The forecasts of all runs of which anything is known.
+
+    root: the folder that the config's results folder is in.
+    """
+    found: dict[Run, Forecast] = {}
+    alike: dict[object, Forecast | None] = {}
+    with threadpool_limits(1):
+        for run in runs:
+            settings = choice.resolved(config.settings(run), root / config.results)
+            # Runs that differ in their seeds cost the same.
+            key = run.without("seed"), settings.choice
+            if key not in alike:
+                alike[key] = costs.forecast(settings)
+            if one := alike[key]:
+                found[run] = replace(one, run=run)
+    return found
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What some runs will take, as far as records tell.
+
+    known: those that have a forecast; the others count as zero.
+    """
+
+    runs: int
+    known: int
+    node_hours: Interval
+
+    def __str__(self) -> str:
+        if not self.known:
+            return f"{counted(self.runs, 'run')}, of which no record tells what they take"
+        middle, low, high = map(rounded, astuple(self.node_hours))
+        some = f"{self.known} of " * (self.known < self.runs) + counted(self.runs, "run")
+        return f"about {middle} node-hours ({low} to {high}) for {some}"
+
+
+def remainder(
+    config: Config, runs: Sequence[Run], root: Path, known: Mapping[Path, Record] | None = None
+) -> Remainder:
+    """What these runs of a config take. known: records that have been read, by their paths."""
+    told = Costs.of(root / config.results, known=known) if runs else None
+    found = forecasts(told, config, runs, root).values() if told else ()
+    return Remainder(len(runs), len(found), total(one.node_hours for one in found))

@@ -17,7 +17,7 @@ from ketscale.words import counted
 # What distinguishes protocols by the cost of a step; their lengths are counted, not learned.
 _OF_PROTOCOL = ("precision", "features", "mistake", "parallel", "sharding")
 # A difference of one in each number is about as much as the grid of a study has: eight times the batch, say.
-_BATCH, _WORKERS, _SIZE, _LOG_SIZE, _MEMBERS = 3.0, 2.0, 4.0, 2.0, 5.0
+_BATCH, _WORKERS, _SIZE, _LOG_SIZE = 3.0, 2.0, 4.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,17 @@ class Case:
         return self.names["kind"], self.names["simulator"], self.names["backend"]
 
 
-def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str, members: int = 1) -> Case:
+def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> Case:
     """The case of a run.
 
     Args:
         content: the settings of the run, as `Settings.content` and a record's `config` have them.
         sizes: the model's sizes by name.
         machine: the hardware, as `hardware` words it.
-        members: how many runs one process trains together, this one included.
     """
     run, protocol, model = content["run"], content["protocol"], content["model"]
     simulator = content["simulator"] or {}
-    numbers = {"batch": math.log2(run["batch"]) / _BATCH, "members": math.log2(members) / _MEMBERS}
+    numbers = {"batch": math.log2(run["batch"]) / _BATCH}
     numbers |= {axis: math.log2(run[axis]) / _WORKERS for axis in ("nodes", "ranks", "threads")}
     # A register doubles what each qubit more costs; layers and segments multiply it. Data decide which a size is.
     for name, size in sizes.items():
@@ -125,7 +124,7 @@ def sample(made: Record) -> Sample | None:
     # What rounding leaves of a very short start is not below what was measured of it.
     costs = {"pace_s": pace_s, "start_s": max(seconds - steps * pace_s - validated_s, begin_s, 1e-3)}
     costs |= {"memory_bytes": float(memory)} | ({"validation_s": validation_s} if validation_s else {})
-    at = case(made.config, made.sizes, hardware(made.machine), members)
+    at = case(made.config, made.sizes, hardware(made.machine))
     planned = protocol.epochs if protocol.early_stopping else None
     quiet = made.quiet.quiet
     return Sample(at, costs, steps, timing.steps_per_epoch, run.batch, epochs, planned, seconds, quiet)

@@ -30,9 +30,9 @@ class Job:
     reason: str
 
 
-def available(program: str = "squeue") -> bool:
-    """Whether there is a SLURM cluster to ask, with this program; its programs may be installed without one."""
-    path = shutil.which(program)
+def available() -> bool:
+    """Whether there is a SLURM cluster to ask; its programs may be installed without one."""
+    path = shutil.which("squeue")
     return path is not None and _finds_cluster(path)
 
 
@@ -64,8 +64,9 @@ def jobs(folder: Path) -> list[Job]:
 
 
 def cancel(jobs: list[Job]) -> None:
-    """Have SLURM end these jobs; their runs save a checkpoint first. A UserError says if it refuses."""
-    ask("scancel", *(job.id for job in jobs))
+    """Have SLURM end these jobs, if there are any; their runs save a checkpoint first. A UserError says if it refuses."""
+    if jobs:
+        ask("scancel", *(job.id for job in jobs))
 
 
 def job_over(job: str) -> bool:
@@ -77,22 +78,14 @@ def job_over(job: str) -> bool:
         return "Invalid job id" in str(error)
 
 
-def state(job: str) -> str:
-    """The job's present state and reason, such as 'TIMEOUT TimeLimit'; '' if SLURM does not say."""
-    return " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", _shown(job)))
-
-
-def memory_mb(job: str) -> int | None:
-    """The memory per node that the job asked for, in megabytes; None if SLURM does not say."""
-    asked = re.search(r"\bMinMemoryNode=([\d.]+)([MG])", _shown(job))
-    return int(float(asked[1]) * (1024 if asked[2] == "G" else 1)) if asked else None
-
-
-def _shown(job: str) -> str:
+def state(job: str | None) -> str:
+    """The present state and reason of a job that has not just begun to run, such as 'TIMEOUT TimeLimit'; '' if nobody says."""
     try:
-        return ask("scontrol", "-o", "show", "job", job)
+        shown = ask("scontrol", "-o", "show", "job", job) if job else ""
     except UserError:
         return ""
+    found = " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", shown))
+    return "" if found == "RUNNING None" else found.removesuffix(" None")
 
 
 def left_s(job: str) -> float:

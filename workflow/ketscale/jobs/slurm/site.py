@@ -69,13 +69,6 @@ class SiteFile(Block, frozen=True, kw_only=True):
             description="Shell commands before each run and before preparing data, such as `module load cuda`"
         ),
     ] = ""
-    notify: Annotated[
-        str,
-        Meta(
-            description="A shell command at the end of each call of Snakemake, which finds KETSCALE_STATUS (success or "
-            "failure), KETSCALE_DONE of KETSCALE_RUNS and KETSCALE_MESSAGE, a sentence, in its environment"
-        ),
-    ] = ""
     mpi: Annotated[
         str,
         Meta(
@@ -83,10 +76,6 @@ class SiteFile(Block, frozen=True, kw_only=True):
             description="How srun starts MPI ranks: one of `srun --mpi=list` that the MPI library supports",
         ),
     ] = "pmix"
-    node_hours: Annotated[
-        Annotated[float, Meta(ge=0)] | None,
-        Meta(description="A budget of node-hours for `ketscale status` and `plan`; nothing stops at it"),
-    ] = None
     pack: Pack = Pack(minutes=60, runs=30)
     features: Preparation = Preparation(minutes=30, memory_mb=4000)
     limits: Annotated[
@@ -137,9 +126,9 @@ _AXES = (*(axis for axis in POINT if axis not in ("layout", "size")), "backend")
 
 
 def path_of(folder: Path) -> Path:
-    """The site file of a folder: its own, else that of the workflow with which Snakemake was last called there."""
-    path, call = folder / PATH, driver.last(folder)
-    return path if path.exists() or call is None else Path(call.snakefile).parent / PATH
+    """The site file of a folder: its own, else that of the checkout."""
+    path = folder / PATH
+    return path if path.exists() else driver.CHECKOUT / PATH
 
 
 def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...], path: Path = PATH) -> Site:

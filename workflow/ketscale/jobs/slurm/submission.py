@@ -10,27 +10,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-import shlex
 import threading
-from collections import Counter
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ketscale.errors import UserError, short
-from ketscale.files import write_atomic
-from ketscale.jobs import locks
 from ketscale.jobs.slurm import queue
-from ketscale.words import counted
 
-# What is refused now, a line for each answer, for `ketscale status`.
-NOTE = queue.OF_CALL / "refused.txt"
-_PAUSE_S, _LONGEST_S = 5.0, 300.0
-# The executor's words for a refusal, around sbatch's own and its command line.
-_REFUSAL = re.compile(
-    r"SLURM sbatch failed\. The error message was '(.*)'\.\n +sbatch call:\n +(.*)", re.DOTALL
-)
-_WORDS = "SLURM sbatch failed. The error message was '{}'.\n sbatch call:\n "
+_PAUSE_S, _LONGEST_S, _LOOK_S = 5.0, 300.0, 0.5
+# More jobs than anybody has in the queue at a time; threads are made as they are needed.
+_MOST = 10_000
+# The executor's words for a refusal, around sbatch's own.
+_REFUSAL = re.compile(r"SLURM sbatch failed\. The error message was '(.*)'\.\n +sbatch call:", re.DOTALL)
 # What no wait changes (slurm_errno.c); all else may pass, also what no version has said before. A limit of an account or
 # QoS passes if it is one on submitted jobs; older versions do not name the limit.
 _FOR_GOOD = re.compile(
@@ -39,33 +33,11 @@ _FOR_GOOD = re.compile(
     r"|count specification invalid|group not permitted|permission denied|pathname of a file|argument list too long|appears to be invalid)"
     r"|\b(Assoc|QOS)(?!\w*Submit)[A-Z]\w+"
 )
-# sbatch's words for the job groups of this call that it refuses for good.
-_refused: dict[str, str] = {}
-
-
-class _Refusal(NamedTuple):
-    words: str
-    call: str
-    pause_s: float
 
 
 def begin(workflow: Any, say: Callable[[str], None]) -> None:
     """Have what SLURM refuses for now submitted again; `say` is told when it begins to refuse, and when it takes jobs again."""
-    NOTE.unlink(missing_ok=True)
     _Submissions(workflow.scheduler, say)
-
-
-def why_refused(pack: str) -> str | None:
-    """sbatch's words for refusing a job group of this call for good; None if it did not."""
-    return f"sbatch refuses it: {_refused[pack]}" if pack in _refused else None
-
-
-def in_words(folder: Path = Path()) -> list[str]:
-    """What sbatch says of the jobs of a folder that it refuses now, a line for each answer."""
-    note = folder / NOTE
-    with contextlib.suppress(FileNotFoundError):
-        return note.read_text().splitlines() if locks.holder(note.parent) else []
-    return []
 
 
 def passes(words: str) -> bool:
@@ -83,96 +55,88 @@ class _Unsent:
 
 
 class _Submissions:
-    """Stands before three methods of the executor: to submit a job, to report that one failed, and to end the call."""
+    """Stands before three methods of the executor: to submit a job, to report that it could not, and to end the call."""
 
     def __init__(self, scheduler: Any, say: Callable[[str], None]) -> None:
         self._scheduler, self._say = scheduler, say
-        executor = self._executor = scheduler._executor
-        # The executor submits in these threads.
-        self._pool = executor._job_submission_executor
-        self._run, self._report, self._cancel = executor.run_job, executor.report_job_error, executor.cancel
-        executor.run_job, executor.report_job_error, executor.cancel = self._submit, self._fail, self._end
-        self._waiting: dict[Any, _Refusal] = {}
-        self._lock = threading.Lock()
+        executor = scheduler._executor
+        self._run, self._report = executor.run_job, executor._report_job_error_threadsafe
+        self._cancel = executor.cancel
+        executor.run_job, executor._report_job_error_threadsafe = self._submit, self._hear
+        executor.cancel = self._end
+        # A job that waits has a thread of its own, and sbatch is called by one at a time.
+        self._threads = executor._job_submission_executor = ThreadPoolExecutor(_MOST)
+        self._turn, self._here = threading.Lock(), threading.local()
+        self._waiting: set[Any] = set()
+        self._ended = threading.Event()
 
     def _submit(self, job: Any) -> None:
-        try:
-            self._run(job)
-        except Exception as error:
-            # What the executor does about it fails for a job group, in a thread of its own, so that nobody would hear of it.
-            words = _WORDS.format(error.__context__ or error)
-            self._executor._report_job_error_threadsafe(_Unsent(job), words)
-
-    def _fail(self, info: Any, msg: str | None = None, **more: Any) -> None:
-        if refusal := _REFUSAL.search(msg or ""):
-            job, words = info.job, _line(refusal[1])
-            if not passes(refusal[1]):
-                if job.is_group():
-                    _refused[job.groupid] = words
+        pause_s, words = _PAUSE_S, self._ask(job)
+        while words and passes(words) and not self._stops():
+            self._note(job, words)
+            end = time.monotonic() + pause_s
+            while time.monotonic() < end and not self._stops():
+                self._ended.wait(min(_LOOK_S, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_S)
             # After SIGTERM nothing more is submitted, and the call ends with the jobs that run.
-            elif not self._scheduler._user_kill:
-                self._wait(info, words, refusal[2])
-                return
+            if not self._stops():
+                words = self._ask(job, again=True)
+        self._note(job, "")
+        if words and not self._ended.is_set():
+            # Of a job group Snakemake says no reason.
+            if job.is_group() and not passes(words):
+                self._say(f"failed: job group {job.groupid}: sbatch refuses it: {_line(words)}")
             # It would be refused again. Not `attempt`, since the resources of the next one would be worked out.
             job._attempt = job.restart_times + 1
-        self._report(info, msg=msg, **more)
+            self._report(_Unsent(job), words)
 
-    def _wait(self, info: Any, words: str, call: str) -> None:
-        last = self._waiting.get(info.job)
-        pause_s = min(2 * last.pause_s, _LONGEST_S) if last else _PAUSE_S
-        timer = threading.Timer(pause_s, self._ask, [info])
-        timer.daemon = True
-        timer.start()
-        self._note(info.job, _Refusal(words, call, pause_s))
+    def _stops(self) -> bool:
+        return self._ended.is_set() or bool(self._scheduler._user_kill)
 
-    def _ask(self, info: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the call ends
-            self._pool.submit(self._again, info)
+    def _ask(self, job: Any, again: bool = False) -> str:
+        """Submit a job: sbatch's words if it refuses it, else nothing."""
+        with self._turn:
+            self._here.words = ""
+            try:
+                # SLURM may have taken it although its answer was lost.
+                if again and job.is_group():
+                    queue.cancel([one for one in queue.jobs(Path()) if one.pack == job.groupid])
+                self._run(job)
+                return str(self._here.words)
+            except Exception as error:
+                # What the executor does about it fails for a job group, in a thread of its own, so that nobody would hear of it.
+                return str(error.__context__ or error)
+            finally:
+                del self._here.words
 
-    def _again(self, info: Any) -> None:
-        refusal = self._waiting[info.job]
-        if self._scheduler._user_kill:
-            self._note(info.job, None)
-            self._fail(info, _WORDS.format(refusal.words))
-            return
-        try:
-            if entry := _entry(refusal.call):
-                self._executor.report_job_submission(dataclasses.replace(info, **entry))
-            else:
-                self._executor.run_job(info.job)
-        except UserError as error:
-            self._wait(info, str(error), refusal.call)
-        if self._waiting[info.job] is refusal:
-            self._note(info.job, None)
+    def _hear(self, info: Any, msg: str) -> None:
+        """The executor reports a job that it could not submit."""
+        if hasattr(self._here, "words"):
+            refusal = _REFUSAL.search(msg)
+            self._here.words = (refusal[1] if refusal else msg) or "it says nothing"
+        else:
+            self._report(info, msg)
 
-    def _note(self, job: Any, refusal: _Refusal | None) -> None:
-        """Note why SLURM refuses a job; None once it has taken it."""
-        with self._lock:
-            before = len(self._waiting)
-            self._waiting.pop(job, None)
-            if refusal is not None:
-                self._waiting[job] = refusal
-            count = Counter(one.words for one in self._waiting.values())
-            lines = [
-                f"sbatch refuses {counted(count[words], 'job')}, and is asked again: {words}"
-                for words in count
-            ]
-            # Neither a full disk nor a terminal that is gone ends a campaign.
+    def _note(self, job: Any, words: str) -> None:
+        """Say when SLURM begins to refuse jobs, and when it takes them again; without words a job waits no longer."""
+        with self._turn:
+            before = bool(self._waiting)
+            (self._waiting.add if words else self._waiting.discard)(job)
+            # A terminal that is gone ends no campaign.
             with contextlib.suppress(OSError):
-                write_atomic(NOTE, "\n".join(lines).encode())
-            with contextlib.suppress(OSError):
-                if bool(before) != bool(lines):
-                    self._say("\n".join(lines) or "sbatch takes jobs again")
+                if self._waiting and not before:
+                    self._say(f"sbatch refuses a job, and is asked again: {_line(words)}")
+                elif before and not self._waiting:
+                    self._say("sbatch takes jobs again")
 
     def _end(self) -> None:
         """End the call: the executor would cancel the jobs that it knows, and then submit what is left in its threads."""
-        self._pool.shutdown(cancel_futures=True)
-        NOTE.unlink(missing_ok=True)
+        self._ended.set()
+        self._threads.shutdown(cancel_futures=True)
         self._cancel()
         # It forgets jobs while it asks for their states.
         with contextlib.suppress(UserError):
-            if left := queue.jobs(Path()):
-                queue.cancel(left)
+            queue.cancel(queue.jobs(Path()))
 
 
 def _line(words: str) -> str:
@@ -180,22 +144,4 @@ def _line(words: str) -> str:
     lines = (re.sub(r"^sbatch: (error: |fatal: )?", "", line.strip()) for line in words.splitlines())
     line = "; ".join(filter(None, lines)).replace("Batch job submission failed: ", "")
     # A site's greeting stands first, and the answer last.
-    return short(line[-300:], 300) if line else "it says nothing"
-
-
-def _entry(call: str) -> dict[str, Any]:
-    """The number and the log of a job that SLURM has taken, although its answer was lost; empty if it has not.
-
-    Raises:
-        UserError: SLURM does not answer.
-    """
-    if not call:
-        return {}
-    words = shlex.split(call.partition(" --wrap=")[0])
-    name, comment, log = (words[words.index(key) + 1] for key in ("--job-name", "--comment", "--output"))
-    # A job that is just ending is that of the attempt before.
-    lines = queue.ask("squeue", "--me", "-h", "-t", "PD,CF,R,S", "--name", name, "-o", "%i|%k").splitlines()
-    for number, _, other in (line.partition("|") for line in lines):
-        if other == comment:
-            return {"external_jobid": number, "aux": {"slurm_logfile": Path(log.replace("%j", number))}}
-    return {}
+    return short(line[-300:], 300)

@@ -56,7 +56,7 @@ class Progress:
 
     def is_new(self, path: Path) -> bool:
         """Whether a file is there, and was written since this call has begun."""
-        return path.exists() and path.stat().st_mtime >= driver.NOTE.stat().st_mtime
+        return path.exists() and path.stat().st_mtime >= driver.BEGAN.stat().st_mtime
 
     def reason(self, run: Run, job: str | None = None) -> str:
         """Why the run failed in this call, as it has noted (in this SLURM job, if one is named); '' if it has not."""

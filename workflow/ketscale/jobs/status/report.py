@@ -11,39 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
-from ketscale.errors import UserError
 from ketscale.jobs import records
 from ketscale.jobs.costs import Remainder, remainder
 from ketscale.jobs.driver import command
-from ketscale.jobs.slurm import accounting, site
 from ketscale.jobs.status.progress import option
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, counts, known, look
 from ketscale.measure.form import EARLY_ENDS
 from ketscale.words import aligned, duration, rounded
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What was used so far.
-
-    by: who says so, sacct of all jobs of this folder, or the records of a config's runs. budget: as the site file has it; None
-    for none. problem: why sacct does not answer.
-    """
-
-    node_hours: float
-    by: str
-    budget: float | None
-    problem: str = ""
-
-    @property
-    def left(self) -> float | None:
-        """What is left of the budget; None without one, and where sacct does not say what was used of it."""
-        return None if self.budget is None or self.problem else max(0.0, self.budget - self.node_hours)
-
-    def __str__(self) -> str:
-        used = f"{rounded(self.node_hours)} node-hours by {self.by}" if self.node_hours else "nothing"
-        left = "" if self.left is None else f"; {rounded(self.left)} of {rounded(self.budget or 0)} are left"
-        return f"used: at least {used} ({self.problem})" if self.problem else f"used: {used}{left}"
 
 
 @dataclass(frozen=True)
@@ -54,7 +28,6 @@ class Report:
     configfile: Path
     seen: Sequence[Seen]
     queue: Queue
-    spent: Spent
     left: Remainder
 
 
@@ -67,24 +40,7 @@ def report(config: Config, configfile: Path, root: Path) -> Report:
     jobs, seen = look(config, root)
     left = [one.run for one in seen if one.state != "done"]
     costs = remainder(config, left, root, known(config, seen, root))
-    return Report(config, configfile, seen, jobs, spent(seen, root), costs)
-
-
-def spent(seen: Iterable[Seen], root: Path) -> Spent:
-    """What these runs below `root`, or all jobs of that folder where SLURM keeps accounts, have used.
-
-    Raises:
-        UserError: the site file exists but is invalid.
-    """
-    path, hours = site.path_of(root), sum(one.node_hours for one in seen)
-    budget = site.read_file(path).node_hours if path.exists() else None
-    try:
-        account = accounting.of_folder(root)
-    except UserError as error:
-        return Spent(hours, "records", budget, str(error))
-    if account is None or not account.jobs:
-        return Spent(hours, "records", budget)
-    return Spent(account.node_hours, "sacct", budget)
+    return Report(config, configfile, seen, jobs, costs)
 
 
 def as_json(of: Report, trouble_only: bool = False) -> str:
@@ -99,8 +55,7 @@ def as_json(of: Report, trouble_only: bool = False) -> str:
         "counts": counts(of.seen),
         "runs": runs,
         "jobs": None if of.queue.jobs is None else [asdict(job) for job in of.queue.jobs],
-        "spent": {**asdict(of.spent), "left": of.spent.left},
-        "refusals": of.queue.refusals,
+        "spent": {"node_hours": sum(one.node_hours for one in of.seen)},
         "estimate": asdict(of.left),
     }
     return json.dumps(said, indent=1)
@@ -110,7 +65,8 @@ def as_text(of: Report, trouble_only: bool = False) -> str:
     """The report for people; `trouble_only` lists only the runs that `as_json` keeps, and what runs each again."""
     if trouble_only:
         return "\n".join(_each_trouble(of))
-    used = [str(of.spent)] if of.spent.node_hours or of.spent.budget else []
+    hours = sum(one.node_hours for one in of.seen)
+    used = [f"used: {rounded(hours)} node-hours by records"] if hours else []
     blocks = [_table(of), _trouble(of), [*_queue(of.queue), *used, *_left(of)], _running(of)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -152,7 +108,7 @@ def _queue(of: Queue) -> list[str]:
     unknown = [f"queue: unknown, so waiting runs are not shown as queued ({of.problem})"] * bool(of.problem)
     jobs = Counter(f"{job.state.lower()} ({job.reason})".replace(" (None)", "") for job in of.jobs or ())
     said = ", ".join(f"{number} {state}" for state, number in jobs.most_common())
-    return [*unknown, *([f"queue: {said}"] if said else []), *of.refusals]
+    return [*unknown, *([f"queue: {said}"] if said else [])]
 
 
 def _trouble(of: Report) -> list[str]:
@@ -178,5 +134,5 @@ def _left(of: Report) -> list[str]:
     nodes = sum({one.launch or one.run: one.run.nodes for one in of.seen if one.state == "running"}.values())
     rest_s = 3600 * of.left.node_hours.middle / max(nodes, 1)
     pace = f"; {duration(rest_s, 2)} with as many at a time as now" if nodes and of.left.known else ""
-    at_work = nodes or any(one.state in ("waiting", "queued") for one in of.seen)
+    at_work = nodes or any(one.state == "queued" for one in of.seen)
     return [f"left: {of.left}{pace}", *([] if at_work else [f"go on: {command(of.configfile)}"])]

@@ -6,21 +6,19 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from math import inf
 from pathlib import Path
 
 from ketscale import process
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import choice, driver, finished, host_lock, locks, records, supervise
-from ketscale.jobs.slurm import packs, queue, site, submission
+from ketscale.jobs import choice, driver, finished, locks, records, supervise
+from ketscale.jobs.slurm import packs, queue, site
 from ketscale.measure.form import EARLY_ENDS, Record
-from ketscale.measure.record import Checked, check
+from ketscale.measure.record import Checked
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
-STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
+STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
 # Bytes at the end of a history that have its last two rows.
 _TAIL = 4096
@@ -56,14 +54,12 @@ class Seen:
 class Queue:
     """This folder's jobs in SLURM's queue, and the job group of each run.
 
-    jobs: None without SLURM, and if it does not answer. problem: why it does not. refusals: what sbatch says of jobs that it
-    does not take, in lines.
+    jobs: None without SLURM, and if it does not answer. problem: why it does not.
     """
 
     jobs: tuple[queue.Job, ...] | None = None
     packs: Mapping[Run, str] = field(default_factory=dict)
     problem: str = ""
-    refusals: tuple[str, ...] = ()
 
     def job_of(self, run: Run) -> queue.Job | None:
         """The job of the run's job group; if there are several, a running one."""
@@ -80,22 +76,20 @@ def look(config: Config, root: Path) -> tuple[Queue, list[Seen]]:
     path, jobs = site.path_of(root), Queue()
     of_site = site.load_site(config.sizes, config.size_names, path) if path.exists() else None
     if queue.available():
-        refusals = tuple(submission.in_words(root))
         # Job groups depend on all runs of the config, whatever their state.
         named = packs.packs(config.runs, config.timed, of_site, config.is_trial) if of_site else {}
         try:
-            jobs = Queue(tuple(queue.jobs(root)), named, refusals=refusals)
+            jobs = Queue(tuple(queue.jobs(root)), named)
         except UserError as error:
-            jobs = Queue(problem=str(error), refusals=refusals)
+            jobs = Queue(problem=str(error))
     return jobs, survey(config, root, jobs)
 
 
 def survey(config: Config, root: Path, jobs: Queue) -> list[Seen]:
     """Every run of a config with its state, in scheduling order."""
-    results, called = root / config.results, locks.holder(root / driver.FOLDER)
-    call_s = datetime.fromisoformat(called.since).timestamp() if called else inf
+    results, called = root / config.results, locks.holder(root / driver.FOLDER) is not None
     checked = records.read(config, results).checked
-    return [_see(config.settings(run), checked[run], results, jobs, call_s) for run in config.runs]
+    return [_see(config.settings(run), checked[run], results, jobs, called) for run in config.runs]
 
 
 def known(config: Config, seen: Iterable[Seen], root: Path) -> dict[Path, Record]:
@@ -109,10 +103,10 @@ def counts(seen: Iterable[Seen]) -> dict[str, int]:
     return {name: found[name] for name in (*STATES, *EARLY_ENDS)}
 
 
-def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s: float) -> Seen:
-    """call_s: when the call of Snakemake that works in this folder has begun, in seconds since 1970; infinite for none."""
+def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, called: bool) -> Seen:
+    """called: whether a call of Snakemake works in this folder."""
     run, folder, job = settings.run, results / settings.run.folder, jobs.job_of(settings.run)
-    if found.record is None and call_s < inf:
+    if found.record is None and called:
         # Trained with another run; its own job is about to put it in its place.
         kept = finished.right(folder / finished.KEPT, choice.resolved(settings, results), None)
         found = Checked(kept.status, kept.reason or "", kept) if kept else found
@@ -129,8 +123,6 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s:
                 about, state="interrupted", reason=f"the process that has its lock has ended: {advice}"
             )
         return replace(about, progress=_progress(folder / "checkpoint", settings.protocol))
-    if _waits(folder / "train.log", call_s):
-        return Seen(run, "waiting", "another run has this host")
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
         return Seen(run, "queued", f"job {job.id}: {job.state.lower()}, {job.reason}", job=job.id)
@@ -142,7 +134,9 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, call_s:
         how = "was stopped" if last.until else "was killed, or its machine went down"
         reason = f"it {how}; it will go on from its checkpoint, if it has one"
         return Seen(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
-    return Seen(run, *(_unusable(settings, found, results) if found.why else ("missing", "")))
+    # Of a search no trial can be chosen.
+    hopeless = found.state == "missing" and found.why and not (results / run.path).exists()
+    return Seen(run, "failed" if hopeless else found.state, found.why)
 
 
 def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
@@ -151,26 +145,6 @@ def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
     there = held.host != process.node_name() and held.job is not None
     asked = there and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
     return asked and queue.job_over(str(held.job))
-
-
-def _waits(log: Path, call_s: float) -> bool:
-    """Whether the last that a run of this call has said is that it waits for its host."""
-    try:
-        lines = log.read_text("utf-8", "replace").splitlines() if log.stat().st_mtime >= call_s else []
-    except FileNotFoundError:
-        return False
-    return host_lock.WAITS in "".join(lines[-1:])
-
-
-def _unusable(settings: Settings, found: Checked, results: Path) -> tuple[str, str]:
-    """The state of a run whose record cannot be used, and why, with what comes of it."""
-    path = results / settings.run.path
-    if found.state == "missing" and not path.exists():
-        return "failed", found.why  # no trial of its search can be chosen
-    # What is wrong with a record by itself is mended by training; what other records say of it, is not.
-    alone = found.state != "refused" or check(path, choice.resolved(settings, results), None).record is None
-    advice = "it will be trained again" if alone else "delete it to train it again"
-    return found.state, f"{advice}; {found.why}"
 
 
 def _progress(checkpoints: Path, protocol: Protocol) -> str:
