@@ -191,13 +191,13 @@ def compiled(call: Call, one_state: bool) -> Compiled:
     threads = min(cores, made.most_threads)
     names = ["inputs", "weights", *["initial"] * (not call.from_zero), *["cotangent"] * bool(call.wanted)]
     sizes = {
-        "out": (made.rows, plan.columns),
+        "out": (made.rows, plan.sizes["columns"]),
         "states": (threads * plan.state_vectors * plan.lanes,),
         "input_gradient": (made.rows, circuit.inputs),
         "weight_gradient": (groups, circuit.weights),
-        "initial_gradient": (made.rows, plan.amplitude_floats),
-        "weight_rows": (made.tiles, plan.weight_columns),
-        "scratch": (threads * plan.scratch_vectors * plan.lanes,),
+        "initial_gradient": (made.rows, plan.sizes["amplitude_floats"]),
+        "weight_rows": (made.tiles, plan.sizes["weight_columns"]),
+        "scratch": (threads * plan.sizes["scratch_vectors"] * plan.lanes,),
         "shared": (made.shared_floats,),
     }
     results = [f"{kind}_gradient" for kind in call.wanted] or ["out", "states"]
@@ -208,7 +208,7 @@ def compiled(call: Call, one_state: bool) -> Compiled:
     fixed = made.fixed | {
         "input_stride": circuit.inputs,
         "input_gradient_stride": circuit.inputs,
-        "initial_stride": 0 if one_state else plan.amplitude_floats,
+        "initial_stride": 0 if one_state else plan.sizes["amplitude_floats"],
         "states_per_worker": plan.state_vectors,
     }
     places = [Place(number, slots[name]) for number, name in enumerate([*names, *results])]

@@ -56,10 +56,6 @@ class Spanned(Wrapper):
         self.stacks = stacks(simulator)
         self.replays: bool = getattr(simulator, "replays", False)
 
-    def direct(self) -> bool:
-        """Whether no step is sampled."""
-        return active() is None
-
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
         if self.settings is not None and torch.compiler.is_compiling():
@@ -88,6 +84,8 @@ class Spanned(Wrapper):
 
     def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
         """See `Wrapper.through`."""
+        if active() is None:  # no step is sampled
+            return evaluate(angles, *others)
 
         def forward(inputs: torch.Tensor, weights: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
             with span("circuit.forward"):

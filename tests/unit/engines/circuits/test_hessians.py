@@ -117,6 +117,7 @@ OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
         Fused(), Circuit(3).ry(0, "x0").toffoli(0, 2, 1).rx(2, "w0").permuted((2, 0, 3, 1), 2, 0), 3,
     ),
     "no samples": (Fused(), CIRCUIT, 0),
+    "no inputs": (Fused(), Circuit(2).ry(0, "w0").cnot(0, 1).rx(1, "w1"), 2),
     "all once": (Fused(), ONCE, 3),
     "inputs several times": (Fused(), ONCE.ry(1, "x0").crx(1, 0, "x1"), 3),
     "weights several times": (Fused(), ONCE.ry(1, "w0").phase(0, "w1"), 3),

@@ -30,8 +30,6 @@ from tests.unit.engines.circuits.test_simulators import (
 # One qubit turned by x + w: <Z> = cos, <X> = sin of it.
 TURN = Circuit(1).ry(0, "x0").ry(0, "w0")
 X, W = torch.tensor([[0.4], [1.9]], dtype=torch.float64), torch.tensor([0.3], dtype=torch.float64)
-
-
 ALL = tuple(map("".join, itertools.product("IXYZ", repeat=2)))
 
 

@@ -40,8 +40,6 @@ SETTINGS = {
 }
 ONCE = [name for name in SETTINGS if SETTINGS[name].gradient != "backprop"]
 LIMITED = [name for name in ONCE if SETTINGS[name].device != "fused"]
-
-
 CIRCUIT = vqc_ansatz(2, 1)
 
 

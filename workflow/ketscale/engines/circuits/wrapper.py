@@ -29,13 +29,8 @@ class Wrapper(ABC):
         others: an initial state, (2**n,) or (batch, 2**n), or a superposition's tensors, which all samples share.
         """
 
-    def direct(self) -> bool:
-        """Whether requests need not go through `through` now; asked at each, so that most of them lose no time."""
-        return False
-
     def _asked(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor | None) -> torch.Tensor:
-        given = [other for other in others if other is not None]
-        return evaluate(angles, *given) if self.direct() else self.through(evaluate, angles, *given)
+        return self.through(evaluate, angles, *(other for other in others if other is not None))
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""

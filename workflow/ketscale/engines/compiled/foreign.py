@@ -37,9 +37,6 @@ from ketscale.engines.compiled.library import Library, Recipe
 # The name by which XLA knows the handler.
 TARGET = "ketscale"
 
-# What XLA aligns its buffers to, in bytes; the widest vector.
-ALIGNMENT = 64
-
 
 class Place(NamedTuple):
     """Argument `slot` of the functions is the address of a buffer of the call, its operands before its results."""
@@ -100,7 +97,6 @@ def registered() -> int:
 _LIBRARIES: list[Library] = []
 
 FOREIGN = "this executable was compiled by another process: KetScale's calls are valid in their own alone"
-SKEWED = "a buffer of a call of KetScale is not aligned to 64 bytes"
 
 # The structures of XLA's interface as words of 64 bits, each with its size and its extensions in front. Of a frame:
 EXTENSION, API, CONTEXT, OPERAND_COUNT, OPERANDS, RESULTS, ATTRIBUTES = 1, 2, 3, 7, 9, 14, 20
@@ -227,7 +223,7 @@ class _Handler(FunctionCode):
         self.either(
             self._value(process) == ours,
             lambda: self._fill(_at(self, self._value(table))),
-            lambda: self._refuse(FOREIGN),
+            self._refuse,
         )
 
     def _value(self, place: Buffer) -> Number:
@@ -243,19 +239,13 @@ class _Handler(FunctionCode):
         arguments = _at(self, Number(self, self.b.ptrtoint(memory, I64)))
         with self.each(slots) as slot:
             arguments[slot] = start[slot]
-        operands, skewed = self._frame[OPERAND_COUNT], self.variable(self.integer(0))
+        operands = self._frame[OPERAND_COUNT]
         with self.each(places) as place:
             number = filled[place, 0]
             given = number.signed < operands
             buffers = _at(self, select(given, self._frame[OPERANDS], self._frame[RESULTS]))
-            data = _at(self, buffers[select(given, number, number - operands)])[DATA]
-            skewed.value = skewed.value | select(given, 0, data & (ALIGNMENT - 1))
-            arguments[filled[place, 1]] = data
-        self.either(
-            skewed.value == 0,
-            lambda: self._run(threads, functions, listed, arguments, slots),
-            lambda: self._refuse(SKEWED),
-        )
+            arguments[filled[place, 1]] = _at(self, buffers[select(given, number, number - operands)])[DATA]
+        self._run(threads, functions, listed, arguments, slots)
 
     def _run(
         self, threads: Number, functions: Number, listed: Buffer, arguments: Buffer, slots: Number
@@ -314,9 +304,9 @@ class _Handler(FunctionCode):
             )
         return self._value(found)
 
-    def _refuse(self, message: str) -> None:
-        text = bytearray(message.encode() + b"\0")
-        kept = ir.GlobalVariable(self.module, ir.ArrayType(I8, len(text)), f"message {len(text)}")
+    def _refuse(self) -> None:
+        text = bytearray(FOREIGN.encode() + b"\0")
+        kept = ir.GlobalVariable(self.module, ir.ArrayType(I8, len(text)), "message")
         kept.linkage, kept.initializer = "internal", ir.Constant(kept.value_type, text)
         error = _local(self, 28, 0, _global(self, kept.name), INVALID_ARGUMENT)
         self._result.value = self._call_api(ERROR_CREATE, error)

@@ -24,91 +24,76 @@ from ketscale.engines.compiled.language import (
 from ketscale.engines.compiled.library import has
 
 
-class SinCos(NamedTuple):
-    """The constants of `sincos` for one precision.
+class Constants(NamedTuple):
+    """The constants of the functions for one precision.
 
-    magic: 1.5 * 2**(bits of the mantissa): adding it rounds to an integer.
-    half_pi: pi/2 in parts, largest first (Cody and Waite's argument reduction).
+    bits, mantissa: of a float, and of its mantissa. magic: 1.5 * 2**mantissa: adding it rounds to an integer.
+    half_pi, ln2: pi/2 and ln 2 in parts, largest first (Cody and Waite's argument reduction).
     sin, cos: coefficients of x**2, highest power first (Cephes, S. Moshier: |error| about 1 ulp).
+    degree: of the Taylor polynomial of e**x. lowest, highest: the range of x whose e**x is a normal number.
+    above, below: tanh x = x + x^3 above(x^2) / below(x^2) below 0.625 (Cephes).
+    least: the bits of sqrt(1/2), the least mantissa of a logarithm. terms: of its series, besides the first.
     """
 
+    bits: int
+    mantissa: int
     magic: float
     half_pi: tuple[float, ...]
     sin: tuple[float, ...]
     cos: tuple[float, ...]
-
-
-SINCOS_SINGLE = SinCos(
-    12582912.0,
-    (1.57079637050628662109375, -4.37113900018624283e-8, 1.7151245100058e-15),
-    (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
-    (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
-)
-SINCOS_DOUBLE = SinCos(
-    6755399441055744.0,
-    (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
-    (
-        1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
-        -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1,
-    ),
-    (
-        -1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
-        2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2,
-    ),
-)  # fmt: skip
-
-
-class Exp(NamedTuple):
-    """The constants of `exp` for one precision.
-
-    mantissa: its number of bits. ln2: ln 2 in two parts, the larger one with few bits (Cody and Waite's argument
-    reduction). degree: of the Taylor polynomial. lowest, highest: the range of x whose result is a normal number.
-    """
-
-    mantissa: int
     ln2: tuple[float, float]
     degree: int
     lowest: float
     highest: float
-
-
-EXP_SINGLE = Exp(23, (0.693359375, -2.12194440e-4), 7, -87.0, 88.0)
-EXP_DOUBLE = Exp(52, (6.93147180369123816490e-01, 1.90821492927058770002e-10), 13, -708.0, 709.0)
-
-
-class Tanh(NamedTuple):
-    """The constants of `tanh` for one precision: tanh x = x + x^3 above(x^2) / below(x^2) below 0.625 (Cephes)."""
-
     above: tuple[float, ...]
-    below: tuple[float, ...] = ()
-
-
-TANH_SINGLE = Tanh(
-    (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
-)
-TANH_DOUBLE = Tanh(
-    (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3),
-    (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3),
-)
-
-
-class Log(NamedTuple):
-    """The constants of `log` for one precision.
-
-    least: the bits of sqrt(1/2), the least mantissa. terms: of the series, besides the first.
-    """
-
+    below: tuple[float, ...]
     least: int
     terms: int
 
 
-LOG_SINGLE = Log(0x3F3504F3, 5)
-LOG_DOUBLE = Log(0x3FE6A09E667F3BCD, 10)
+_SINGLE = Constants(
+    bits=32,
+    mantissa=23,
+    magic=12582912.0,
+    half_pi=(1.57079637050628662109375, -4.37113900018624283e-8, 1.7151245100058e-15),
+    sin=(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
+    cos=(2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
+    ln2=(0.693359375, -2.12194440e-4),
+    degree=7,
+    lowest=-87.0,
+    highest=88.0,
+    above=(-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1),
+    below=(),
+    least=0x3F3504F3,
+    terms=5,
+)
+_DOUBLE = Constants(
+    bits=64,
+    mantissa=52,
+    magic=6755399441055744.0,
+    half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
+    sin=(
+        1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
+        -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1,
+    ),
+    cos=(
+        -1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
+        2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2,
+    ),
+    ln2=(6.93147180369123816490e-01, 1.90821492927058770002e-10),
+    degree=13,
+    lowest=-708.0,
+    highest=709.0,
+    above=(-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3),
+    below=(1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3),
+    least=0x3FE6A09E667F3BCD,
+    terms=10,
+)  # fmt: skip
 
 
 def sincos(x: Number) -> tuple[Number, Number]:
     """Sine and cosine of the angles `x` in radians, accurate to a few ulp for |x| up to about 1e5."""
-    k = SINCOS_DOUBLE if _is_double(x) else SINCOS_SINGLE
+    k = _constants(x)
     shifted = fma(x, 2 / math.pi, k.magic)
     turns, r = shifted - k.magic, x
     for part in k.half_pi:
@@ -118,8 +103,7 @@ def sincos(x: Number) -> tuple[Number, Number]:
     cosine = fma(_constant(x, -0.5), square, 1.0) + square * square * polynomial(square, k.cos)
     quadrant = shifted.bits()
     odd = (quadrant & 1) != 0
-    sign = 62 if _is_double(x) else 30
-    flips = (quadrant & 2) << sign, ((quadrant + 1) & 2) << sign
+    flips = (quadrant & 2) << (k.bits - 2), ((quadrant + 1) & 2) << (k.bits - 2)
     values = select(odd, cosine, sine), select(odd, sine, cosine)
     signed = [(value.bits() ^ flip).bits(x.element) for value, flip in zip(values, flips, strict=True)]
     return signed[0], signed[1]
@@ -127,11 +111,10 @@ def sincos(x: Number) -> tuple[Number, Number]:
 
 def exp(x: Number) -> Number:
     """e to the power of `x`, accurate to a few ulp; where it would under- or overflow, the last normal value."""
-    k = EXP_DOUBLE if _is_double(x) else EXP_SINGLE
-    magic = (SINCOS_DOUBLE if _is_double(x) else SINCOS_SINGLE).magic
+    k = _constants(x)
     x = minimum(k.highest, maximum(k.lowest, x))
-    shifted = fma(x, 1 / math.log(2), magic)
-    powers, r = shifted - magic, x
+    shifted = fma(x, 1 / math.log(2), k.magic)
+    powers, r = shifted - k.magic, x
     for part in k.ln2:
         r = fnma(powers, part, r)
     value = polynomial(r, [1 / math.factorial(i) for i in range(k.degree, -1, -1)])
@@ -140,8 +123,7 @@ def exp(x: Number) -> Number:
 
 def tanh(x: Number) -> Number:
     """The hyperbolic tangent, accurate to a few ulp; NaN of NaN."""
-    k = TANH_DOUBLE if _is_double(x) else TANH_SINGLE
-    size = absolute(x)
+    k, size = _constants(x), absolute(x)
     # Near 0 the other formula would lose digits.
     square = x * x
     near = polynomial(square, k.above)
@@ -149,7 +131,7 @@ def tanh(x: Number) -> Number:
         near = near / polynomial(square, k.below)
     small = fma(x * square, near, x)
     large = 1.0 - 2.0 / (exp(size + size) + 1.0)
-    sign = 63 if _is_double(x) else 31
+    sign = k.bits - 1
     signed = (large.bits() | ((x.bits() >> sign) << sign)).bits(x.element)
     made: Number = select(size > 0.625, signed, small)
     return made
@@ -157,17 +139,16 @@ def tanh(x: Number) -> Number:
 
 def log(x: Number) -> Number:
     """The natural logarithm of positive normal numbers `x`, accurate to a few ulp."""
-    k, (mantissa_bits, ln2, *_) = (LOG_DOUBLE, EXP_DOUBLE) if _is_double(x) else (LOG_SINGLE, EXP_SINGLE)
-    bits = x.bits()
-    power = (bits - k.least).signed >> mantissa_bits
-    mantissa = (bits - (power << mantissa_bits)).bits(x.element)
+    k, bits = _constants(x), x.bits()
+    power = (bits - k.least).signed >> k.mantissa
+    mantissa = (bits - (power << k.mantissa)).bits(x.element)
     # log m = 2 artanh s = 2 (s + s^3/3 + ...), for m from sqrt(1/2) to sqrt(2).
     s = (mantissa - 1.0) / (mantissa + 1.0)
     square = s * s
     tail = polynomial(square, [2 / (2 * term + 1) for term in range(k.terms, 0, -1)])
     value: Number = fma(s * square, tail, s + s)
     powers = power.as_float()
-    for part in reversed(ln2):
+    for part in reversed(k.ln2):
         value = fma(powers, part, value)
     return value
 
@@ -184,8 +165,8 @@ def _constant(x: Number, value: float) -> Number:
     return x.code.constant(value, x.type)
 
 
-def _is_double(x: Number) -> bool:
-    return bool(x.element == DOUBLE)
+def _constants(x: Number) -> Constants:
+    return _DOUBLE if x.element == DOUBLE else _SINGLE
 
 
 def lanes_flipped(vector: Number, flip: Number) -> Number:

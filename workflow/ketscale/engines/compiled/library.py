@@ -141,13 +141,9 @@ def _file(recipe: Recipe) -> Path:
 
 def ensure(recipe: Recipe) -> bytes:
     """The code of a recipe, which is compiled if it is not kept."""
-    try:
-        file = _file(recipe)
-    except RuntimeError as error:  # there is no home
-        _warn_unkept(f"cannot keep compiled code ({error})")
-        return compile_(recipe)
     code = None
     try:
+        file = _file(recipe)
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
         if (risk := _risk(file.parent.stat())) is not None:
             raise PermissionError(errno.EPERM, risk, str(file.parent))
@@ -161,8 +157,8 @@ def ensure(recipe: Recipe) -> bytes:
                     code = compile_(recipe)
                     clear(file.parent)
                     write_atomic(file, hashlib.sha256(code).digest() + code, mode=0o600)
-    except OSError as error:
-        _warn_unkept(f"cannot keep compiled code in {file.parent} ({error.strerror})")
+    except (OSError, RuntimeError) as error:  # the folder cannot be used, or there is no home
+        _warn_unkept(f"cannot keep compiled code ({error})")
     return compile_(recipe) if code is None else code
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -136,16 +136,17 @@ class Fused:
         places = _places(circuit) if swept else None
         if places is None:
             return measured(self, mixed(self, circuit, angles, superposition), paulis)
+        order, partners = places
         words = (*paulis, "I" * circuit.qubits)
         check_request(circuit, angles, None, words)
         check_superposition(circuit, angles, superposition)
-        constant = superposition.constant[torch.tensor(places.order)]
+        constant = superposition.constant[torch.tensor(order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
         if transformed(*angles, *superposition):
-            result = self._cpu.result_of(circuit, words, places.partners)
+            result = self._cpu.result_of(circuit, words, partners)
             summed = transforms.grouped(result.values, Values(result), inputs, weights, mix)
         else:
-            summed = self._cpu.evaluate(circuit, inputs, weights, words, None, mix, places.partners)
+            summed = self._cpu.evaluate(circuit, inputs, weights, words, None, mix, partners)
         values, squares = summed.split([len(paulis), 1], dim=1)
         # Not a power, whose derivative is another one, element by element.
         return values * (squares.sqrt() + TINY).square().reciprocal()
@@ -204,7 +205,9 @@ class Fused:
         if self._route(circuit, inputs) == "matrix":
             return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
         if inputs.is_cpu and not groups:
-            return partial(self._cpu.run, self._cpu.compiled_for(circuit, inputs, weights, paulis, initial))
+            return partial(
+                self._cpu.run, self._cpu.compiled_for(circuit, paulis, (inputs, weights, initial, None))
+            )
         return lambda i, w, s: evaluate(circuit, i, w, paulis, s)
 
     def _route(self, circuit: Circuit, inputs: torch.Tensor) -> str:
@@ -238,23 +241,19 @@ def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-class _Places(NamedTuple):
-    """For each amplitude of a kernel, its true index and the amplitude that the reversal puts in its place."""
-
-    order: tuple[int, ...]
-    partners: tuple[int, ...]
-
-
 @lru_cache(maxsize=256)
-def _places(circuit: Circuit) -> _Places | None:
-    """None if the circuit's Clifford gates leave powers of i to apply, which a superposition would mix."""
+def _places(circuit: Circuit) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """For each amplitude of a kernel, its true index and the amplitude that the reversal puts in its place.
+
+    None if the circuit's Clifford gates leave powers of i to apply, which a superposition would mix.
+    """
     program = reduce(circuit, None)
     if any(program.powers or ()):
         return None
     order = program.order or tuple(range(2**circuit.qubits))
     places = {index: place for place, index in enumerate(order)}
     mirrored = reversal(circuit.qubits)
-    return _Places(order, tuple(places[mirrored[index]] for index in order))
+    return order, tuple(places[mirrored[index]] for index in order)
 
 
 def _through_matrix(

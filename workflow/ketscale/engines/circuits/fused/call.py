@@ -53,10 +53,8 @@ class Call(NamedTuple):
         amplitude_bytes, bits = self.dtype.itemsize * (2 - real), 0
         if not self.partners:
             bits = _lane_bits(lanes, program.qubits, self.batch, amplitude_bytes, most)
-        return Listing(
-            program, self.circuit.inputs, self.circuit.weights, self.dtype == torch.float64, lanes, bits,
-            self.from_zero, self.wanted, self.partners,
-        )  # fmt: skip
+        columns = self.circuit.inputs, self.circuit.weights
+        return Listing(program, columns, self.dtype, lanes, bits, self.from_zero, self.wanted, self.partners)
 
 
 class CompiledCall:
@@ -76,13 +74,15 @@ class CompiledCall:
         self.shape = (self.rows, size if words is None else len(words))
         self.dtype = call.dtype.to_complex() if words is None else call.dtype
         self.names = " ".join(kernels.ARGUMENTS).split()
-        counts, self._tables = plan.listed()
         order, powers = plan.program.order or (), plan.program.powers or ()
         if words is None and not order:
             order, powers = tuple(range(size)), (0,) * size
         sources = torch.tensor(order, dtype=torch.int64).argsort()
-        self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
-        self.fixed: dict[str, Any] = plan.sizes() | counts | {
+        self._tables = plan.tables | {
+            "sources": sources,
+            "powers": torch.tensor(powers, dtype=torch.int8)[sources],
+        }
+        self.fixed: dict[str, Any] = plan.sizes | {
             "batch": call.batch, "groups": call.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
             "states_per_tile": plan.state_vectors if plan.wanted else 0,
             "states_per_worker": 0 if plan.wanted else plan.state_vectors,
@@ -93,7 +93,7 @@ class CompiledCall:
         if plan.wanted:
             self.backward, self.collect = run["backward"], run["collect"]
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
-        self.shared_floats = call.groups * plan.shared_stride
+        self.shared_floats = call.groups * plan.sizes["shared_stride"]
         self.shared_bytes = self.shared_floats * call.dtype.itemsize
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
         self._free: list[Workspace] = []
@@ -119,10 +119,10 @@ class Workspace:
         plan, dtype = compiled.plan, compiled.call.dtype
         self.threads = threads
         # torch aligns what it allocates to 64 bytes, the widest vector.
-        self._scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=dtype)
+        self._scratch = torch.empty(threads * plan.sizes["scratch_vectors"] * plan.lanes, dtype=dtype)
         rows = compiled.tiles if compiled.group_tiles > 1 else 0
-        self._weight_rows = torch.empty(rows * plan.weight_columns, dtype=dtype)
-        self._mix_rows = torch.empty(rows * plan.mix_size, dtype=dtype)
+        self._weight_rows = torch.empty(rows * plan.sizes["weight_columns"], dtype=dtype)
+        self._mix_rows = torch.empty(rows * plan.sizes["mix_size"], dtype=dtype)
         self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
         # Without a backward pass, there is one state for each thread instead of each tile.
         unsaved = 0 if plan.wanted else compiled.shared_floats + threads * plan.state_vectors * plan.lanes

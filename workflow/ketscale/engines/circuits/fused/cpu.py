@@ -7,7 +7,7 @@ between calls (`CompiledCall`, `Workspace`) is kept.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -31,6 +31,10 @@ from ketscale.private_torch import transforms_active
 ) = range(COUNTERS, COUNTERS + len(CALL_ARGUMENTS))  # fmt: skip
 
 
+# The tensors of a call: inputs, weights, initial states and a superposition's `mix`; see `evaluate`.
+Point: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+
 def evaluate(
     circuit: Circuit,
     inputs: torch.Tensor,
@@ -43,8 +47,8 @@ def evaluate(
     """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
 
     Shapes and errors are those of `Simulator`; inputs are (batch, columns) with a batch of at least 1. mix: real
-    (mix_size,). Or there are groups with weights of their own, (groups, batch, columns) and (groups, ...) for the rest:
-    each gets the same bits as from a call of its own.
+    (mix_size,); `partners` goes with it, see `Listing`. Or there are groups with weights of their own, (groups, batch,
+    columns) and (groups, ...) for the rest: each gets the same bits as from a call of its own.
     """
     groups = inputs.ndim == 3
     if groups and inputs.shape[1] == 1 and mix is None:
@@ -55,21 +59,16 @@ def evaluate(
         weights, mix = weights[:, : circuit.weights], None if mix is None else mix.contiguous()
     if groups and initial is not None and initial.ndim == 2:
         initial = initial[:, None].expand(-1, inputs.shape[1], -1)
-    compiled = compiled_for(circuit, inputs, weights, paulis, initial, mix, partners)
-    values = run(compiled, inputs, weights, initial, mix)
+    point = inputs, weights, initial, mix
+    values = run(compiled_for(circuit, paulis, point, partners), *point)
     return values.unflatten(0, inputs.shape[:2]) if groups else values
 
 
 def compiled_for(
-    circuit: Circuit,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    paulis: tuple[str, ...] | None,
-    initial: torch.Tensor | None,
-    mix: torch.Tensor | None = None,
-    partners: tuple[int, ...] | None = None,
+    circuit: Circuit, paulis: tuple[str, ...] | None, point: Point, partners: tuple[int, ...] | None = None
 ) -> CompiledCall:
-    """The call for tensors of these shapes that want these gradients; `mix` and `partners` go together."""
+    """The call for tensors of these shapes that want these gradients."""
+    inputs, weights, initial, mix = point
     wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
     batch, groups = inputs.shape[-2], len(inputs) if inputs.ndim == 3 else 1
     return compiled(Call(circuit, paulis, inputs.dtype, batch, groups, initial is None, wanted, partners))
@@ -84,41 +83,34 @@ def run(
 ) -> torch.Tensor:
     """The result of a call (rows, ...), with a gradient if it wants one."""
     if compiled.call.wanted:
-        result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
+        result: torch.Tensor = _Sweep.apply(compiled, inputs, weights, initial, mix)
         return result
-    return _forward(compiled, inputs, weights, initial, mix, None)
+    return _forward(compiled, (inputs, weights, initial, mix), None)
 
 
 class _Sweep(torch.autograd.Function):
     """A kernel's values, with gradients by its backward sweep."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        inputs: torch.Tensor,
-        weights: torch.Tensor,
-        initial: torch.Tensor | None,
-        mix: torch.Tensor | None,
-        compiled: CompiledCall,
-    ) -> torch.Tensor:
+    def forward(ctx: Any, compiled: CompiledCall, *point: Any) -> torch.Tensor:
         saved = torch.empty(compiled.saved_floats, dtype=compiled.call.dtype)
-        ctx.save_for_backward(inputs, weights, initial, mix, saved)
+        ctx.save_for_backward(*point, saved)
         ctx.compiled = compiled
-        return _forward(compiled, inputs, weights, initial, mix, saved)
+        return _forward(compiled, point, saved)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
-        inputs, weights, initial, mix, saved = ctx.saved_tensors
+        *point, saved = ctx.saved_tensors
         known = None
         if not transforms_active():
-            known = _gradients(ctx.compiled, inputs, weights, initial, mix, saved, cotangent)
+            known = _gradients(ctx.compiled, point, saved, cotangent)
             if not torch.is_grad_enabled():
-                return *known, None
-        cotangent = cotangent.unflatten(0, inputs.shape[:-1])
-        tensors, call = (inputs, weights, initial, mix), ctx.compiled.call
+                return None, *known
+        cotangent = cotangent.unflatten(0, point[0].shape[:-1])
+        call = ctx.compiled.call
         result = result_of(call.circuit, call.words, call.partners)
-        return *recorded_gradients(result, ctx.needs_input_grad[:4], tensors, cotangent, known), None
+        return None, *recorded_gradients(result, ctx.needs_input_grad[1:], point, cotangent, known)
 
 
 def result_of(circuit: Circuit, paulis: tuple[str, ...] | None, partners: tuple[int, ...] | None) -> Result:
@@ -155,28 +147,24 @@ def vjp(
 
     inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).
     """
+    point: Point = inputs, weights, None, None
     saved = torch.empty(compiled.saved_floats, dtype=compiled.call.dtype)
 
     def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        to_inputs, to_weights, *_ = _gradients(compiled, inputs, weights, None, None, saved, cotangent)
+        to_inputs, to_weights, *_ = _gradients(compiled, point, saved, cotangent)
         assert to_inputs is not None and to_weights is not None
         return to_inputs, to_weights
 
-    values = _forward(compiled, inputs, weights, None, None, saved)
+    values = _forward(compiled, point, saved)
     return values.view(*inputs.shape[:-1], -1), back
 
 
 def _gradients(
-    compiled: CompiledCall,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    initial: torch.Tensor | None,
-    mix: torch.Tensor | None,
-    saved: torch.Tensor,
-    cotangent: torch.Tensor,
+    compiled: CompiledCall, point: Point, saved: torch.Tensor, cotangent: torch.Tensor
 ) -> tuple[torch.Tensor | None, ...]:
-    """The gradients by inputs, weights, initial states, and `mix`; None where none is wanted."""
+    """The gradients by the point's tensors; None where none is wanted."""
     plan, several = compiled.plan, compiled.group_tiles > 1
+    inputs, weights, initial, mix = point
     inputs, weights = inputs.contiguous(), weights.contiguous()
     cotangent = cotangent.resolve_conj().contiguous()
     to_inputs = to_weights = to_initial = to_mix = None
@@ -185,11 +173,13 @@ def _gradients(
     given[COTANGENT] = cotangent.data_ptr()
     if "input" in plan.wanted:
         columns = inputs.shape[-1]
-        to_inputs = torch.empty_like(inputs) if columns == plan.input_columns else torch.zeros_like(inputs)
+        to_inputs = (
+            torch.empty_like(inputs) if columns == plan.sizes["input_columns"] else torch.zeros_like(inputs)
+        )
         given[INPUT_GRADIENT], given[INPUT_GRADIENT_STRIDE] = to_inputs.data_ptr(), columns
     # With a single tile its row is the sum.
     if "weight" in plan.wanted:
-        exact = weights.shape[-1] == plan.weight_columns
+        exact = weights.shape[-1] == plan.sizes["weight_columns"]
         to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
         given[WEIGHT_GRADIENT] = to_weights.data_ptr()
         given[WEIGHT_ROWS] = workspace.weight_rows if several else given[WEIGHT_GRADIENT]
@@ -214,15 +204,9 @@ def _gradients(
     return to_inputs, to_weights, to_initial, to_mix
 
 
-def _forward(
-    compiled: CompiledCall,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    initial: torch.Tensor | None,
-    mix: torch.Tensor | None,
-    saved: torch.Tensor | None,
-) -> torch.Tensor:
+def _forward(compiled: CompiledCall, point: Point, saved: torch.Tensor | None) -> torch.Tensor:
     """The result (rows, ...); `saved` is filled with what the backward pass needs."""
+    inputs, weights, initial, mix = point
     inputs, weights = inputs.contiguous(), weights.contiguous()
     out = torch.empty(compiled.shape, dtype=compiled.dtype)
     workspace = _begun(compiled, inputs, weights, mix, saved)

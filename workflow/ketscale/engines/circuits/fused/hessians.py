@@ -197,7 +197,8 @@ class Values(_OfResult):
         self.result = result
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (self.result.values(*tensors),)
+        # Equal rows may be one row in memory, which forward mode does not take.
+        return (self.result.values(*tensors).clone(memory_format=torch.contiguous_format),)
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `ByOperators.plainly`."""

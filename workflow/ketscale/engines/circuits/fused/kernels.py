@@ -99,14 +99,12 @@ ARGUMENTS = CALL_ARGUMENTS | {
     "mix_size shared_stride amplitude_floats size lane_bits samples vectors": INTEGER,
     "kept_vectors block_vectors": INTEGER,  # of psi and of the adjoint if gradients are wanted; of a block
     "from_zero mixed input_wanted weight_wanted initial_wanted mix_wanted": INTEGER,
-    "pairs singles": INTEGER,  # orbits of the reversal
     "forward_passes word_passes backward_passes": INTEGER,
     "passes": integers("passes", PASS_FIELDS),
     "steps": integers("steps", STEP_FIELDS),
     "blocks": integers("numbers"),  # pivots and offsets of passes; basis states of moves
     "move_factors": reals("moved", 2),
-    "orbit_pairs": integers("pairs", 2),
-    "orbit_singles": integers("singles", 1),
+    "partners": integers("size", 2),  # of the amplitudes that are mixed
     "angle_columns": integers("angles"),
     "half_factors": reals("angles"),
     # Each shared angle, and after its word each rotation of a diagonal, has a weight's number, or that of all for a constant.
@@ -355,7 +353,7 @@ def forward(k: FunctionCode, args: Arguments, real: bool) -> None:
         if not real:
             with k.when(args.mixed != 0):
                 _copy(tile, tile.saved, tile.states[0])
-                mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.states[0], tile.saved)
+                mix(k, _partners(args), _complexes(args.mix[tile.group]), tile.states[0], tile.saved)
         measure(tile, tile.saved)
         if not real:
             with k.when(args.mixed != 0):
@@ -370,7 +368,7 @@ def backward(k: FunctionCode, args: Arguments, real: bool) -> None:
         _copy(tile, tile.saved, psi)
         if not real:
             with k.when(args.mixed != 0):
-                mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, psi)
+                mix(k, _partners(args), _complexes(args.mix[tile.group]), tile.saved, psi)
         begin_adjoint(tile)
         if not real:
             with k.when(args.mixed != 0):
@@ -465,24 +463,20 @@ def _copy(tile: Tile, source: Buffer, target: Buffer) -> None:
         target[v] = source[v]
 
 
-def _orbits(k: FunctionCode, args: Arguments) -> list[Buffer]:
-    return [args.orbit_pairs.part((), args.pairs, 2), args.orbit_singles.part((), args.singles, 1)]
+def _partners(args: Arguments) -> Buffer:
+    return args.partners.part((), args.size, 2)
 
 
-def _complexes(args: Arguments, reals: Buffer) -> Buffer:
+def _complexes(reals: Buffer) -> Buffer:
     return reals.part((), 1, element="complex")
 
 
 def _undo_mix(tile: Tile) -> None:
-    k, args, sums = tile.k, tile.args, _state(tile.k.local(4), False)
-    undo = partial(
-        undo_mix, k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, tile.states[1]
-    )
-    k.either(
-        args.mix_wanted != 0,
-        lambda: undo(_complexes(args, args.mix_rows[tile.number]), sums),
-        lambda: undo(None, sums),
-    )
+    """The adjoint before the mixture; psi's place is free."""
+    k, args, (free, adjoint) = tile.k, tile.args, tile.states
+    undo = partial(undo_mix, k, _partners(args), _complexes(args.mix[tile.group]), tile.saved, adjoint, free)
+    k.either(args.mix_wanted != 0, lambda: undo(_complexes(args.mix_rows[tile.number])), lambda: undo(None))
+    _copy(tile, free, adjoint)
 
 
 # --- passes ---
@@ -637,16 +631,16 @@ def _rotate(block: _Block, numbers: Sequence[Number], odd: Sequence[bool], lanes
                     ]
                     if len(turns) == 2 and not lanes:
                         products = [products[0] + products[1]]
-                    for each, place in zip(products, (sign, across), strict=False):
-                        totals[which].value = fma(each, turn.signs[place], totals[which].value)
+                    for each, which_sign in zip(products, (sign, across), strict=False):
+                        totals[which].value = fma(each, turn.signs[which_sign], totals[which].value)
                 for state, image in zip(states, images, strict=True):
-                    for at, other, place in zip(pair, image, (sign, across), strict=False):
-                        state[at] = fma(other, turn.sines[place], turn.cosine * state[at])
+                    for at, other, which_sign in zip(pair, image, (sign, across), strict=False):
+                        state[at] = fma(other, turn.sines[which_sign], turn.cosine * state[at])
         for vectors, state in zip(block.states, states, strict=True):
             for place, amplitude in zip(places, state, strict=True):
                 vectors[place] = amplitude
-    for at, row, total in zip(numbers, fields, totals, strict=True) if undoes else ():
-        factor = k.table("plus", [1.0, -1.0])[block.negative(row)] * args.factors[at]
+    for number, row, total in zip(numbers, fields, totals, strict=True) if undoes else ():
+        factor = k.table("plus", [1.0, -1.0])[block.negative(row)] * args.factors[number]
         column = row[COLUMN]
         tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
 

@@ -47,38 +47,51 @@ class Angle:
 
 
 @dataclass(frozen=True)
-class Rotation:
-    """exp(-i angle/2 P), where P is the Hermitian word of X on mask `x` and Z on mask `z` (Y where both are set)."""
+class _Masks:
+    """A Hermitian word of X on mask `x` and Z on mask `z` (Y where both are set)."""
 
     x: int
     z: int
-    angle: Angle
 
     @property
     def ys(self) -> int:
-        """How many letters of P are Y."""
+        """How many letters are Y."""
         return (self.x & self.z).bit_count()
 
 
 @dataclass(frozen=True)
-class Move:
-    """Basis state p becomes order[p] and is multiplied by i**quarters[p].
+class Rotation(_Masks):
+    """exp(-i angle/2 P) about a word P."""
 
-    order: int64, and quarters: float64 (2**n,), as bytes.
-    """
+    angle: Angle
+
+
+@dataclass(frozen=True)
+class Word(_Masks):
+    """A measured Pauli word in the frame, times a sign."""
+
+    sign: int
+
+
+POWERS_OF_I = np.array([1, 1j, -1, -1j])
+
+
+@dataclass(frozen=True)
+class Move:
+    """Basis state p becomes order[p] and is multiplied by i**powers[p]; both are int64 (2**n,), as bytes."""
 
     order: bytes
-    quarters: bytes
+    powers: bytes
 
     @classmethod
-    def of(cls, order: Indices, quarters: Indices | NDArray[np.float64]) -> Move:
+    def of(cls, order: Indices, powers: Indices) -> Move:
         """The move of arrays."""
-        return cls(order.astype(np.int64).tobytes(), quarters.astype(np.float64).tobytes())
+        return cls(order.tobytes(), (powers % 4).tobytes())
 
     @cached_property
-    def arrays(self) -> tuple[Indices, NDArray[np.float64]]:
-        """order and quarters."""
-        return np.frombuffer(self.order, np.int64), np.frombuffer(self.quarters)
+    def arrays(self) -> tuple[Indices, Indices]:
+        """order and powers."""
+        return np.frombuffer(self.order, np.int64), np.frombuffer(self.powers, np.int64)
 
     @property
     def real(self) -> bool:
@@ -88,9 +101,9 @@ class Move:
     @property
     def inverse(self) -> Move:
         """The move back."""
-        order, quarters = self.arrays
+        order, powers = self.arrays
         back = np.argsort(order)
-        return Move.of(back, (-quarters)[back])
+        return Move.of(back, -powers[back])
 
     @property
     def swaps(self) -> Indices:
@@ -99,20 +112,15 @@ class Move:
 
     def factors(self) -> tuple[Indices, NDArray[np.complex128]]:
         """The basis states that are multiplied, and by what, before the exchanges."""
-        quarters = self.arrays[1] % 4
-        places = np.flatnonzero(quarters)
-        turned = quarters[places]
-        values = np.exp(0.5j * pi * turned)
-        whole = turned == turned.round()
-        values[whole] = values[whole].round()
-        return places, values
+        powers = self.arrays[1]
+        places = np.flatnonzero(powers)
+        return places, POWERS_OF_I[powers[places]]
 
     def gathered(self) -> tuple[Indices, NDArray[np.complex128]]:
         """The basis state that each one comes from, and its factor."""
-        places, values = self.factors()
-        source, factors = np.argsort(self.arrays[0]), np.ones(len(self.arrays[0]), complex)
-        factors[places] = values
-        return source, factors[source]
+        order, powers = self.arrays
+        source = np.argsort(order)
+        return source, POWERS_OF_I[powers[source]]
 
 
 # Circuits make the same move again and again.
@@ -130,20 +138,6 @@ def _swaps(order: bytes) -> Indices:
             seen.add(place)
             place = after[place]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-
-
-@dataclass(frozen=True)
-class Word:
-    """A measured Pauli word in the frame: sign times X on mask `x` and Z on mask `z`."""
-
-    x: int
-    z: int
-    sign: int
-
-    @property
-    def ys(self) -> int:
-        """How many letters are Y."""
-        return (self.x & self.z).bit_count()
 
 
 @dataclass(frozen=True)

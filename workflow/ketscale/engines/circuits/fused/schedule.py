@@ -11,14 +11,14 @@ Pauli words: Litinski, Quantum 3, 128 (2019).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.fused.program import Move, Program, Rotation, Word
+from ketscale.engines.circuits.fused.program import Move, Program, Rotation
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ def reversed_passes(done: Schedule, width: int, lane_bits: int) -> tuple[Pass, .
 
 
 def measurement_passes(
-    words: Sequence[Word], width: int, lane_bits: int
+    flips: Iterable[int], width: int, lane_bits: int
 ) -> list[tuple[tuple[int, ...], list[int]]]:
-    """Blocks for measuring: for each pass its basis and the X masks of the words that it measures."""
+    """Blocks for measuring words of these X masks: for each pass its basis and its masks."""
     passes: list[tuple[Span, list[int]]] = []
-    for mask in dict.fromkeys(w.x for w in words):
+    for mask in flips:
         for at, (span, masks) in enumerate(passes):
             wider = span.joined(mask >> lane_bits)
             if len(wider.basis) <= width:
@@ -186,7 +186,8 @@ def _layers(steps: Sequence[Rotation]) -> list[list[Step]]:
         free = waiting & (blockers == 0)
         chosen = free & flips if (free & flips).any() else free
         layer = [steps[number] for number in np.flatnonzero(chosen).tolist()]
-        layers.append(list(layer) if (chosen & flips).any() else [Phases(tuple(layer))])
+        together = len(layer) > 1 and not (chosen & flips).any()
+        layers.append([Phases(tuple(layer))] if together else list(layer))
         blockers -= conflicts[:, chosen].sum(1)
         waiting &= ~chosen
     return layers
