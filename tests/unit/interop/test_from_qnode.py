@@ -47,7 +47,7 @@ def same(
         torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
         assert len({torch.utils._pytree.tree_structure(results) for results, _ in pairs}) == 1
     if gathered is not None:
-        assert [way._inputs is not None for way in converted._records.ways.values()] == [gathered]
+        assert [way._picked is not None for way in converted._records.ways.values()] == [gathered]
     return converted
 
 

@@ -30,6 +30,9 @@ from ketscale.interop.reading import read_tape
 from ketscale.interop.replay import Evaluator
 from ketscale.interop.tape import NAME
 
+# The names of the device's own gradient.
+OWN = ("best", "backprop", "adjoint")
+
 # JAX's interfaces, outside and inside of jit.
 JAX = (Interface.JAX, Interface.JAX_JIT)
 
@@ -65,14 +68,13 @@ class FusedDevice(Device):
             return True
         # Torch and JAX differentiate the circuit itself, which has second derivatives.
         most = 1 if _method(execution_config) == "adjoint" else 2
-        if execution_config.derivative_order > most or (circuit is not None and circuit.shots):
+        if execution_config.derivative_order > most or execution_config.gradient_method not in OWN:
             return False
+        if circuit is None:
+            return True
         # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.
-        if circuit is not None and any(
-            isinstance(m.obs, qml.SparseHamiltonian) for m in circuit.measurements
-        ):
-            return False
-        return execution_config.gradient_method in ("best", "adjoint", "backprop")
+        sparse = any(isinstance(m.obs, qml.SparseHamiltonian) for m in circuit.measurements)
+        return not (sparse or circuit.shots)
 
     def supports_vjp(
         self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
@@ -97,7 +99,7 @@ class FusedDevice(Device):
                 f"{NAME} defers measurements: it has no mcm_method {str(measured.mcm_method)!r}"
             )
         method = config.gradient_method
-        own = method in ("best", "backprop", "adjoint")
+        own = method in OWN
         if own:
             method = _method(config)
         return replace(
@@ -114,16 +116,7 @@ class FusedDevice(Device):
     def preprocess_transforms(self, execution_config: ExecutionConfig | None = None) -> CompilePipeline:
         """See `Device.preprocess_transforms`."""
         config = execution_config or ExecutionConfig()
-        whole = self._pipeline(config.gradient_method)
-        if config.interface != Interface.TORCH or config.gradient_method not in ("backprop", None):
-            return whole
-        pipeline = CompilePipeline()
-        pipeline.add_transform(_known_or, self._known, whole)
-        return pipeline
-
-    def _pipeline(self, method: Any) -> CompilePipeline:
-        """What makes a tape one that the device runs."""
-        pipeline = CompilePipeline()
+        method, pipeline = config.gradient_method, CompilePipeline()
         pipeline.add_transform(validate_device_wires, self.wires, name=NAME)
         pipeline.add_transform(defer_measurements, allow_postselect=False)
         pipeline.add_transform(_sums)
@@ -137,7 +130,11 @@ class FusedDevice(Device):
         pipeline.add_transform(_one_shadow_at_a_time)
         if method in ("backprop", "adjoint"):
             pipeline.add_transform(no_sampling, name=f"{method} + {NAME}")
-        return pipeline
+        if config.interface != Interface.TORCH or method not in ("backprop", None):
+            return pipeline
+        known = CompilePipeline()
+        known.add_transform(_known_or, self._known, pipeline)
+        return known
 
     @uncompiled
     def execute(self, circuits: Any, execution_config: ExecutionConfig | None = None) -> Any:
@@ -160,23 +157,19 @@ class FusedDevice(Device):
         if through in JAX and not tape.shots:
             from ketscale.interop import jax_tape
 
-            tapes.check_measurements(tape.measurements)
             return _one_or_all(jax_tape.results(tape))
-        wanted = torch.is_grad_enabled()
-        with torch.set_grad_enabled(wanted and not tape.shots):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not tape.shots):
             evaluator, numbers = self._evaluator(tape)
-        if through != Interface.TORCH and any(x.requires_grad for x in numbers):
-            raise DeviceError(
-                f"PennyLane does not see that an operator holds a tensor that requires a gradient, and {NAME} would lose it: "
-                "write qml.qnode(device, interface='torch')"
-            )
-        with torch.set_grad_enabled(through == Interface.TORCH and not tape.shots and wanted):
+            if through != Interface.TORCH and any(x.requires_grad for x in numbers):
+                raise DeviceError(
+                    f"PennyLane does not see that an operator holds a tensor that requires a gradient, and {NAME} would lose it: "
+                    "write qml.qnode(device, interface='torch')"
+                )
             if not tape.shots:
-                results: Sequence[Any] = evaluator.evaluate(numbers)
-                if through != Interface.TORCH:
-                    # Some of PennyLane's own measurements are NumPy's already.
-                    results = [x.cpu().numpy() if isinstance(x, torch.Tensor) else x for x in results]
-                return _one_or_all(results)
+                results = evaluator.evaluate(numbers)
+                return _one_or_all(
+                    results if through == Interface.TORCH else [x.cpu().numpy() for x in results]
+                )
             batched = evaluator.structure.batch is not None
             state = tapes.unflattened(evaluator.state(numbers), tape.num_wires, batched)
         return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)

@@ -52,21 +52,23 @@ def entries(graph: GraphModule, tensors: Sequence[torch.Tensor], count: int) -> 
         return None
     sizes = [tensor.numel() for tensor in tensors]
     total = sum(sizes)
-    generator = torch.Generator().manual_seed(0)
-    chance = torch.randn(total, generator=generator, dtype=torch.float64)
-    points = (torch.zeros(total), torch.ones(total), torch.arange(1, total + 1), chance)
-    with torch.no_grad():
-        at_zero, at_one, at_place, at_random = (
-            [value.to("cpu", torch.float64) for value in graph(*_shaped(point.double(), tensors))[:count]]
-            for point in points
-        )
+    places = torch.arange(1, total + 1, dtype=torch.float64)
+    chance = torch.randn(total, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def at(point: torch.Tensor) -> list[torch.Tensor]:
+        parts = zip(point.split(sizes), tensors, strict=True)
+        with torch.no_grad():
+            values = graph(*(part.reshape(tensor.shape).to(tensor.device) for part, tensor in parts))
+        return [value.to("cpu", torch.float64) for value in values[:count]]
+
+    points = torch.zeros_like(places), torch.ones_like(places), places, chance
     found = []
-    for zero, one, place, drawn in zip(at_zero, at_one, at_place, at_random, strict=True):
+    for zero, one, place, drawn in zip(*map(at, points), strict=True):
         scale = one - zero
         index = torch.where(scale == 0, 0, ((place - zero) / scale).round() - 1).long()
         if total and not bool(((index >= 0) & (index < total)).all()):
             return None
-        again = scale * points[-1][index] + zero if total else zero
+        again = scale * chance[index] + zero if total else zero
         if not torch.allclose(again, drawn, rtol=1e-6, atol=1e-6):
             return None  # such as a random number in place of a constant
         found.append(Entries(index, scale, zero))
@@ -86,11 +88,6 @@ def _simple(node: Node, moving: set[Node]) -> bool:
         return False
     variable = [argument for argument in node.args if isinstance(argument, Node) and argument in moving]
     return len(variable) == 1 and (name != "div" or node.args[0] is variable[0])
-
-
-def _shaped(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    return [part.reshape(tensor.shape).to(tensor.device) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def _one_stretch(index: torch.Tensor, tensors: Sequence[torch.Tensor]) -> tuple[int, int, int] | None:
@@ -147,14 +144,11 @@ class Picked:
         """The columns of these arguments, (..., columns)."""
         if self._stretch is not None:
             number, first, end = self._stretch
-            tensor = tensors[number]
-            if tensor.dtype != self._dtype or tensor.device != self._device:
-                tensor = tensor.to(self._device, self._dtype)
+            tensor = tensors[number].to(self._device, self._dtype)
             if tensor.shape == self._shape:
                 return tensor
-            if tensor.numel() == end - first:
-                return tensor.reshape(self._shape)
-            return tensor.reshape(-1)[first:end].reshape(self._shape)
+            flat = tensor if tensor.numel() == end - first else tensor.reshape(-1)[first:end]
+            return flat.reshape(self._shape)
         if self._constant is not None:
             return self._constant
         # Numbers that are written in the circuit are on the CPU.

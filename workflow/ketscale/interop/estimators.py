@@ -42,6 +42,14 @@ _PARAMETERS = """
     random_state: draws the weights and the order of the samples: an integer for the same model each time. torch's
         own generator is not touched.
     simulator: an object, a usual name such as 'default.qubit', or None for fused.
+
+    After `fit`: n_features_in_; n_iter_, the epochs; loss_curve_, an epoch's mean loss; module_, the trained torch module,
+    and scaler_, what standardises X before it (None if a circuit was given).
+
+    Raises:
+        TypeError, ValueError: when fitted, a parameter is out of range, the loss is not finite, the circuit's inputs are
+            not as many as X's features, or X or y is no data that scikit-learn accepts.
+        UserError: when fitted, there is no such simulator, or an observable does not fit the circuit.
 """
 
 
@@ -132,16 +140,8 @@ class _Estimator(BaseEstimator):
 
 
 class CircuitClassifier(ClassifierMixin, _Estimator):
-    __doc__ = f"""A classifier of two or more classes: softmax of a dressed circuit's outputs, cross-entropy.
+    __doc__ = f"""A classifier of two or more classes, `classes_`: softmax of a dressed circuit's outputs, cross-entropy in nats.
 {_PARAMETERS}
-    After `fit`: classes_; n_features_in_; n_iter_, the epochs; loss_curve_, an epoch's mean loss in nats; module_, the
-    trained torch module, and scaler_, what standardises X before it (None if a circuit was given).
-
-    Raises:
-        ValueError: when fitted, a parameter is out of range, the loss is not finite, the circuit's inputs are not as many as X's features, y
-            has one class alone, or X or y is no data that scikit-learn accepts.
-        UserError: when fitted, there is no such simulator, or an observable does not fit the circuit.
-
     Example:
         >>> features, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
         >>> model = ketscale.CircuitClassifier(epochs=1, random_state=0).fit(features, labels)
@@ -178,17 +178,8 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
 class CircuitRegressor(RegressorMixin, _Estimator):
     __doc__ = f"""A regressor of one number or several: a dressed circuit's outputs, mean squared error.
 
-    Each column of y is standardised for the training.
+    Each column of y is standardised for the training, so that a loss is in units of y's variance, the mean over its columns.
 {_PARAMETERS}
-    After `fit`: n_features_in_; n_iter_, the epochs; loss_curve_, an epoch's mean squared error in units of y's
-    variance, the mean over its columns; module_, the trained torch module, and scaler_, what standardises X before it (None if a circuit was
-    given).
-
-    Raises:
-        ValueError: when fitted, a parameter is out of range, the loss is not finite, the circuit's inputs are not as many as X's features, or
-            X or y is no data that scikit-learn accepts.
-        UserError: when fitted, there is no such simulator, or an observable does not fit the circuit.
-
     Example:
         >>> features, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
         >>> model = ketscale.CircuitRegressor(epochs=1, random_state=0).fit(features, labels)

@@ -65,9 +65,13 @@ class Layout:
         sizes = self._sizes(len(array) != math.prod(self.leading))
         whole = array.reshape(*sizes, array.shape[-1])
         inverse = [self._order.index(axis) for axis in range(len(sizes))]
-        whole = whole.transpose(*inverse, len(sizes))
-        over = tuple(axis for axis, size in enumerate(shape) if size < whole.shape[axis])
-        return whole.sum(over, keepdims=True)
+        return summed(whole.transpose(*inverse, len(sizes)), shape)
+
+
+def summed(array: Any, shape: tuple[int, ...]) -> Any:
+    """The sum over the dimensions that a shape has not, or are 1 there."""
+    over = tuple(axis for axis, size in enumerate(shape) if size < array.shape[axis])
+    return array.sum(over, keepdims=True)
 
 
 @lru_cache(maxsize=1024)

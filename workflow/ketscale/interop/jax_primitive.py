@@ -143,7 +143,9 @@ def _second(
     for number in [number for number in which if number in shifts and others]:
         shifted = Shifted(point, number, shifts[number])
         changes = _along(shifted.point, {n: move[None] for n, move in others.items()}, **request)
-        terms[number].append(_summed(shifted.slopes((changes * cotangent).sum(-1)), point[number].shape))
+        terms[number].append(
+            jax_kernels.summed(shifted.slopes((changes * cotangent).sum(-1)), point[number].shape)
+        )
     return [_sum(terms[number]) for number in which]
 
 
@@ -165,12 +167,6 @@ def _of(numbers: Any, point: Sequence[Any], function: Callable[..., Any]) -> Cal
         return function(*(given.get(number, each) for number, each in enumerate(point)))
 
     return of_some
-
-
-def _summed(array: Any, shape: tuple[int, ...]) -> Any:
-    """The sum over the dimensions that a shape has not, or are 1 there."""
-    over = tuple(axis for axis, size in enumerate(shape) if size < array.shape[axis])
-    return array.sum(over, keepdims=True)
 
 
 # --- jvp ---
@@ -226,7 +222,8 @@ def _transpose_tangent(cotangent: Any, *operands: Any, which: tuple[int, ...], *
     ]
     found = dict(zip(unknown, _gradients(point, cotangent, [*unknown], **request), strict=True))
     results = (
-        _summed(found[number], unknown[number].aval.shape) if number in found else None for number in which
+        jax_kernels.summed(found[number], unknown[number].aval.shape) if number in found else None
+        for number in which
     )
     return [*[None] * count, *results]
 
@@ -236,7 +233,7 @@ def _transpose_gradients(
 ) -> Any:
     *point, unknown = operands
     value = _along(point, _moves(cotangents, which), **request)
-    return [*[None] * len(point), _summed(value, unknown.aval.shape)]
+    return [*[None] * len(point), jax_kernels.summed(value, unknown.aval.shape)]
 
 
 # --- the rules ---

@@ -41,6 +41,7 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
         state = state.reshape((-1, 2**qubits) if batched else (2**qubits,))
         gates = []
     asked = tapes.expectations(tape.measurements, qubits)
+    tapes.check_measurements(tape.measurements)
     if asked is None:
         whole = _state(gates, qubits, state, batched)
         return tuple(measure(each, whole, is_state_batched=batched) for each in tape.measurements)

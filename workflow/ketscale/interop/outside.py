@@ -9,10 +9,9 @@ from __future__ import annotations
 import dis
 import marshal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property, lru_cache, partial
-from inspect import getattr_static
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -26,17 +25,8 @@ from ketscale.interop.recorder import continuous
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 FIXED = (
-    type,
-    Enum,
-    range,
-    Wires,
-    np.dtype,
-    np.ufunc,
-    torch.dtype,
-    torch.device,
-    BuiltinFunctionType,
-    CodeType,
-)
+    type, Enum, range, Wires, np.dtype, np.ufunc, torch.dtype, torch.device, BuiltinFunctionType, CodeType,
+)  # fmt: skip
 LIBRARIES = frozenset(sys.stdlib_module_names) | {"jax", "numpy", "pennylane", "scipy", "torch"}
 OF_MODULES = vars(torch.nn.Module()).keys() - {"_parameters", "_buffers", "training"}
 
@@ -86,7 +76,7 @@ Parts = Iterator[Any]
 def _function(function: Any) -> Parts:
     """What a function reads, or a method, a partial function or a callable object, and what it wraps."""
     if isinstance(function, partial):
-        yield from _value((function.args, function.keywords), "the arguments of partial")
+        yield from _values({"args": function.args, "keywords": function.keywords}, str)
         yield from _function(function.func)
     elif not isinstance(function, FunctionType):
         owner = getattr(function, "__self__", function)
@@ -100,25 +90,41 @@ def _function(function: Any) -> Parts:
         loaded, named = _names(code)
         yield from _value(function, "the quantum function")
         if str(scope.get("__name__")).partition(".")[0] not in LIBRARIES:
-            cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
             values = {name: scope.get(name) for name in loaded}
-            values |= {name: _contents(cell) for name, cell in cells}
-            values |= {part: getattr(function, part) for part in ("__defaults__", "__kwdefaults__")}
-            for name, value in values.items():
-                yield from _value(value, name, named)
+            values |= zip(code.co_freevars, map(_contents, function.__closure__ or ()), strict=True)
+            values |= {"__defaults__": function.__defaults__, "__kwdefaults__": function.__kwdefaults__}
+            yield from _values(values, str, named)
         if hasattr(function, "__wrapped__"):
             yield from _function(function.__wrapped__)
 
 
+def _values(
+    values: Mapping[Any, Any],
+    spelt: Callable[[Any], str],
+    named: Iterable[str] = (),
+    within: bool = False,
+    required: bool = True,
+) -> Parts:
+    """Several values; spelt: the name of each. What is not required is left out if it cannot be watched, unless it is named."""
+    plain = [value if _plain(value) else ... for value in values.values()]
+    # Version 2 writes equal values equally, and tells 1, 1.0 and True apart.
+    yield marshal.dumps(plain, 2)
+    for (key, value), written in zip(values.items(), plain, strict=True):
+        if written is ...:
+            try:
+                yield from [*_value(value, spelt(key), named, within)]
+            except UserError:
+                if required or key in named:
+                    raise
+                yield key
+
+
 def _value(value: Any, name: str, named: Iterable[str] = (), within: bool = False) -> Parts:
-    """A value and what it holds; `within` is whether an object has it: objects in objects are not looked into.
+    """A value that is not plain and what it holds; `within` is whether an object has it: objects in objects are not looked into.
 
     named: what the code names, of which every change must be seen.
     """
-    if _plain(value):
-        # Version 2 writes equal values equally, and tells 1, 1.0 and True apart.
-        yield marshal.dumps(value, 2)
-    elif isinstance(value, torch.Tensor) and continuous(value):
+    if isinstance(value, torch.Tensor) and continuous(value):
         yield value
     elif isinstance(value, torch.Tensor | np.ndarray | np.generic):
         if value.nbytes > LARGEST or value.dtype == object:
@@ -131,17 +137,17 @@ def _value(value: Any, name: str, named: Iterable[str] = (), within: bool = Fals
             # A notebook that loads edited modules again gives functions other code.
             yield Identity(value.__code__)
         elif isinstance(value, MethodType):
-            yield from _value(value.__self__, name, named, within)
-        elif isinstance(value, Operator):
-            yield from (each for each in value.data if isinstance(each, torch.Tensor))
+            yield from _values({name: value.__self__}, str, named, within)
         elif isinstance(value, list | tuple | dict):
             items = value if isinstance(value, dict) else dict(enumerate(value))
             yield marshal.dumps([*items] if _plain([*items]) else [*map(id, items)], 2)
-            for key, item in items.items():
-                yield from _value(item, f"{name}[{key!r}]", named, within)
+            yield from _values(items, lambda key: f"{name}[{key!r}]", named, within)
         elif isinstance(value, ModuleType):
             if not within and value.__name__.partition(".")[0] not in LIBRARIES:
-                yield from _attributes(value, sorted(named), name, named)
+                has = {each: vars(value).get(each) for each in sorted(named)}
+                yield from _values(has, lambda key: f"{name}.{key}", named, within=True)
+        elif isinstance(value, Operator):
+            yield from (each for each in value.data if isinstance(each, torch.Tensor))
         elif not isinstance(value, FIXED):
             if within or not hasattr(value, "__dict__"):
                 raise _refused(f"{name} ({type(value).__name__})")
@@ -149,22 +155,14 @@ def _value(value: Any, name: str, named: Iterable[str] = (), within: bool = Fals
                 if each in named or each.isdigit():
                     raise _refused(f"{name}.{each} (a module within a module)")
             unread = OF_MODULES if isinstance(value, torch.nn.Module) else ()
-            yield marshal.dumps([*vars(value)], 2)
-            yield from _attributes(value, [each for each in vars(value) if each not in unread], name, named)
-
-
-def _attributes(owner: Any, names: Iterable[str], name: str, named: Iterable[str]) -> Parts:
-    """What an object has; what cannot be watched is left out unless the code names it."""
-    for each in names:
-        # What is cached is made of the rest.
-        if isinstance(getattr_static(type(owner), each, None), cached_property):
-            continue
-        try:
-            yield from [*_value(vars(owner).get(each), f"{name}.{each}", named, within=True)]
-        except UserError:
-            if each in named:
-                raise
-            yield each
+            # What is cached is made of the rest.
+            has = {
+                each: held
+                for each, held in vars(value).items()
+                if each not in unread and not isinstance(getattr(type(value), each, None), cached_property)
+            }
+            yield marshal.dumps([*has], 2)
+            yield from _values(has, lambda key: f"{name}.{key}", named, within=True, required=False)
 
 
 @lru_cache(maxsize=1024)

@@ -200,7 +200,7 @@ def _steps(operation: Any) -> tuple[PlacedGate, ...]:
 
 def _is_standard(operation: Any) -> bool:
     """Whether a gate is one of Qiskit's own: a gate of the user's may have the name of one of them."""
-    module: str = operation.base_class.__module__
+    module: str = getattr(operation, "base_class", type(operation)).__module__
     return module.startswith("qiskit.circuit.library.standard_gates.")
 
 

@@ -73,22 +73,17 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
         tensor([1., 1., 1.])
     """
     if not isinstance(qnode, qml.QNode):
-        raise UserError(
-            f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate the function with qml.qnode, or give what holds a "
-            "QNode, such as layer.qnode"
-        )
+        raise UserError(f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate it with qml.qnode")
     if trace not in ("once", "always"):
         raise UserError(f"from_qnode: trace is 'once' or 'always', not {trace!r}")
     if not str(qnode.device.name).startswith(PURE):
         raise UserError(
             f"from_qnode simulates pure states, as {', '.join(PURE)} do, and not {qnode.device.name}"
         )
-    if qnode.shots or qnode.device.shots:
+    if qnode.shots or qnode.device.shots or len(qnode.compile_pipeline):
         raise UserError(
-            "from_qnode computes exact results: call the QNode with device ketscale.fused for shots"
+            "from_qnode has neither shots nor transforms: call the QNode with device ketscale.fused"
         )
-    if len(qnode.compile_pipeline):
-        raise UserError("from_qnode does not run transforms: call the QNode with device ketscale.fused")
     return Converted(qnode, trace)
 
 

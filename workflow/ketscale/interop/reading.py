@@ -33,12 +33,8 @@ def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, l
                 "call the QNode with device ketscale.fused and shots"
             )
     structure, tensors = read_tape(standard(tape, wires), spec, checked=True)
-    if structure.words is None and any(
-        isinstance(value, torch.Tensor)
-        for m in structure.measurements
-        if m.obs is not None
-        for value in m.obs.data
-    ):
+    values = [value for m in structure.measurements if m.obs is not None for value in m.obs.data]
+    if structure.words is None and any(isinstance(value, torch.Tensor) for value in values):
         raise UserError(
             "from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: "
             "call the QNode on default.qubit"

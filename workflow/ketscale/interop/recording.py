@@ -61,11 +61,14 @@ class Records:
         Raises:
             UserError: they differ, as they do if numbers take a way that torch does not see.
         """
-        changed = way.new([*tensors, *captured])
+        given = [*tensors, *captured]
+        changed = {n for n, value in [*way.traced.items()] if not torch.equal(value, given[n])}
         if changed:
             with LOCK:
                 _compare(way, tensors, captured, run)
-                way.compared(changed)
+            # Once an argument changed, no argument is compared any more.
+            for number in changed | {*range(len(tensors) if min(changed) < len(tensors) else 0)}:
+                way.traced.pop(number, None)
 
     def _recorded(
         self, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run

@@ -75,8 +75,10 @@ class Evaluator:
         self._simulator = simulator
         self._dtype = dtype
         self._device = device
+        self._angled = structure.inputs + structure.weights
+        self._rows = 1 if structure.batch is None else structure.batch
         self._listed = structure.spec == pytree.tree_structure([0] * len(structure.measurements))
-        # The factors of the words (words, results), once they are known to be constant; none if result i is word i.
+        # The factors of the words (words, results), once they are known to be constant; plain if result i is word i.
         self._table: torch.Tensor | None = None
         self._plain = False
         self._write(structure.gates)
@@ -108,34 +110,31 @@ class Evaluator:
         """The final states (rows, 2**n) from all numbers."""
         return self._state(self._angles(numbers), numbers[self._angled :])
 
-    @property
-    def _angled(self) -> int:
-        return self.structure.inputs + self.structure.weights
-
     def _angles(self, numbers: Sequence[torch.Tensor]) -> Angles:
-        inputs = self.structure.inputs
-        batch = 1 if self.structure.batch is None else self.structure.batch
-        nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
+        inputs, weights = numbers[: self.structure.inputs], numbers[self.structure.inputs : self._angled]
+        nothing = torch.empty(self._rows, 0, dtype=self._dtype, device=self._device)
         return Angles(
-            tapes.vector(numbers[:inputs], self._dtype, self._device) if inputs else nothing,
-            tapes.vector(numbers[inputs : self._angled], self._dtype, self._device)
-            if self.structure.weights
-            else nothing[0],
+            tapes.vector(inputs, self._dtype, self._device) if inputs else nothing,
+            tapes.vector(weights, self._dtype, self._device) if weights else nothing[0],
         )
 
     def _results(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """rest: what is not an angle of a gate."""
-        structure = self.structure
-        if structure.words is not None:
-            return self._expectations(angles, rest)
-        batched = structure.batch is not None
-        found = tapes.measured(self._state(angles, rest), structure.qubits, batched, structure.measurements)
-        # PennyLane's matrices are of double precision.
-        return [self._in_precision(result) for result in found]
-
-    def _in_precision(self, result: Any) -> torch.Tensor:
-        tensor = torch.as_tensor(result)
-        return tensor.to(self._dtype.to_complex() if tensor.is_complex() else self._dtype)
+        structure, batched = self.structure, self.structure.batch is not None
+        if structure.words is None:
+            state = self._state(angles, rest)
+            found = map(
+                torch.as_tensor, tapes.measured(state, structure.qubits, batched, structure.measurements)
+            )
+            # PennyLane's matrices are of double precision.
+            return [each.to(self._dtype.to_complex() if each.is_complex() else self._dtype) for each in found]
+        last, initial = self._before(angles, rest)
+        # A sum of no words is zero.
+        words = structure.words or ("I" * structure.qubits,)
+        values = self._simulator.expval(self._circuit, last, words, initial)
+        if not self._plain:
+            values = values @ (self._factors(rest) if self._table is None else self._table)
+        return values.unbind(1) if batched else values[0].unbind()
 
     def _state(self, angles: Angles, rest: Sequence[torch.Tensor]) -> torch.Tensor:
         state = self._simulator.state(self._circuit, *self._before(angles, rest))
@@ -171,15 +170,6 @@ class Evaluator:
             )
         state = state.to(self._device, self._dtype.to_complex())
         return state[0] if len(state) == 1 else state
-
-    def _expectations(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        words = self.structure.words or ()
-        last, initial = self._before(angles, rest)
-        # A sum of no words is zero.
-        values = self._simulator.expval(self._circuit, last, words or ("I" * self.structure.qubits,), initial)
-        if not self._plain:
-            values = values @ (self._factors(rest) if self._table is None else self._table)
-        return values[0].unbind() if self.structure.batch is None else values.unbind(1)
 
     def _factors(self, rest: Sequence[torch.Tensor]) -> torch.Tensor:
         """The factors of the Pauli words (words, results), which come after the phases."""
@@ -219,14 +209,12 @@ class Replay(Evaluator):
         self._graph = graph
         # What a key knows by its identity, for as long as the record lasts.
         self.held: list[object] = []
-        # The values that have not been compared yet with what the quantum function makes of others.
-        self._traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
-        self._arguments = arguments
-        counts = (structure.inputs, structure.weights)
+        # By numbers of tensors, the values that have not been compared yet with what the quantum function makes of others.
+        self.traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
+        self._rest: list[torch.Tensor] = []
+        self._picked: tuple[Picked, Picked] | None = None
         *_, output = graph.graph.nodes
         results = output.args[0]
-        self._rest: list[torch.Tensor] | None = None
-        self._inputs = self._weights = None
         if dependent(graph).intersection(results[self._angled :]):
             return
         self._rest = [value.detach() for value in graph(*tensors)[self._angled :]]
@@ -238,44 +226,29 @@ class Replay(Evaluator):
                 self._table = self._factors(self._rest)
             self._plain = torch.equal(self._table, torch.eye(len(structure.places)).to(self._table))
         found = entries(graph, tensors, self._angled)
-        if found is not None:
-            batch = 1 if structure.batch is None else structure.batch
-            self._inputs = Picked(found[: counts[0]], (batch,), tensors, self._dtype, self._device)
-            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype, self._device)
-            places = {"input": self._inputs.places, "weight": self._weights.places}
-            self._write(
-                [
-                    (
-                        name,
-                        wires,
-                        tuple((kind, places[kind][place]) for kind, place in columns if kind in places),
-                    )
-                    for name, wires, columns in structure.gates
-                ]
-            )
+        if found is None:
+            return
+        of_inputs, of_weights = found[: structure.inputs], found[structure.inputs :]
+        inputs = Picked(of_inputs, (self._rows,), tensors, self._dtype, self._device)
+        weights = Picked(of_weights, (), tensors, self._dtype, self._device)
+        self._picked, places = (inputs, weights), {"input": inputs.places, "weight": weights.places}
+        self._write(
+            [
+                (name, wires, tuple((kind, places[kind][n]) for kind, n in columns if kind in places))
+                for name, wires, columns in structure.gates
+            ]
+        )
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The results of all measurements."""
-        if self._inputs is None or self._weights is None:
+        if self._picked is None:
             return self.evaluate(self.numbers(tensors))
-        return self._results(Angles(self._inputs(tensors), self._weights(tensors)), self._rest or ())
+        inputs, weights = self._picked
+        return self._results(Angles(inputs(tensors), weights(tensors)), self._rest)
 
     def numbers(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The tape's numbers, in the order of `Evaluator`."""
-        return [*self._graph(*tensors), *(self._rest or ())]
-
-    def new(self, tensors: Sequence[torch.Tensor]) -> list[int]:
-        """Which tensors have other values than the record was compared at."""
-        return [
-            number for number, value in [*self._traced.items()] if not torch.equal(value, tensors[number])
-        ]
-
-    def compared(self, changed: Sequence[int]) -> None:
-        """Compare tensors that changed no more; nor any argument, once one of them changed."""
-        if any(number < self._arguments for number in changed):
-            changed = [*changed, *range(self._arguments)]
-        for number in changed:
-            self._traced.pop(number, None)
+        return [*self._graph(*tensors), *self._rest]
 
 
 def precision(tensors: Sequence[torch.Tensor]) -> torch.dtype:

@@ -25,14 +25,7 @@ from pennylane.pytrees import flatten, unflatten
 from pennylane.queuing import AnnotatedQueue, QueuingManager
 from pennylane.tape import QuantumScript
 
-from ketscale.engines.circuits.circuit import (
-    GATES,
-    PERMUTATION,
-    Circuit,
-    Column,
-    Gate,
-    order_of,
-)
+from ketscale.engines.circuits.circuit import GATES, PERMUTATION, Circuit, Column, Gate, order_of
 
 NAME = "ketscale.fused"
 
