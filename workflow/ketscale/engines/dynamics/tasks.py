@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -266,13 +265,6 @@ def as_states(what: str, given: Any) -> torch.Tensor:
     if not given.is_complex() and given.dtype not in (torch.float32, torch.float64):
         raise UserError(f"{what}: is {given.dtype}, and must be complex")
     return given if given.is_complex() else given.to(given.dtype.to_complex())
-
-
-def check_batches(one: Sequence[int], other: Sequence[int]) -> None:
-    """Raise UserError unless the shapes of two batches go together."""
-    if any(len({*pair} - {1}) > 1 for pair in zip(one[::-1], other[::-1], strict=False)):
-        evolved, targets = (" x ".join(map(str, shape)) for shape in (one, other))
-        raise UserError(f"batch: there are {evolved} of what was evolved, and {targets} targets")
 
 
 @lru_cache(maxsize=64)
