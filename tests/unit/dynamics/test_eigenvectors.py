@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from ketscale import dynamics as kd
+from ketscale.dynamics.evolution import Kind
 from ketscale.engines.dynamics import costs, spectral
 from ketscale.engines.dynamics.generators import EXACT, Evolution
+from ketscale.engines.dynamics.methods import Route
 from ketscale.errors import UserError
 
 DURATION = 2.0
@@ -168,6 +170,24 @@ def test_what_is_kept_does_not_depend_on_the_mode_of_the_first_call() -> None:
     with torch.device("meta"):
         kd.evolve(other, LONG, 1.0, initial=ket)
     assert kd.evolve(other, LONG, 1.0, initial=ket)[0].item() == pytest.approx(np.cos(750))
+
+
+@pytest.mark.parametrize("kind", ["ket", "density"])
+@pytest.mark.parametrize("route", ["torch", "auto"])
+def test_what_is_kept_belongs_to_no_transformation(kind: Kind, route: Route) -> None:
+    """Of a system that is not known from other tests, whose first call is in a gradient of a gradient."""
+    size = {"ket": 0.3, "density": 0.4}[kind] + (route == "auto")
+    one = kd.System({}, {}, {"x": [[0, size], [size, 0]], "y": np.diag([size, 0])})
+
+    def excited(controls: torch.Tensor) -> torch.Tensor:
+        final = kd.evolve(one, controls, 1.0, kind=kind, route=route)
+        return final[1].abs().square().sum()
+
+    at = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    torch.func.grad(lambda each: torch.func.grad(excited)(each).sum())(at)
+    slope = torch.func.grad(excited)(at)[0, 0].item()
+    assert slope == pytest.approx(size * np.sin(2 * size))
+    assert excited(at).item() == pytest.approx(np.sin(size) ** 2)
 
 
 def test_a_result_that_is_too_large_for_single_precision_is_refused() -> None:

@@ -525,8 +525,6 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[2.9], method="rk4", dt=1.0), "dt: 1.0 is too long a step of rk4"),
         (lambda: kd.chain([QUBIT] * 2, driven=[(0, 1), (0, 1)]), "couplings: there are two terms coupling_1_2"),
         (lambda: kd.chain([QUBIT] * 2, {(0, 1): torch.ones((), requires_grad=True)}), "couplings: that of (0, 1) has a gradient"),
-        (lambda: kd.ket_fidelity(torch.ones(2, 3) + 0j, np.ones((4, 3))), "batch: there are 2 of what was evolved"),
-        (lambda: kd.fidelity(torch.ones(3, 2, 2) + 0j, np.ones((2, 2))), "batch: there are 3 of what was evolved, and 2 targets"),
         (lambda: kd.System({}, {}, {}, {"a": torch.eye(2).requires_grad_()}), "jumps.a: has a gradient"),
     ],
 )  # fmt: skip

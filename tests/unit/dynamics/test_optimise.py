@@ -125,7 +125,7 @@ def test_each_of_several_targets_is_found_by_starts_of_its_own() -> None:
 def test_starts_that_have_ended_leave_the_others_their_targets(rates: list[float] | None) -> None:
     """Amplitudes of one real control end soon, and after different numbers of evaluations."""
     system = kd.qubit(detuning=0.0)
-    pulses = [kd.Gaussian(segments=4, quadratures=False), kd.Gaussian(segments=4, quadratures=False)]
+    pulses = [kd.Gaussian(segments=4, width=0.3, quadratures=False)] * 2
     targets = [system.targets["x"], np.array([1, 0]), system.targets["hadamard"], np.array([0.8, 0.6j])]
     found = kd.optimise_each(system, targets, pulses, 1.0, rates=rates, wanted=-1.0, evaluations=80, **QUIET)
     assert len(found[0].history) < 80

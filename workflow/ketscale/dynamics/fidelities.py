@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.derivatives import uncompiled
-from ketscale.engines.dynamics.tasks import as_complex, as_states, check_batches
+from ketscale.engines.dynamics.tasks import as_complex, as_states
 from ketscale.engines.gates import UNITARY
 from ketscale.engines.pulses.frame import COUPLER
 from ketscale.engines.pulses.virtual_z import largest_form, largest_overlap
@@ -23,7 +23,7 @@ from ketscale.shapes import Float, Shaped
 
 
 def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
-    """|<target|ket>|^2 of kets with targets, each (d,) or (batch, d); for density matrices see `fidelity`.
+    """|<target|ket>|^2 of kets with targets, each (..., d), real (...); for density matrices see `fidelity`.
 
     Raises:
         UserError: the dimensions differ, or a target on the CPU is not of norm 1.
@@ -34,11 +34,8 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     """
     kets = as_states("kets", kets)
     state = as_complex(target, kets)
-    if not 1 <= kets.ndim <= 2:
-        raise UserError(f"kets: must be (d,) or (batch, d), not {tuple(kets.shape)}")
-    if not 1 <= state.ndim <= 2 or state.shape[-1] != kets.shape[-1]:
+    if kets.shape[-1:] != state.shape[-1:]:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
-    check_batches(kets.shape[:-1], state.shape[:-1])
     _check_norms(state, 1)
     return (kets * state.conj()).sum(-1).abs().square()
 
@@ -110,7 +107,6 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
             f"target: is of shape {tuple(ideal.shape)}, and what was evolved {(size, size)} in computational "
             f"states; give a target of that shape, or the computational states; {COUPLER}"
         )
-    check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
     _check_norms(ideal, 2)
     if not averaged and not virtual_z and final.ndim < 4 and basis is not None:
         # The same sum in another order, without a product of matrices that has a gradient.
@@ -182,7 +178,6 @@ def fidelity(
     state = as_complex(target, rho.real)
     if not state.ndim or state.shape[-1] != rho.shape[-1]:
         raise UserError(f"target must be a state of {rho.shape[-1]} amplitudes, not {tuple(state.shape)}")
-    check_batches(rho.shape[:-2], state.shape[:-1])
     _check_norms(state, 1)
     terms = "i,...ij,j->..." if state.ndim == 1 else "...i,...ij,...j->..."
     return torch.einsum(terms, state.conj(), rho, state).real

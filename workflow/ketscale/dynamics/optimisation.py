@@ -264,15 +264,8 @@ class _Goal:
         states: tuple[Kind, Kind] = ("ket", "density")
         self.kind = (gates if self.start().ndim > 1 else states)[is_open]
         like = torch.empty(0, dtype=torch.float64)
-        self.rates, self.parameters = (
-            each[0] if each is not None and each.ndim == 2 and len(each) == 1 else each
-            for each in (
-                named_values("rates", rates, systems, like),
-                named_values("parameters", parameters, systems, like),
-            )
-        )
-        if len(self.frame.states) == 1 and self.frame.states.ndim == 3:
-            self.frame = Frame(self.frame.states[0], self.frame.energies[0])
+        self.rates = named_values("rates", rates, systems, like)
+        self.parameters = named_values("parameters", parameters, systems, like)
         ensembles = [
             len(each) for each in (self.rates, self.parameters) if each is not None and each.ndim == 2
         ]
@@ -321,12 +314,12 @@ class _Goal:
             duration = duration.repeat_interleave(self.members)
         begins, frame = self.start(), self.frame
         rates, parameters = (
-            each.repeat(starts, 1) if each is not None and each.ndim == 2 else each
+            each.expand(self.members, -1).repeat(starts, 1) if each is not None and each.ndim == 2 else each
             for each in (self.rates, self.parameters)
         )
         if begins.ndim == 3:
-            begins = begins.repeat(starts, 1, 1)
-            frame = Frame(begins, frame.energies.repeat(starts, 1))
+            begins = begins.expand(self.members, -1, -1).repeat(starts, 1, 1)
+            frame = Frame(begins, frame.energies.expand(self.members, -1).repeat(starts, 1))
         final = evolve(
             self.systems * starts if len(self.systems) > 1 else self.systems[0],
             controls,

@@ -87,20 +87,15 @@ def dissipator(operator: Matrix) -> Entries:
 def _matrix(images: Matrix, directions: Matrix) -> Entries:
     # Normalised at the end: the integers of Pauli words stay integers, so that equal entries are equal numbers.
     squares = _squares(directions)
-    if directions.shape[-1] > MOST_SUMMED:
-        flat, turned = (
-            np.ascontiguousarray(each.reshape(len(each), -1)).view(np.float64)
-            for each in (directions, images.conj().swapaxes(1, 2))
-        )
-        made = flat @ turned.T
-    else:
-        made = np.einsum("aij,bji->ab", directions, images).real
+    flat, turned = (
+        np.ascontiguousarray(each.reshape(len(each), -1)).view(np.float64)
+        for each in (directions, images.conj().swapaxes(1, 2))
+    )
+    made = flat @ turned.T
     made /= np.sqrt(np.outer(squares, squares))
     return entries(np.where(np.abs(made) < 1e-14 * np.abs(made).max(initial=0), 0, made))
 
 
-# Up to so many, generators are summed in the order of earlier versions, on which records rest; it is slow for more.
-MOST_SUMMED = 8
 # With more levels this basis would be too large.
 MOST_LEVELS = 16
 

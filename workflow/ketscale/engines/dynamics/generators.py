@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.errors import UserError
+from ketscale.private_torch import unwrapped
 
 # (row, column, value), in the order of rows and columns.
 Entries = tuple[tuple[int, int, float], ...]
@@ -135,15 +136,17 @@ def _dense(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     coefficients, rows, columns, values = generators.arrays
     fixed, count = len(generators.fixed), len(generators.fixed) + len(generators.controlled)
-    stack = np.zeros((count, generators.size, generators.size))
+    stack: NDArray[Any] = np.zeros((count, generators.size, generators.size))
     stack[coefficients, rows, columns] = values
-    # The first caller may be in inference mode, and the next one want a gradient.
+    if generators.paired:
+        stack = stack[:, ::2, ::2] + 1j * stack[:, 1::2, ::2]
+    # The first caller may be in inference mode or in torch.func, and the next one want a gradient.
     with torch.inference_mode(False):
-        made = torch.from_numpy(stack)
-        if generators.paired:
-            made = torch.complex(made[:, ::2, ::2], made[:, 1::2, ::2])
-        made = made.to(device, dtype.to_complex() if generators.paired else dtype)
-        return made[:fixed], made[fixed:]
+        shared, controlled = (
+            unwrapped(torch.from_numpy(each).to(device, dtype.to_complex() if generators.paired else dtype))
+            for each in (stack[:fixed], stack[fixed:])
+        )
+    return shared, controlled
 
 
 # How a segment is evolved: by the exponential of its generator, or by a Runge-Kutta integrator.

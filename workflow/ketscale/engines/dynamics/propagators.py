@@ -197,14 +197,14 @@ class Batched(Propagator):
         fixed, controls, initial, evolution = given
         way = self._way(*given)
         if way == "products":
-            return plain.evolve(*given, trajectory)
+            return plain.evolve(*given, trajectory=trajectory)
         if way == "eigenvectors":
-            return spectral.evolve(*given, trajectory)
+            return spectral.evolve(*given, trajectory=trajectory)
         from ketscale.engines.dynamics import cpu
 
         long = self._long(*given)
         if long is None:
-            return cpu.evolve(*given, trajectory)
+            return cpu.evolve(*given, trajectory=trajectory)
         parts = [each.nonzero()[:, 0] for each in (~long, long)]
         made = [
             by(fixed[part], controls[part], initial[part], evolution, trajectory)

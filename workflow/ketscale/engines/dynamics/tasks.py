@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import torch
 from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
-from ketscale.private_torch import is_mapped, transforms_active
+from ketscale.private_torch import is_mapped, transforms_active, unwrapped
 
 
 class Tasks(NamedTuple):
@@ -268,14 +267,10 @@ def as_states(what: str, given: Any) -> torch.Tensor:
     return given if given.is_complex() else given.to(given.dtype.to_complex())
 
 
-def check_batches(one: Sequence[int], other: Sequence[int]) -> None:
-    """Raise UserError unless the shapes of two batches go together."""
-    if any(len({*pair} - {1}) > 1 for pair in zip(one[::-1], other[::-1], strict=False)):
-        evolved, targets = (" x ".join(map(str, shape)) for shape in (one, other))
-        raise UserError(f"batch: there are {evolved} of what was evolved, and {targets} targets")
-
-
 @lru_cache(maxsize=64)
 def _basis_vectors(dimension: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """The basis as real vectors (d**2, 2 d**2)."""
-    return torch.view_as_real(torch.from_numpy(hermitian_basis(dimension))).flatten(1).to(device, dtype)
+    flat = hermitian_basis(dimension).reshape(dimension**2, dimension**2).view(np.float64)
+    # The first caller may be in inference mode or in torch.func.
+    with torch.inference_mode(False):
+        return unwrapped(torch.from_numpy(flat).to(device, dtype))

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import torch
 
@@ -151,9 +150,10 @@ def fluxonium_chain(
         ((0, 1), (1, 2))
     """
     _check_sites(sites)
-    circuits = _fluxoniums(charging, josephson, cycled(inductive, sites), flux)
+    circuits = Fluxoniums(*(_cycled(each, sites) for each in (charging, josephson, inductive, flux)))
     pairs = tuple(pairwise(range(sites)))
-    return _coupled(spread(circuits, width, seed), pairs, capacitive_coupling, inductive_coupling)
+    couplings = (_cycled(each, len(pairs)) for each in (capacitive_coupling, inductive_coupling))
+    return Device(spread(circuits, width, seed), pairs, *couplings)
 
 
 def fluxonium_lattice(
@@ -184,19 +184,20 @@ def fluxonium_lattice(
     """
     if not (1 <= rows <= WIDTH and 1 <= columns <= WIDTH and 0 <= first_column < WIDTH):
         raise UserError(f"rows, columns: must be from 1 to {WIDTH}; first_column from 0 to {WIDTH - 1}")
-    if len(_listed(inductive)) not in (1, WIDTH):
+    if getattr(inductive, "ndim", 1) and hasattr(inductive, "__len__") and len(inductive) not in (1, WIDTH):
         raise UserError(f"inductive: give one energy, or {WIDTH}, those of the lattice's first row")
     block = [(row, (first_column + column) % WIDTH) for row in range(rows) for column in range(columns)]
-    first_row = cycled(inductive, WIDTH)
-    along = [first_row[(column - 3 * row) % WIDTH] for row, column in block]
+    along = _cycled(inductive, WIDTH)[[(column - 3 * row) % WIDTH for row, column in block]]
     pairs = tuple(
         (i, j)
         for i in range(len(block))
         for j in range(i + 1, len(block))
         if _distance(block[i], block[j]) == 1
     )
-    circuits = spread(_fluxoniums(charging, josephson, along, flux), width, seed)
-    return _coupled(circuits, pairs, capacitive_coupling, inductive_coupling)
+    charging, josephson, flux = (_cycled(each, len(block)) for each in (charging, josephson, flux))
+    circuits = spread(Fluxoniums(charging, josephson, along, flux), width, seed)
+    couplings = (_cycled(each, len(pairs)) for each in (capacitive_coupling, inductive_coupling))
+    return Device(circuits, pairs, *couplings)
 
 
 def transmon_chain(
@@ -224,41 +225,22 @@ def transmon_chain(
         ((0, 1),)
     """
     _check_sites(sites)
-    alike = Transmons(
-        _numbers(cycled(charging, sites)), _numbers(cycled(josephson, sites)), _numbers([offset] * sites)
-    )
+    alike = Transmons(*(_cycled(each, sites) for each in (charging, josephson, offset)))
     pairs = tuple(pairwise(range(sites)))
-    return Device(spread(alike, width, seed), pairs, _numbers([capacitive_coupling] * len(pairs)), None)
+    return Device(spread(alike, width, seed), pairs, _cycled(capacitive_coupling, len(pairs)), None)
 
 
-def cycled(values: Number | Numbers, count: int) -> list[Number]:
-    """So many values, from the first on again after the last.
+def _cycled(values: Number | Numbers, count: int) -> torch.Tensor:
+    """So many values, fp64 (count,), from the first on again after the last.
 
     Raises:
         UserError: there are none.
     """
-    listed = _listed(values)
+    listed = [values] if isinstance(values, (int, float)) or not getattr(values, "ndim", 1) else values
     if not len(listed):
         raise UserError("energies: there are none; give one or more")
-    return [listed[number % len(listed)] for number in range(count)]
-
-
-def _listed(values: Number | Numbers) -> Any:
-    """A number alone as a list."""
-    alone = not hasattr(values, "__len__") or not getattr(values, "ndim", 1)
-    return [values] if alone else values
-
-
-def _fluxoniums(charging: Number, josephson: Number, inductive: Sequence[Number], flux: Number) -> Fluxoniums:
-    like = torch.ones(len(inductive), dtype=torch.float64)
-    return Fluxoniums(charging * like, josephson * like, _numbers(inductive), flux * like)
-
-
-def _coupled(
-    circuits: Fluxoniums, pairs: tuple[tuple[int, int], ...], capacitive: Number, inductive: Number
-) -> Device:
-    like = torch.ones(len(pairs), dtype=torch.float64)
-    return Device(circuits, pairs, capacitive * like, inductive * like)
+    each = [torch.as_tensor(listed[number % len(listed)], dtype=torch.float64) for number in range(count)]
+    return torch.stack(each) if each else torch.zeros(0, dtype=torch.float64)
 
 
 def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:
@@ -277,8 +259,3 @@ def _products(operators: torch.Tensor, pairs: tuple[tuple[int, int], ...]) -> to
 def _check_sites(sites: int) -> None:
     if not (isinstance(sites, int) and sites >= 1):
         raise UserError(f"sites: {sites} is no chain; use 1 or more")
-
-
-def _numbers(values: Sequence[Number]) -> torch.Tensor:
-    made = [torch.as_tensor(value, dtype=torch.float64) for value in values]
-    return torch.stack(made) if made else torch.zeros(0, dtype=torch.float64)

@@ -56,7 +56,7 @@ class Frame:
         duration: t, a number or a real tensor () or (batch,), differentiated.
 
         Raises:
-            UserError: these are no columns of the states' dimension, or batches differ.
+            UserError: these are no columns of the states' dimension.
         """
         states = as_complex(self.states, final.real)
         d, count = states.shape[-2:]
@@ -67,11 +67,6 @@ class Frame:
                 f"their channel, not {tuple(final.shape[-4:])}"
             )
         time = torch.as_tensor(duration, dtype=final.real.dtype, device=final.device)
-        batches = final.shape[: -4 if channel else -2], states.shape[:-2], time.shape
-        if len({size for batch in batches for size in batch} - {1}) > 1:
-            raise UserError(
-                f"batch: final, states and duration have batches {', '.join(str(tuple(each)) for each in batches)}"
-            )
         angles = time[..., None] * self.energies.to(time)
         phases = torch.polar(torch.ones_like(angles), angles)
         if not channel:

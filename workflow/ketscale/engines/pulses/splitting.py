@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import ModuleType
 
+import numpy as np
 import torch
 
 from ketscale.engines.dynamics.system import System
@@ -206,8 +207,8 @@ def sequence(gates: Gates, steps: int) -> GateSequence:
         start += len(gates.merged) * square
         items += [(len(pairs) + site, start + k * levels**2) for k, site in enumerate(gates.free)]
     # Read by the host, wherever the gates are.
-    numbers = torch.tensor(items, dtype=torch.int64, device="cpu").reshape(-1, 2)
-    return GateSequence(levels, sites, places, numbers)
+    numbers = np.array(items, dtype=np.int64).reshape(-1, 2)
+    return GateSequence(levels, sites, places, torch.from_numpy(numbers))
 
 
 def _terms(chain: Chain) -> torch.Tensor:

@@ -13,14 +13,14 @@ from ketscale.engines.pulses.evolution import WholeSpace
 class Pade(WholeSpace):
     """(12 + 6 i H - H^2)^-1 (12 - 6 i H - H^2) instead of exp(-i H), which it is up to terms in H^5."""
 
-    def evolve(
+    def columns(
         self,
-        given: tuple[System, torch.Tensor | None],
+        system: System,
         amplitudes: torch.Tensor,
         duration: torch.Tensor,
         columns: torch.Tensor,
+        parameters: torch.Tensor | None,
     ) -> torch.Tensor:
-        system, parameters = given
         drift, drives = matrices(system.drift, columns), matrices(system.controls, columns)
         factors = torch.tensor(system.parameter_values) if parameters is None else parameters
         controls, durations = self.segments(amplitudes, duration)
