@@ -51,7 +51,7 @@ class Ring(ketscale.Fitted):
     ) -> None:
         super().__init__()
         if qubits != inputs:
-            raise UserError(f"qubits: {qubits}, but samples have {inputs} features: set qubits: features")
+            raise UserError(f"qubits: {qubits}, but samples have {inputs} features: set qubits: {inputs}")
         self.states = ketscale.Layer(circuit_of(qubits, layers), measure="state", simulator=simulator)
         self.ridges, self.scale, self.outputs = ridges, scale, outputs
         # What is learned; `fit` changes the shapes. Parameters are counted.

@@ -51,8 +51,8 @@ def pixels_of(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
     shape = values.shape
     if len(shape) not in (3, 4) or not values.size or (len(shape) == 4 and shape[3] not in (1, 3)):
         raise UserError(
-            f"{where}: shape {shape} is not that of images, (images, height, width) or (images, height, width, 3); of "
-            "features leave weights and image_size out"
+            f"{where}: shape {shape} is not that of images, (images, height, width) or (images, height, width, 3); "
+            "features are of kind: rows"
         )
     if len(shape) == 4 and shape[3] == 1:
         values = values[..., 0]

@@ -1,4 +1,4 @@
-"""The family `images`: images or features, and classifiers of their features, with or without a circuit."""
+"""The family `images`: images, and classifiers of their features, with or without a circuit."""
 
 from __future__ import annotations
 

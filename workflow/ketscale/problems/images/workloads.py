@@ -1,4 +1,4 @@
-"""The settings of the workloads of labelled images, with the network that embeds them, or features."""
+"""The settings of the workloads of labelled images, with the network that embeds them."""
 
 from __future__ import annotations
 
