@@ -71,13 +71,13 @@ def temporary_prefix(path: Path) -> str:
 
 def clear(*folders: Path) -> None:
     """Remove what killed writers have left in some folders, which need not exist, more than a day ago."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            for path in folder.iterdir():
-                old = time.time() - path.lstat().st_mtime > _ABANDONED_S
-                if old and _TEMPORARY.fullmatch(path.name):
-                    with contextlib.suppress(OSError):  # another process was faster, or it is another user's
-                        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in [path for folder in folders for path in folder.glob(".*.tmp")]:
+        with contextlib.suppress(OSError):  # another process was faster, or it is another user's
+            old = time.time() - path.lstat().st_mtime > _ABANDONED_S
+            if old and _TEMPORARY.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif old and _TEMPORARY.fullmatch(path.name):
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -167,9 +167,9 @@ def test_a_refusal_for_good_is_an_error_without_another_attempt(executor: Execut
     job = Job("a")
     executor.submit(job)
     until(lambda: executor.failed)
-    assert executor.failed == [NO_ACCOUNT] and job._attempt == job.restart_times + 1
-    reason = "Invalid account or account/partition combination specified"
-    assert said == [f"failed: job group a: sbatch refuses it: {reason}"]
+    reason = "sbatch refuses it: Invalid account or account/partition combination specified"
+    assert executor.failed == [f"{reason}. "] and job._attempt == job.restart_times + 1
+    assert said == [f"failed: job group a: {reason}"]
 
 
 def test_what_the_executor_cannot_submit_is_told_and_asked_again_where_that_may_pass(

@@ -83,12 +83,12 @@ class _Submissions:
                 words = self._ask(job, again=True)
         self._note(job, "")
         if words and not self._ended.is_set():
-            # Of a job group Snakemake says no reason.
-            if job.is_group() and not passes(words):
-                self._say(f"failed: job group {job.groupid}: sbatch refuses it: {_line(words)}")
+            why = f"sbatch refuses it: {_line(words)}"
+            if job.is_group() and not passes(words):  # of which Snakemake says no reason
+                self._say(f"failed: job group {job.groupid}: {why}")
             # It would be refused again. Not `attempt`, since the resources of the next one would be worked out.
             job._attempt = job.restart_times + 1
-            self._report(_Unsent(job), words)
+            self._report(_Unsent(job), f"{why}. ")
 
     def _stops(self) -> bool:
         return self._ended.is_set() or bool(self._scheduler._user_kill)
