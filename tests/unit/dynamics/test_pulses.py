@@ -66,9 +66,8 @@ def test_drag_has_the_derivative_in_quadrature_and_turns_with_its_detuning() -> 
     pulse, duration = kd.Drag(segments=2000, amplitude=0.5), 20.0
     parameters = torch.tensor([0.8, 0.6, 0.1, 0.0], dtype=torch.float64)
     named = pulse.named(parameters, duration)
-    assert named["amplitude"].item() == pytest.approx(0.4 + 0.3j) and named["drag"].item() == pytest.approx(
-        2.0
-    )
+    assert named["amplitude"].item() == pytest.approx(0.4 + 0.3j)
+    assert named["drag"].item() == pytest.approx(2.0)
     bell = kd.Gaussian(segments=2000, amplitude=0.5)(parameters[:2], duration)
     envelope, wanted = (torch.complex(each[:, 0], each[:, 1]) for each in (pulse(parameters, duration), bell))
     slope = (wanted[2:] - wanted[:-2]) / (2 * duration / 2000)
@@ -82,10 +81,8 @@ def test_drag_has_the_derivative_in_quadrature_and_turns_with_its_detuning() -> 
 
 
 def test_a_wide_gaussian_is_a_parabola() -> None:
-    wide, middles = (
-        kd.Gaussian(segments=8, width=1e4, amplitude=1.0, quadratures=False),
-        torch.arange(8) / 8 + 1 / 16,
-    )
+    wide = kd.Gaussian(segments=8, width=1e4, amplitude=1.0, quadratures=False)
+    middles = torch.arange(8) / 8 + 1 / 16
     torch.testing.assert_close(wide(torch.ones(1), 1.0)[:, 0], 1 - 4 * (middles - 0.5) ** 2)
 
 

@@ -12,7 +12,7 @@ from ketscale.private_torch import transforms_active, unwrapped
 
 Way = Literal["entries", "products", "eigenvectors"]
 
-# Bytes of matrices that a backward pass keeps; see `plain.KEPT_BYTES`.
+# Bytes of matrices that a backward pass keeps.
 KEPT_BYTES = 1 << 30
 # Columns that the compiled code takes together.
 LANES = 16

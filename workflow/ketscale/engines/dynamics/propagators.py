@@ -37,6 +37,9 @@ from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
 from ketscale.words import suggestion
 
+# What `cpu.evolve`, `plain.evolve` and `spectral.evolve` take.
+Linear = tuple[torch.Tensor, torch.Tensor, torch.Tensor, Evolution]
+
 # A state whose norm has grown by this much more than it can, or shrunk, is the integrator's.
 GROWTH = 1.5
 
@@ -168,8 +171,8 @@ class Batched(Propagator):
         steps = given[-1].division.steps or None
         return Evolved(kernel="dense", method=self.scheme, code=code, states=system.dimension, steps=steps)
 
-    def linear(self, system: System, tasks: Tasks, columns: bool = False) -> tuple[Any, ...]:
-        """What `cpu.evolve`, `plain.evolve` and `spectral.evolve` take."""
+    def linear(self, system: System, tasks: Tasks, columns: bool = False) -> Linear:
+        """See `Linear`; columns: as kets."""
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
             raise UserError("rates: kets have none; evolve density matrices, or leave them out")
@@ -192,7 +195,7 @@ class Batched(Propagator):
             self._check(evolved.detach(), given, system.dimension, tasks)
         return evolved
 
-    def _by_task(self, given: tuple[Any, ...], trajectory: bool) -> torch.Tensor:
+    def _by_task(self, given: Linear, trajectory: bool) -> torch.Tensor:
         """The coordinates, of long open tasks by squares, so that a task's way depends on no other one."""
         fixed, controls, initial, evolution = given
         way = self._way(*given)
@@ -212,7 +215,7 @@ class Batched(Propagator):
         ]
         return torch.cat(made)[torch.cat(parts).argsort()]
 
-    def _check(self, evolved: torch.Tensor, given: tuple[Any, ...], levels: int, tasks: Tasks) -> None:
+    def _check(self, evolved: torch.Tensor, given: Linear, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
         # The sum is finite only if all are; faster than isfinite.
         if self.scheme == "exact" and not math.isfinite(evolved.sum().item()):

@@ -119,30 +119,6 @@ class _Chunk(NamedTuple):
     leaves: list[torch.Tensor]  # the chunk's amplitudes, the duration and the tensors of the chain
     made: torch.Tensor
 
-    @property
-    def steps(self) -> int:
-        """How many steps these are."""
-        return len(self.leaves[0])
-
-    @property
-    def fixed(self) -> bool:
-        """Whether gradients by more than the amplitudes are needed."""
-        return any(leaf.requires_grad for leaf in self.leaves[1:])
-
-    def gradients(self, to_made: torch.Tensor) -> list[torch.Tensor | None]:
-        """By each leaf; None for those that do not matter."""
-        found: list[torch.Tensor | None] = [None] * len(self.leaves)
-        wanted = [number for number, leaf in enumerate(self.leaves) if leaf.requires_grad]
-        if self.made.requires_grad:
-            leaves = [self.leaves[number] for number in wanted]
-            # Kept for a second backward pass, as the last chunk is.
-            gradients = torch.autograd.grad(
-                paired(self.made, to_made), leaves, retain_graph=True, allow_unused=True
-            )
-            for number, gradient in zip(wanted, gradients, strict=True):
-                found[number] = gradient
-        return found
-
 
 # What a backward pass begins with: the final state, and the last chunk.
 _Kept = tuple[torch.Tensor, _Chunk]
@@ -168,37 +144,26 @@ class _Final(ByOperators):
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> _Kept:
         """The final state."""
-        columns, *inputs = tensors
-        chain = self.chain.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
-        size = self.stepper.chunk(chain, len(columns))
-        machine = self.stepper.machine(chain)
-        state = machine.enter(columns.detach(), self.stepper.gates(chain, 1)[0])
-        steps = len(inputs[0])
+        (columns, *inputs), machine = tensors, self.stepper.machine(self.chain)
+        state = machine.enter(columns.detach(), self.stepper.gates(self.chain, 1)[0])
+        steps, size = len(inputs[0]), self.stepper.chunk(self.chain, len(columns))
         for first in range(0, steps, size):
             # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
             last = first + size >= steps
             chunk = self._chunk(inputs, first, size, [last and each for each in self.needed[1:]])
             with span("pulses.forward"):
-                gates, _ = self.stepper.gates(chain, chunk.steps)
+                gates, _ = self.stepper.gates(self.chain, len(chunk.leaves[0]))
                 state = machine.forward(gates, chunk.made.detach().flatten(), state)
         return state, chunk
-
-    def left(self, tensors: Sequence[torch.Tensor], state: torch.Tensor) -> torch.Tensor:
-        """The columns of a state."""
-        machine = self.stepper.machine(self.chain.with_tensors(*tensors[3:]))
-        columns: torch.Tensor = machine.leave(state, len(tensors[0]))
-        return columns
 
     def gradients(
         self, cotangent: torch.Tensor, tensors: Sequence[torch.Tensor], kept: _Kept
     ) -> Iterator[torch.Tensor]:
         """The gradients that are needed."""
-        inputs = tensors[1:]
-        chain = self.chain.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
-        size = self.stepper.chunk(chain, len(tensors[0]))
+        (columns, *inputs), machine = tensors, self.stepper.machine(self.chain)
+        size = self.stepper.chunk(self.chain, len(columns))
         # What is kept serves further backward passes too.
-        machine = self.stepper.machine(chain)
-        state, cotangent = kept[0].clone(), machine.enter(cotangent, self.stepper.gates(chain, 1)[0])
+        state, cotangent = kept[0].clone(), machine.enter(cotangent, self.stepper.gates(self.chain, 1)[0])
         totals = [
             torch.zeros_like(tensor) if wanted else None
             for tensor, wanted in zip(inputs, self.needed[1:], strict=True)
@@ -207,19 +172,24 @@ class _Final(ByOperators):
             last = first + size >= len(inputs[0])
             chunk = kept[1] if last else self._chunk(inputs, first, size, self.needed[1:])
             with span("pulses.backward"):
-                gates, changing = self.stepper.gates(chain, chunk.steps)
+                gates, changing = self.stepper.gates(self.chain, len(chunk.leaves[0]))
                 made = chunk.made.detach().flatten()
                 # What does not change with the amplitudes has a gradient only where something else needs it.
-                wanted = len(made) if chunk.fixed else changing
+                wanted = len(made) if any(leaf.requires_grad for leaf in chunk.leaves[1:]) else changing
                 state, cotangent, to_made = machine.backward(gates, made, state, cotangent, wanted)
-            with span("pulses.gates"):
-                found = chunk.gradients(to_made.view_as(chunk.made))
             parts = [None if totals[0] is None else totals[0][first : first + size], *totals[1:]]
-            for total, gradient in zip(parts, found, strict=True):
-                if total is not None and gradient is not None:
-                    total += gradient
+            pairs = [(part, leaf) for part, leaf in zip(parts, chunk.leaves, strict=True) if part is not None]
+            if pairs:
+                with span("pulses.gates"):
+                    value = paired(chunk.made, to_made.view_as(chunk.made))
+                    # The graph is kept for a second backward pass, as the last chunk is.
+                    found = torch.autograd.grad(
+                        value, [leaf for _, leaf in pairs], retain_graph=True, materialize_grads=True
+                    )
+                for (part, _), gradient in zip(pairs, found, strict=True):
+                    part += gradient
         if self.needed[0]:
-            yield self.left(tensors, cotangent)
+            yield machine.leave(cotangent, len(columns))
         yield from (total for total in totals if total is not None)
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -244,13 +214,14 @@ class _Final(ByOperators):
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         kept = self.forward(tensors)
         self.kept = kept if any(self.needed) else None
-        return (self.left(tensors, kept[0]),)
+        return (self.stepper.machine(self.chain).leave(kept[0], len(tensors[0])),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         asked = _Final(self.stepper, self.chain, tuple(needed))
-        found = iter(applied(_Gradient(asked, self.kept), *cotangents, *tensors))
+        serves = all(own or not wanted for own, wanted in zip(self.needed, needed, strict=True))
+        found = iter(applied(_Gradient(asked, self.kept if serves else None), *cotangents, *tensors))
         return [next(found) if wanted else None for wanted in needed]
 
 
