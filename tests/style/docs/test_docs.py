@@ -141,7 +141,7 @@ def test_the_library_page_shows_the_device_and_from_qnode():
 
 def test_the_library_page_shows_qiskit():
     namespace = {}
-    for code in sections("Qiskit and OpenQASM"):
+    for code in sections("Qiskit"):
         exec(compile(code, "library.md", "exec"), namespace)
     assert namespace["values"].shape == (64, 2) and namespace["layer"].weight.grad.abs().sum() > 0
     assert namespace["scores"].shape == (64, 1) and namespace["trained"].num_parameters == 2

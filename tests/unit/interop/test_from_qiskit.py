@@ -1,4 +1,4 @@
-"""Circuits from Qiskit and OpenQASM have the states of Qiskit's Statevector, and what cannot be one is refused."""
+"""Circuits from Qiskit have the states of Qiskit's Statevector, and what cannot be one is refused."""
 
 from __future__ import annotations
 

@@ -147,8 +147,8 @@ class Picked:
             tensor = tensors[number].to(self._device, self._dtype)
             if tensor.shape == self._shape:
                 return tensor
-            flat = tensor if tensor.numel() == end - first else tensor.reshape(-1)[first:end]
-            return flat.reshape(self._shape)
+            stretch = tensor if tensor.numel() == end - first else tensor.reshape(-1)[first:end]
+            return stretch.reshape(self._shape)
         if self._constant is not None:
             return self._constant
         # Numbers that are written in the circuit are on the CPU.
