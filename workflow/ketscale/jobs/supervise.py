@@ -31,10 +31,10 @@ _READ = 1 << 16
 _GRACE_S, _GONE_S, _LOOK_OFTEN_S = 10.0, 20.0, 0.1
 # How often it is asked whether a time limit is near. More often would disturb a timed run.
 _LOOK_S = 1.0
-_OUT_OF_MEMORY = re.compile(
-    r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
-)
-# The last line of a Python traceback; that of torchrun's own traceback is useless.
+_OUT_OF_MEMORY = re.compile(r"(?i)oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: out of memory")
+# How launchers name ranks that a signal has ended, also those that they have ended themselves.
+_DEAD_RANK = re.compile(r"Killed|Segmentation fault|Bus error|Aborted|SIG(?!TERM)[A-Z]+")
+# The last line of a traceback, but of torchrun's own.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 _RESUMES = "it will resume from its last checkpoint, if there is one"
 # The kernel sends this signal when memory runs out, and nobody else tells; there may be other reasons for it.
@@ -166,8 +166,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
         status: its exit status.
         stopped: the signal by which it was told to stop, if it was.
     """
-    text = "\n".join(lines)
-    if _OUT_OF_MEMORY.search(text):
+    if _OUT_OF_MEMORY.search("\n".join(lines)):
         return (
             "out of memory: the kernel ended a rank; use fewer ranks, a smaller batch, cohorts: false or more memory "
             "(memory_mb in a cluster's site file; a retry asks for twice as much, if the partition has it)"
@@ -183,9 +182,9 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
         return own[-1]
     if raised := [line for line in lines if _RAISED.match(line)]:
         return f"exit status {status}: {raised[-1]}"
-    if said := [line for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]:
-        memory = _PERHAPS_MEMORY if re.search("Killed|SIGKILL", text) else ""
-        return f"exit status {status}: {said[-1].strip()}{memory}"
+    if said := [line.strip() for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]:
+        told = "; ".join([line for line in said if _DEAD_RANK.search(line)][:3] or said[-1:])
+        return f"exit status {status}: {told}{_PERHAPS_MEMORY if re.search('Killed|SIGKILL', told) else ''}"
     return _ENDED.get(status, f"exit status {status}: it said no more, or not into a file")
 
 
