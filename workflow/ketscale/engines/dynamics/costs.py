@@ -41,10 +41,7 @@ def fastest(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, 
     by_entries = math.ceil(tasks * states / LANES) * (4 + 8 * reach) * entries * (1.5 + entries / 700)
     by_products = tasks * (1.3 * (7 + squares) * levels**3 + 60 * levels**2) * (1 + 2 * LEAST_DENSE / levels)
     by_eigenvectors = 8_000 + tasks * (200 * levels**2 + 0.8 * levels**3)
-    times: dict[Way, float] = {
-        "entries": segments * by_entries,
-        "products": 600_000 + segments * by_products,
-    }
+    times: dict[Way, float] = {"entries": segments * by_entries, "products": 600_000 + segments * by_products}
     # Complex matrices in fp64, and, for a gradient, states and their cotangents.
     memory = segments * tasks * levels * (128 * levels + 96 * states)
     if memory < KEPT_BYTES and math.isfinite(reach) and not transforms_active():

@@ -199,10 +199,8 @@ class Batched(Propagator):
         """The coordinates, of long open tasks by squares, so that a task's way depends on no other one."""
         fixed, controls, initial, evolution = given
         way = self._way(*given)
-        if way == "products":
-            return plain.evolve(*given, trajectory=trajectory)
-        if way == "eigenvectors":
-            return spectral.evolve(*given, trajectory=trajectory)
+        if way != "entries":
+            return (plain if way == "products" else spectral).evolve(*given, trajectory=trajectory)
         from ketscale.engines.dynamics import cpu
 
         long = self._long(*given)
