@@ -174,14 +174,21 @@ def written(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def test_models_in_a_file_and_fitted_ones_are_tried(
+def test_a_step_shows_whether_a_model_in_a_file_stacks(
     own: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["try"]) == 0
     ring, statistics, fitted = capsys.readouterr().out.splitlines()
     assert ring.startswith("mine/ring/q2-l0-b8/none/cpu-n1r1t1/p/seed0: loss ")
-    assert statistics.startswith("mine/statistics/q2-l0-b8/none/cpu-n1r1t1/p/seed0: loss ")
+    assert ring.endswith("; seeds train together")
+    assert "; seeds train alone (a step changes layers.0.running_mean, " in statistics
     assert fitted.startswith("mine/svm/q0-l0-b1/none/cpu-n1r1t1/fit/seed0: ended after ")
+    config = Config.of(own, FAMILIES)
+    alone = {
+        run.model: tried.alone(Path("results", run.folder), config.settings(run).content)
+        for run in config.runs
+    }
+    assert alone == {"ring": False, "statistics": True, "svm": False}
 
 
 def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
@@ -260,15 +267,25 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
 @pytest.mark.parametrize(
     ("made", "trained", "returned", "ranks", "said"),
     [
-        (MEANS, LATER, SUM, 1, "/cpu-n1r1t1/p/seed0: loss"),
+        # A stack would lose the means, which no loss of the first step depends on.
+        (MEANS, LATER, SUM, 1, "; seeds train alone (a step changes mean, of which a stack would keep the first"),
         (MEANS, LATER, SUM, 2, "ring.py: Ring trains a sample by the others in its batch"),
         ("self.mean = 0", LATER, SUM, 1, "ring.py: Ring changes self.mean from call to call"),
         ("self.n = 0", "self.n += 1", "self.layer(x) / (1 + self.n)", 1, "ring.py: Ring makes something else of"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 2, "/mpi-n1r2t1/p/seed0: loss"),
+        ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 1, "; seeds train alone (a step changes "),
         ("pass", "return self.layer(x)", "self.layer(x - x.mean(0))", 1, "ring.py: Ring evaluates a sample by the others"),
-        ("self.norm = nn.BatchNorm1d(inputs)", "pass", "self.layer(self.norm(x))", 1, "/cpu-n1r1t1/p/seed0: loss"),
+        ("self.norm = nn.BatchNorm1d(inputs)", "pass", "self.layer(self.norm(x))", 1, "; seeds train alone (a step changes norm."),
         ("self.norm = nn.BatchNorm1d(inputs)", "pass", "self.layer(self.norm(x))", 2, "ring.py: Ring trains a sample by the others"),
         ("pass", "x = nn.functional.dropout(x, 0.3)", "self.layer(x)", 2, "/mpi-n1r2t1/p/seed0: loss"),
+        ("pass", "x = nn.functional.dropout(x, 0.3)", "self.layer(x)", 1, "; seeds train together"),
+        # That of seed 3 is below 0.1, those of seeds 0 to 2 are not.
+        (
+            "torch.manual_seed(seed); self.turned = float(torch.rand(())) < 0.1; torch.manual_seed(seed)",
+            "pass", "-self.layer(x) if self.turned else self.layer(x)", 1,
+            "; seeds train alone (torch.func.vmap gives it other numbers",
+        ),
+        ("nn.init.ones_(self.layer.bias)", "pass", "self.layer(x)", 1, "; seeds train together"),
     ],
 )  # fmt: skip
 def test_what_a_model_remembers_is_in_its_checkpoint_and_no_sample_sees_others(
@@ -276,7 +293,7 @@ def test_what_a_model_remembers_is_in_its_checkpoint_and_no_sample_sees_others(
 ) -> None:  # fmt: skip
     Path("ring.py").write_text(MEMORY.format(made=made, trained=trained, returned=returned))
     own["models"] = {"ring": {"file": "ring.py", "class": "Ring"}}
-    own["studies"]["s"]["axes"]["backend"] = f"{'cpu' if ranks == 1 else 'mpi'}-n1r{ranks}t1"
+    own["studies"]["s"]["axes"]["backend"] = f"mpi-n1r{ranks}t1"
     own["studies"]["s"]["points"] = [{"model": "ring", "qubits": 0, "layers": 0, "simulator": "none"}]
     written(own)
     refused = "ring.py" in said

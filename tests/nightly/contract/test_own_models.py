@@ -103,6 +103,11 @@ def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Pro
     assert any(row["reference"].startswith("default.qubit") for row in rows)
 
 
+def test_seeds_train_together_where_the_first_step_has_shown_that_they_can(project: Project) -> None:
+    seeds = [record for record in project.records() if record["run"]["protocol"] == "quality"]
+    assert all(record["cohort"] for record in seeds if record["run"]["model"] in ("ring", "converted"))
+
+
 def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(project: Project) -> None:
     for record in project.records():
         kept = record["files"].get(grid.CODE)

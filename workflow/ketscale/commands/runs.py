@@ -103,7 +103,7 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _launched(options: argparse.Namespace) -> int:
-    from ketscale.jobs import cohorts, finished, host_lock, launch, supervise
+    from ketscale.jobs import cohorts, finished, host_lock, launch, supervise, tried
 
     run, folder, settings = _run(options), _folder(options), options.settings
     # The ranks check them while they start; those of another run are refused before.
@@ -112,7 +112,10 @@ def _launched(options: argparse.Namespace) -> int:
     if _has_result(options, folder):
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
-    for name, value in (("features", options.features), ("cohort", cohorts.file_of(run))):
+    cohort = cohorts.file_of(run)
+    if cohort and tried.alone(folder, _chosen(options).content):
+        cohort = None
+    for name, value in (("features", options.features), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]
     with host_lock.hold(json_object(settings, "--settings")["protocol"]["timed"]):

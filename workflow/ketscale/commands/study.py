@@ -147,12 +147,12 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
 
     for leak in prepared.leaks(results, [name]):
         say(leak)
-    found: list[str] = []
+    found: dict[str, tried.Tried] = {}
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
         try:
-            print(f"{settings.run.name}: {first_step.take(settings, manifest)}", flush=True)
-            found.append(key)
+            found[key] = one = first_step.take(settings, manifest)
+            print(f"{settings.run.name}: {one}", flush=True)
         except (Exception, SystemExit) as error:
             if (said := in_words(error)) is None:
                 raise

@@ -155,14 +155,14 @@ class Model(Part, frozen=True, kw_only=True):
     baseline: it is a standard method, which stands beside all models, and in for the control of those that have none.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
     stacks: several runs are trained at once, by torch.func.vmap, which was measured to gain 1.5 times or more (`ketscale
-        bench cohorts`).
+        bench cohorts`); None if `ketscale try` finds out whether they can be.
     fitted: it is fitted in one phase, not trained by steps: its module is a `Fitted`.
     """
 
     implementation: ClassVar[str] = ""
     classical: ClassVar[bool] = False
     has_dropout: ClassVar[bool] = False
-    stacks: ClassVar[bool] = False
+    stacks: ClassVar[bool | None] = False
     fitted: ClassVar[bool] = False
     baseline: ClassVar[bool] = False
     own_code: ClassVar[bool] = False

@@ -43,6 +43,7 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
     SHA-256 of each other file and variable that it reads.
     """
 
+    stacks: ClassVar[bool | None] = None
     has_dropout: ClassVar[bool] = True
     own_code: ClassVar[bool] = True
 

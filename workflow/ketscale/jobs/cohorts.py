@@ -38,7 +38,7 @@ def shape(settings: Settings) -> str | None:
     """What runs that are trained together have in common, as one text; None for a run that trains alone."""
     run, protocol, simulator = settings.run, settings.protocol, settings.simulator
     alone = (
-        not settings.model.stacks or not protocol.stepped,
+        settings.model.stacks is False or not protocol.stepped,
         simulator is not None and not simulator.stacks,
         run.ranks > 1,
         # Not tried on a GPU yet.

@@ -1,4 +1,4 @@
-"""The first step of a model on a workload, before a study's first long run: whether it works."""
+"""The first step of a model on a workload, before a study's first long run: whether it works, and whether it stacks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ketscale.config import Data, FileModel, Settings
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
 from ketscale.jobs import attributes, reads, started
+from ketscale.jobs.tried import Tried
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems import importer
@@ -25,20 +26,20 @@ from ketscale.training.flat import state_of
 from ketscale.training.history import History
 from ketscale.training.probe import Probe
 from ketscale.training.step import Stepper
-from ketscale.words import duration
+from ketscale.training.together import close, why_not
 
 # A model that is fitted is tried with at most so many samples of each part.
 FEW = 64
+# As many seeds show whether a model stacks, which may draw more than its weights, such as which qubits a gate joins.
+SEEDS = 5
 # Calls of a user's own model: steps in small letters, evaluations in capitals; of two batches of few samples, a and b, and
 # of both. Equal ones follow each other, and others, an odd and an even number of calls later.
 CALLS = "aaAAbBabABcC", "bbBBaAbaBACc"
 PART = 4
-# The largest difference, relative to the largest number, of sums in another order.
-ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
-def take(settings: Settings, manifest: Path | None) -> str:
-    """Take the first step of a run on one rank, and evaluate as many samples of the test; what came of it, in words.
+def take(settings: Settings, manifest: Path | None) -> Tried:
+    """Take the first step of a run on one rank, and evaluate as many samples of the test.
 
     A run of a GPU takes it on the CPU where there is none, if its simulator can.
 
@@ -52,7 +53,7 @@ def take(settings: Settings, manifest: Path | None) -> str:
         if BACKENDS[run.backend].device == "gpu":
             world.device = torch.device("cuda")
     elif settings.protocol.precision == "amp" or (settings.simulator and settings.simulator.needs_gpu):
-        return "not tried: it needs a GPU, and there is none here"
+        return Tried(why="it needs a GPU, and there is none here")
     with reads.watched() as names, importer.running(run.seed):
         torch.set_num_threads(1)
         tried = _taken(settings, started.read(settings, manifest), world)
@@ -61,22 +62,22 @@ def take(settings: Settings, manifest: Path | None) -> str:
     return tried
 
 
-def _taken(settings: Settings, data: Data, world: World) -> str:
+def _taken(settings: Settings, data: Data, world: World) -> Tried:
     """What `take` returns, where there is all that the run needs."""
     run, model, protocol = settings.run, settings.model, settings.protocol
     problem, begun = started.build(settings, data, world.device), time.perf_counter()
-    split, loss = list(problem.splits)[-1], None
+    split, changed, loss, batch = list(problem.splits)[-1], list[str](), None, torch.arange(1)
     if protocol.probe is not None:
         few = msgspec.structs.replace(protocol, probe=msgspec.structs.replace(protocol.probe, draws=2))
         of_few, clock = dataclasses.replace(settings, protocol=few), Clock(world.device, 0, frozenset())
         Probe(problem, world, clock, of_few, History(None)).run()
     elif settings.fitted:
         fit(problem, most=FEW)
-        _check_outputs(problem, split, 1)
+        _check_outputs(problem, split, batch)
     else:
         problem.sampler.steps_per_epoch(run.batch)
         batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
-        _check_outputs(problem, split, len(batch))
+        _check_outputs(problem, split, batch)
         begun = time.perf_counter()
         taken = Stepper(problem.train(), world, protocol).differentiate(batch, 0)
         loss = float(problem.combine(taken.sums, taken.count)) + float(taken.penalty or 0)
@@ -84,15 +85,24 @@ def _taken(settings: Settings, data: Data, world: World) -> str:
             raise UserError(
                 f"the loss of the first step is {loss}, and the norm of its gradient {float(taken.norm)}"
             )
-    did, step_s = "ended" if loss is None else f"loss {loss:.4g}", time.perf_counter() - begun
+    tried = Tried(loss, time.perf_counter() - begun)
     if isinstance(model, FileModel):
-        _check_own(settings, model, data, world, split)
-    return f"{did} after {duration(step_s, 2)}"
+        changed = _check_own(settings, model, data, world, split)
+    unknown = loss is not None and run.ranks == 1 and model.stacks is None
+    if not unknown or (settings.simulator and not settings.simulator.stacks):
+        return tried
+    if changed:
+        why = f"a step changes {changed[0]}, of which a stack would keep the first values"
+        return dataclasses.replace(tried, together=False, why=why)
+    runs = (dataclasses.replace(run, seed=run.seed + more) for more in range(SEEDS))
+    seeds = [started.build(dataclasses.replace(settings, run=each), data, world.device) for each in runs]
+    why = why_not(seeds, protocol, batch, split)
+    return dataclasses.replace(tried, together=not why, why=why)
 
 
-def _check_outputs(problem: Problem, split: str, batch: int) -> None:
+def _check_outputs(problem: Problem, split: str, batch: torch.Tensor) -> None:
     """Evaluate as many samples of a split as are in a batch; a loss might take other outputs for something else."""
-    count = min(batch, problem.splits[split])
+    count = min(len(batch), problem.splits[split])
     outputs, columns = problem.outputs(split, torch.arange(count)), problem.arguments.get("outputs")
     kind, shape = outputs.dtype, tuple(outputs.shape)
     if columns and (kind not in (torch.float32, torch.float64) or shape != (count, columns)):
@@ -101,11 +111,11 @@ def _check_outputs(problem: Problem, split: str, batch: int) -> None:
         raise UserError("the outputs of the model are not finite")
 
 
-def _check_own(settings: Settings, model: FileModel, data: Data, world: World, split: str) -> None:
+def _check_own(settings: Settings, model: FileModel, data: Data, world: World, split: str) -> list[str]:
     """Check that all that a user's model remembers is in its state, and that no sample depends on others.
 
-    What is made once, such as a mask, and what is kept of the last samples alone may stay; what counts, draws or collects
-    may not.
+    Returns the names of the tensors that a training step itself changes, such as running means. What is made once, such as a
+    mask, and what is kept of the last samples alone may stay; what counts, draws or collects may not.
 
     Raises:
         UserError: equal calls from one state give other numbers or leave something else, or a sample depends on others;
@@ -143,8 +153,13 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
             check(bool(place), f"changes {place} from call to call; keep it in a buffer, or leave it out")
         later = torch.get_rng_state().tolist(), random.getstate()
         check(stepper is not None and later != drawn, "draws random numbers; do so in the constructor")
-    changed = next((name for name in start if not close(seen["A"][1][name], start[name])), None)
-    check(changed is not None, f"changes {changed} in evaluation; change it in training alone")
+    changed = {
+        call: [name for name in start if not close(state[name], start[name])]
+        for call, (_, state) in seen.items()
+    }
+    check(
+        bool(changed["A"]), f"changes {''.join(changed['A'][:1])} in evaluation; change it in training alone"
+    )
     apart = torch.cat([seen["A"][0], seen["B"][0]])
     check(not close(seen["C"][0], apart), "evaluates a sample by the others beside it; leave that out")
     if settings.run.ranks > 1:
@@ -154,13 +169,4 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
             not alike or not close(both, a + b),
             "trains a sample by the others in its batch, which ranks share; use nn.LayerNorm, or one rank",
         )
-
-
-def close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether numbers are equal but for the rounding of sums in another order; integers are equal or not."""
-    if torch.equal(one, other):
-        return True
-    if one.shape != other.shape or one.dtype != other.dtype or other.dtype.to_real() not in ROUNDING:
-        return False
-    bound = ROUNDING[other.dtype.to_real()] * float(other.abs().max())
-    return bool(((one - other).abs() <= bound).all())
+    return changed.get("a", [])

@@ -1,19 +1,42 @@
-"""What `ketscale try` has noted of a workload: which models took a step.
+"""What `ketscale try` has noted of a workload: which models took a step, and which of them stack.
 
-Imports next to nothing: the Snakefile asks here.
+Imports next to nothing: `ketscale launch` and the Snakefile ask here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import grid, strict_json
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     from ketscale.config import Config, Settings
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A model's first step.
+
+    loss: of the step; None of a model that is fitted or probed. step_s: of the step, with all that happens in a first one.
+    together: whether several seeds can be trained in one process; None if the kind of the model says that. why: the reason
+    why not, or why no step was taken.
+    """
+
+    loss: float | None = None
+    step_s: float | None = None
+    together: bool | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.step_s is None:
+            return f"not tried: {self.why}"
+        did = "ended" if self.loss is None else f"loss {self.loss:.4g}"
+        seeds = {True: "; seeds train together", False: f"; seeds train alone ({self.why})"}
+        return f"{did} after {duration(self.step_s, 2)}{seeds.get(self.together, '')}"  # type: ignore[arg-type]
 
 
 def key(content: Mapping[str, Any]) -> str:
@@ -54,12 +77,25 @@ def smallest(config: Config, workload: str) -> dict[str, Settings]:
     return found
 
 
-def write(note: Path, features: str | None, tried: Iterable[str]) -> None:
-    """Write the note: the hash of the prepared data, and what was tried, as `key` names it."""
-    strict_json.write(note, {"features": features, "tried": [*tried]})
+def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:
+    """Write the note: the hash of the prepared data, and what was tried by `key`."""
+    content = {"features": features, "tried": {name: asdict(one) for name, one in tried.items()}}
+    strict_json.write(note, content)
 
 
 def covers(note: Path, settings: Settings, features: str | None) -> bool:
     """Whether a note says of a run, of these settings and prepared data, that its step was tried."""
     found = strict_json.of_note(note)
-    return found.get("features") == features and key(settings.content) in found.get("tried", [])
+    return found.get("features") == features and key(settings.content) in found.get("tried", {})
+
+
+def alone(folder: Path, content: Mapping[str, Any]) -> bool:
+    """Whether a run trains alone, as far as only a step tells: nobody has seen that its model stacks.
+
+    folder: the run's. content: its settings (`Settings.content`).
+    """
+    if "code" not in content["model"]:
+        return False
+    results = Path(str(folder).rstrip("/").removesuffix(grid.Run.of(content["run"]).folder))
+    notes = map(strict_json.of_note, results.glob(grid.TRIED.format(workload="*")))
+    return not any(note.get("tried", {}).get(key(content), {}).get("together") for note in notes)
