@@ -46,12 +46,12 @@ def test_a_result_of_another_shape_fails(module: types.ModuleType) -> None:
 def test_a_fault_in_a_simulator_or_a_layer_fails_their_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     circuit = Circuit(2).ry(0, "x0").ry(1, "w0")
     layer, angles = Layer(circuit), Angles(torch.zeros(3, 1), torch.zeros(1))
-    run, evaluate = Fused._run, Layer._evaluate
+    run, evaluate = Fused._run, Layer._ask
     monkeypatch.setattr(Fused, "_run", lambda *given: run(*given).T)
     with pytest.raises(jaxtyping.TypeCheckError, match=r"return value of .*Fused\.expval"):
         Fused().expval(circuit, angles, ("ZI",))
     monkeypatch.undo()
-    monkeypatch.setattr(Layer, "_evaluate", lambda *given: evaluate(*given)[..., :1])
+    monkeypatch.setattr(Layer, "_ask", lambda *given: evaluate(*given)[..., :1])
     with pytest.raises(jaxtyping.TypeCheckError, match=r"return value of .*Layer\.forward"):
         layer(torch.zeros(3, 1))
     monkeypatch.undo()

@@ -47,6 +47,9 @@ def _replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{temporary_prefix(path)}tmp")
     with naming(path):
+        if path.exists() and not path.is_file():
+            # A device, such as /dev/null, would be replaced by a file.
+            raise OSError(errno.EINVAL, "is not a file", str(path))
         try:
             with open(temporary, "wb", opener=functools.partial(os.open, mode=mode)) as file:
                 yield file

@@ -98,7 +98,7 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> None:
             self.device = META
 
     monkeypatch.setattr(steps, "Single", World)
-    monkeypatch.setattr(gpu, "_launch", lambda *_: None)
+    monkeypatch.setattr(gpu, "_launch", lambda *_, **__: None)
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
 
 

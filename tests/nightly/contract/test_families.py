@@ -45,9 +45,9 @@ def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
 
 def test_each_model_takes_a_first_step_with_each_simulator(project: Project) -> None:
     done = project.run("ketscale", "try")
-    tried = {tuple(line.split(", ")[:2]) for line in done.stdout.splitlines()}
-    assert tried == {
-        (f"{run['model']} on {run['workload']}", run["simulator"])
+    runs = [line.partition(": ")[0].split("/") for line in done.stdout.splitlines()]
+    assert {(workload, model, simulator) for workload, model, _, simulator, *_ in runs} == {
+        (run["workload"], run["model"], run["simulator"])
         for run in (record["run"] for record in project.records())
     }
 

@@ -89,8 +89,7 @@ def test_a_finite_space_is_drawn_to_its_end_without_repetition() -> None:
     drawn = search(trials=6, settings=space, models={})
     assert len({repr(drawn.point("vqc", number)) for number in range(6)}) == 6
     assert "6 settings for vqc and 7 trials" in refused(trials=7, settings=space, models={})
-    narrow = search(settings={"learning_rate": {"low": 0.1, "high": 0.10001}}, models={})
-    assert {narrow.point("vqc", number).training["learning_rate"] for number in range(4)} == {0.1}
+    assert "trials" in refused(settings={"learning_rate": {"low": 0.1, "high": 0.10001}}, models={})
 
 
 def test_a_grid_is_every_combination_and_as_many_for_each_model() -> None:

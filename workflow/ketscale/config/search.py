@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from ketscale.config.block import Block, Name, Seed
 from ketscale.config.parsing import fields
+from ketscale.errors import UserError
 from ketscale.grid import canonical
 
 # Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.
@@ -161,7 +162,11 @@ def _points(encoded: bytes, model: str) -> tuple[Point, ...]:
 
 
 def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[Any, ...]]:
-    """The settings of one trial after the other, none twice, unless a narrow range has no more numbers."""
+    """The settings of one trial after the other, none twice.
+
+    Raises:
+        UserError: a narrow range has no more numbers.
+    """
     seen = set[str]()
     for trial in itertools.count():
         for again in range(1000):
@@ -169,6 +174,10 @@ def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[A
             values = tuple(map(_at, space.values(), shares))
             if repr(values) not in seen:
                 break
+        else:
+            raise UserError(
+                f"trials: {trial} trials have all settings that were found; ask for fewer, or widen a range"
+            )
         seen.add(repr(values))
         yield values
 

@@ -260,7 +260,9 @@ def _chosen(circuit: QuantumCircuit, inputs: Any) -> list[Parameter]:
     chosen: list[Parameter] = []
     for wanted in [inputs] if isinstance(inputs, (str, Parameter, ParameterVector)) else inputs:
         known = parameters if isinstance(wanted, Parameter) else parameters | vectors
-        name = wanted if isinstance(wanted, str) else wanted.name
+        if isinstance(wanted, ParameterVector):
+            known = vectors
+        name = getattr(wanted, "name", wanted)
         if name not in known:
             raise UserError(
                 f"inputs: the parameters of this circuit are {short(list(known), 400)}, not {short(name)}"

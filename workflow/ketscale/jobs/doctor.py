@@ -100,7 +100,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         capture_output=True,
         text=True,
     )
-    if done.returncode == 124:
+    if done.returncode in (124, 137):
         return False, f"no answer in {_PATIENCE_S:g} s"
     worlds = [line for line in done.stdout.splitlines() if line.startswith("world")]
     if worlds == ["world 2"]:

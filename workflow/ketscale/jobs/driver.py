@@ -78,7 +78,7 @@ def command(configfile: Path) -> str:
     here = Path("Snakefile").exists() or Path("workflow/Snakefile").exists()
     if not here and (CHECKOUT / "Snakefile").exists():
         words += ["-s", str(CHECKOUT / "Snakefile")]
-        if not Path("profiles").exists():
+        if not Path("profiles", Path(profile).name).exists():
             profile = str(CHECKOUT / "profiles" / Path(profile).name)
     if configfile != Path("config.yaml"):
         words += ["--configfile", str(configfile)]

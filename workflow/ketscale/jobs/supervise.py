@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import process, strict_json
+from ketscale.grid import RECORD
 from ketscale.words import NOTICE, SAID, notice, say
 
 NOTE = "failure.json"
@@ -32,8 +33,11 @@ _GRACE_S, _GONE_S, _LOOK_OFTEN_S = 10.0, 20.0, 0.1
 # How often it is asked whether a time limit is near. More often would disturb a timed run.
 _LOOK_S = 1.0
 _OUT_OF_MEMORY = re.compile(r"(?i)oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: out of memory")
+_CANCELLED = re.compile(r"CANCELLED AT \S+ DUE TO (TIME LIMIT|PREEMPTION|NODE FAILURE) \*\*\*")
 # How launchers name ranks that a signal has ended, also those that they have ended themselves.
-_DEAD_RANK = re.compile(r"Killed|Segmentation fault|Bus error|Aborted|SIG(?!TERM)[A-Z]+")
+_DEAD_RANK = re.compile(
+    r"srun: .*(?:Killed|Segmentation fault|Bus error|Aborted)|signal \d+ \((?!Terminated)|Signal (?!15 )\d+ \(SIG"
+)
 # The last line of a traceback, but of torchrun's own.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 _RESUMES = "it will resume from its last checkpoint, if there is one"
@@ -50,11 +54,11 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
     SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal reaches the ranks directly. Ranks that
-    outlive their launcher are ended.
+    outlive their launcher are ended. If a rank or its launcher dies after the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
     launch = os.urandom(16).hex()
-    said_before = os.fstat(2).st_size
+    before, said_before = _written(folder / RECORD), os.fstat(2).st_size
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
     process.adopt_orphans()
@@ -75,6 +79,10 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     signal.alarm(0)
     _end_orphans()
     status = 128 - status if status < 0 else status
+    if status and _written(folder / RECORD) not in (None, before):
+        notice(f"the record is written; what ended afterwards with status {status} changes nothing")
+        (folder / NOTE).unlink(missing_ok=True)
+        return 0
     # The person who watches a terminal needs no note.
     if status and not os.isatty(2):
         lines = _said(said_before)
@@ -131,6 +139,15 @@ def _said(start: int) -> list[str]:
         return [line.rstrip() for line in log.read().decode(errors="replace").split("\n")]
 
 
+def _written(path: Path) -> tuple[int, int] | None:
+    """The writing of a file that is there; None for no file. Files are replaced as a whole, so it is never a part."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
 def leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
     from ketscale.jobs import locks
@@ -166,25 +183,35 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
         status: its exit status.
         stopped: the signal by which it was told to stop, if it was.
     """
-    if _OUT_OF_MEMORY.search("\n".join(lines)):
+    text = "\n".join(lines)
+    if _OUT_OF_MEMORY.search(text):
         return (
             "out of memory: the kernel ended a rank; use fewer ranks, a smaller batch, cohorts: false or more memory "
             "(memory_mb in a cluster's site file; a retry asks for twice as much, if the partition has it)"
         )
     own = [line.removeprefix(SAID) for line in lines if line.startswith(SAID) and not line.startswith(NOTICE)]
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
-    if stopped or saved:
+    ended = _CANCELLED.search(text)
+    if ended or stopped or saved:
         # The ranks that are left save, and are told to by their launcher if one of them, or it, was killed.
         asked = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped()
-        killed = not stopped and status == 128 + signal.SIGKILL
-        return f"{_ENDED[status] if killed else asked}; {saved or _RESUMES}"
+        if ended:
+            limit = "minutes in a cluster's site file; a retry asks for more"
+            asked = f"SLURM ended it: {ended[1].lower()}" + f" ({limit})" * (ended[1] == "TIME LIMIT")
+        elif not stopped and status == 128 + signal.SIGKILL:
+            asked = _ENDED[status]
+        return f"{asked}; {saved or _RESUMES}"
     if own:
         return own[-1]
     if raised := [line for line in lines if _RAISED.match(line)]:
         return f"exit status {status}: {raised[-1]}"
-    if said := [line.strip() for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]:
-        told = "; ".join([line for line in said if _DEAD_RANK.search(line)][:3] or said[-1:])
-        return f"exit status {status}: {told}{_PERHAPS_MEMORY if re.search('Killed|SIGKILL', told) else ''}"
+    said = [line.strip() for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]
+    dead = [line for line in said if _DEAD_RANK.search(line)]
+    # srun kills the ranks that are left, and may name them before the one that died of something else.
+    first = [line for line in dead if not re.search("Killed|SIGKILL", line)] or dead
+    if told := first[:3] or [line for line in said if not line.startswith("srun: ")][-1:]:
+        memory = _PERHAPS_MEMORY if first and re.search("Killed|SIGKILL", first[0]) else ""
+        return f"exit status {status}: {'; '.join(told)}{memory}"
     return _ENDED.get(status, f"exit status {status}: it said no more, or not into a file")
 
 

@@ -11,7 +11,7 @@ from ketscale import strict_json
 from ketscale.config import FileModel, OwnCode, Settings, model_kinds
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import sha256
-from ketscale.grid import CODE, PREDICTIONS, PREPARED, RECORD
+from ketscale.grid import CODE, PREDICTIONS, PREPARED, RECORD, Run
 from ketscale.measure.record import vouching
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
@@ -82,7 +82,7 @@ def load(
         raise UserError(
             f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
-    if record and record.config != about["settings"]:
+    if _is_of_another(path.parent, settings.run) or (record and record.config != about["settings"]):
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
     wanted = (about["preprocessing"] or {}).get("weights_hash")
@@ -93,6 +93,14 @@ def load(
             (file for file in folder.glob("*/weights.safetensors") if sha256(file) == wanted), None
         )
     return Trained(about, state, simulator, own, None if weights is None else Path(weights))
+
+
+def _is_of_another(folder: Path, run: Run) -> bool:
+    """Whether a folder's path is that of another run; one elsewhere is of none."""
+    try:
+        return Run.parse(str(folder.absolute())) != run
+    except UserError:
+        return False
 
 
 def _copy_of(folder: Path, model: FileModel, trust: bool) -> OwnCode:

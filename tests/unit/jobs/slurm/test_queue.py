@@ -35,8 +35,8 @@ def test_the_jobs_of_a_folder_are_those_that_its_snakemake_submitted(slurm, tmp_
     )
     slurm("squeue", "\n".join(lines))
     assert queue.jobs(tmp_path) == [
-        queue.Job("1", "RUNNING", "timed-n1-0", "None"),
-        queue.Job("2", "PENDING", "prepare", "None"),
+        queue.Job("1", "RUNNING", "timed-n1-0", "None", "rule_timed-n1-0_train"),
+        queue.Job("2", "PENDING", "prepare", "None", "rule_prepare_wildcards_sentences"),
     ]
 
 

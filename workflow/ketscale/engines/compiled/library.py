@@ -144,6 +144,10 @@ def ensure(recipe: Recipe) -> bytes:
     code = None
     try:
         file = _file(recipe)
+    except RuntimeError as error:  # there is no home
+        _warn_unkept(f"cannot keep compiled code ({error})")
+        return compile_(recipe)
+    try:
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
         if (risk := _risk(file.parent.stat())) is not None:
             raise PermissionError(errno.EPERM, risk, str(file.parent))
@@ -157,8 +161,8 @@ def ensure(recipe: Recipe) -> bytes:
                     code = compile_(recipe)
                     clear(file.parent)
                     write_atomic(file, hashlib.sha256(code).digest() + code, mode=0o600)
-    except (OSError, RuntimeError) as error:  # the folder cannot be used, or there is no home
-        _warn_unkept(f"cannot keep compiled code ({error})")
+    except OSError as error:  # the folder cannot be used
+        _warn_unkept(f"cannot keep compiled code in {file.parent} ({error.strerror or error})")
     return compile_(recipe) if code is None else code
 
 

@@ -54,7 +54,8 @@ class Chain(NamedTuple):
         for name, term in zip(system.controls, controls, strict=True):
             if len(term.sites) > 1:
                 raise UserError(
-                    f"method: a splitting takes controls of one site, and {name} acts on two; use exact, or for carriers whole-space"
+                    f"method: a splitting takes controls of one site, and {name} is given on two: give kd.Term([site], matrix) if it acts "
+                    "on one, or use exact, or for carriers whole-space"
                 )
         # Terms on the same sites are added up.
         sums: dict[Any, torch.Tensor] = {}

@@ -22,12 +22,13 @@ _COMMENT = re.compile(r"^rule_(?P<name>\S+?)_(?:wildcards_\S+|\w+)$")
 
 @dataclass(frozen=True)
 class Job:
-    """A job in the queue that Snakemake has submitted; `pack` is its job group."""
+    """A job in the queue that Snakemake has submitted; `pack` is its job group, and `comment` has its wildcards too."""
 
     id: str
     state: str
     pack: str
     reason: str
+    comment: str = ""
 
 
 def available() -> bool:
@@ -59,7 +60,7 @@ def jobs(folder: Path) -> list[Job]:
         job, state, name, comment, reason, where = (*line.split("|", 5), *[""] * 5)[:6]
         pack = _COMMENT.match(comment)
         if pack and SUBMITTED.match(name) and os.path.realpath(where) == os.path.realpath(folder):
-            ours.append(Job(job, state, pack["name"], reason))
+            ours.append(Job(job, state, pack["name"], reason, comment))
     return ours
 
 

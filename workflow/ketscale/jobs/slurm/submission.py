@@ -96,11 +96,13 @@ class _Submissions:
     def _ask(self, job: Any, again: bool = False) -> str:
         """Submit a job: sbatch's words if it refuses it, else nothing."""
         with self._turn:
+            if self._stops():
+                return "the call ends"
             self._here.words = ""
             try:
                 # SLURM may have taken it although its answer was lost.
-                if again and job.is_group():
-                    queue.cancel([one for one in queue.jobs(Path()) if one.pack == job.groupid])
+                if again:
+                    queue.cancel([one for one in queue.jobs(Path()) if _is_of(one, job)])
                 self._run(job)
                 return str(self._here.words)
             except Exception as error:
@@ -137,6 +139,15 @@ class _Submissions:
         # It forgets jobs while it asks for their states.
         with contextlib.suppress(UserError):
             queue.cancel(queue.jobs(Path()))
+
+
+def _is_of(submitted: queue.Job, job: Any) -> bool:
+    """Whether a job in the queue is this one of Snakemake's, by the comment that the executor writes."""
+    if job.is_group():
+        return bool(submitted.pack == job.groupid)
+    from snakemake_executor_plugin_slurm.utils import get_job_wildcards  # type: ignore[import-untyped]
+
+    return submitted.comment == "_wildcards_".join(filter(None, [f"rule_{job.name}", get_job_wildcards(job)]))
 
 
 def _line(words: str) -> str:

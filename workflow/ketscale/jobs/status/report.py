@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
-from ketscale.jobs import records
+from ketscale.jobs import driver, locks, records
 from ketscale.jobs.costs import Remainder, remainder
 from ketscale.jobs.driver import command
 from ketscale.jobs.status.progress import option
@@ -134,5 +134,5 @@ def _left(of: Report) -> list[str]:
     nodes = sum({one.launch or one.run: one.run.nodes for one in of.seen if one.state == "running"}.values())
     rest_s = 3600 * of.left.node_hours.middle / max(nodes, 1)
     pace = f"; {duration(rest_s, 2)} with as many at a time as now" if nodes and of.left.known else ""
-    at_work = nodes or any(one.state == "queued" for one in of.seen)
+    at_work = nodes or locks.holder(driver.FOLDER) or any(one.state == "queued" for one in of.seen)
     return [f"left: {of.left}{pace}", *([] if at_work else [f"go on: {command(of.configfile)}"])]

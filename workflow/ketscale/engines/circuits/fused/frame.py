@@ -37,21 +37,11 @@ class Pauli(NamedTuple):
         """+1 or -1: how this Hermitian word differs from the product of its letters X, Y = iXZ and Z."""
         return 1 if (self.power - (self.x & self.z).bit_count()) % 4 == 0 else -1
 
-    def anticommutes(self, other: Pauli) -> bool:
-        """Whether the two words anticommute; words that do not, commute."""
-        return ((self.x & other.z).bit_count() + (self.z & other.x).bit_count()) % 2 == 1
-
 
 def word(letters: str) -> Pauli:
     """The word spelt by `letters`, one for each wire, e.g. 'ZIXY'."""
     masks = [int("".join("1" if letter in set_ else "0" for letter in letters), 2) for set_ in ("XY", "YZ")]
     return Pauli(masks[0], masks[1], letters.count("Y") % 4)
-
-
-def letters(pauli: Pauli, qubits: int) -> str:
-    """How a word is spelt, whatever its sign."""
-    bits = [qubits - 1 - wire for wire in range(qubits)]
-    return "".join("IXZY"[(pauli.x >> bit & 1) + 2 * (pauli.z >> bit & 1)] for bit in bits)
 
 
 # G* P G for P = X and Z on each wire of a Clifford gate G, as words over the gate's own wires.
