@@ -55,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="ketscale",
         description="Train hybrid quantum-classical models fast, and measure which simulator, device and kind of "
         "parallelism is fastest.",
+        # A long path in --version stays on its line.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # The Snakefile asks this of a command of another environment.
     parser.add_argument(
