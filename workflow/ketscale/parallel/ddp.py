@@ -26,9 +26,6 @@ from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
 from ketscale.parallel.world import World, as_real, require_gpu
 from ketscale.spans import active
 
-# How long a rank may save a checkpoint after torchrun has ended.
-_GRACE_S = 10.0
-
 
 class Ddp(World):
     """The ranks of torch.distributed's default process group."""
@@ -176,13 +173,16 @@ def _end_with_torchrun() -> None:
 
     Otherwise this rank would train on for nobody, or wait for a rank that hangs, or for a torchrun that has been killed.
     """
-    process.end_with_parent(os.getppid())
+    parent = os.getppid()
+    # If torchrun, and what started it, were killed while this rank imported torch, init has adopted the rank.
+    adopted = parent == 1 and b"torch" not in Path("/proc/1/cmdline").read_bytes()
+    process.end_with_parent(0 if adopted else parent)
     with contextlib.suppress(OSError):  # Linux before 5.3, or torchrun has just ended
         torchrun = os.pidfd_open(os.getppid())
 
         def watch() -> None:
             select.select([torchrun], [], [])
-            time.sleep(_GRACE_S)
+            time.sleep(10.0)  # it may save a checkpoint
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=watch, name="torchrun", daemon=True).start()
