@@ -491,7 +491,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(method="suzuki4", dt=0.1), "method: a splitting takes sites of the same number of levels, not (2, 3); use exact"),
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
         (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes terms of one or two sites, and zzz acts on 3; give kd.Term"),
-        (lambda: kd.evolve(kd.chain([QUBIT] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes controls of one site, and coupling_1_2 acts on two; use exact"),
+        (lambda: kd.evolve(kd.chain([QUBIT] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes controls of one site, and coupling_1_2 is given on two"),
         (lambda: kd.fidelity(np.eye(2) / 2, np.eye(2) / 2), "target: is not a pure state of norm 1 (mixed targets are not offered)"),
         (lambda: kd.average_gate_fidelity(np.eye(2), 2 * np.eye(2)), "target: is not unitary, but off by 3.0e+00"),
         (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),

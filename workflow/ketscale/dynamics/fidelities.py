@@ -35,7 +35,7 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     kets = as_states("kets", kets)
     state = as_complex(target, kets)
     # Of trajectories a batch of targets would be taken for those of each time.
-    if kets.shape[-1:] != state.shape[-1:] or 1 < state.ndim != kets.ndim:
+    if kets.shape[-1:] != state.shape[-1:] or 1 < state.ndim < kets.ndim:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
     _check_norms(state, 1)
     return (kets * state.conj()).sum(-1).abs().square()
