@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ketscale.interop.expressions import ParametrisedCircuit
     from ketscale.interop.layer import Layer
     from ketscale.interop.qiskit import from_qiskit
-    from ketscale.interop.qiskit_primitives import FusedEstimator
+    from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
     from ketscale.interop.qnode import from_qnode
     from ketscale.problems.fitted import Fitted
     from ketscale.problems.library import construct, load, predictions
@@ -25,6 +25,7 @@ __all__ = [
     "CircuitRegressor",
     "Fitted",
     "FusedEstimator",
+    "FusedEstimatorGradient",
     "Layer",
     "ParametrisedCircuit",
     "__version__",
@@ -45,7 +46,7 @@ __getattr__ = on_first_use(
         "ketscale.interop.expressions": "ParametrisedCircuit",
         "ketscale.interop.layer": "Layer",
         "ketscale.interop.qiskit": "from_qiskit",
-        "ketscale.interop.qiskit_primitives": "FusedEstimator",
+        "ketscale.interop.qiskit_primitives": "FusedEstimator FusedEstimatorGradient",
         "ketscale.interop.qnode": "from_qnode",
         "ketscale.problems.fitted": "Fitted",
         "ketscale.problems.library": "construct load predictions",

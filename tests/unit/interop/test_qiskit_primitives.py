@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from qiskit import QuantumCircuit
 from qiskit.circuit import Parameter, ParameterVector
-from qiskit.circuit.library import efficient_su2, zz_feature_map
+from qiskit.circuit.library import efficient_su2, real_amplitudes, zz_feature_map
 from qiskit.primitives import StatevectorEstimator
 from qiskit.primitives.containers.bindings_array import BindingsArray
 from qiskit.quantum_info import Pauli, SparsePauliOp
 
 from ketscale.errors import UserError
 from ketscale.interop import qiskit_primitives
-from ketscale.interop.qiskit_primitives import FusedEstimator
+from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
 
 
 def uniform(*shape: int) -> np.ndarray:
@@ -109,6 +110,33 @@ def test_a_generator_gives_each_run_a_stream_of_its_own() -> None:
 
 
 # --- what is refused ---
+
+
+def test_each_circuit_has_the_derivatives_of_its_own_observable_and_values() -> None:
+    first, second = expressions(), real_amplitudes(3, reps=1)
+    circuits = [first, second, first, first]
+    observables = [H, SparsePauliOp("ZZZ"), Pauli("XYZ"), H]
+    values = [uniform(circuit.num_parameters) / (place + 1) for place, circuit in enumerate(circuits)]
+    by = [None, second.parameters[2:4], [first.parameters[2], first.parameters[0]], []]
+    result = FusedEstimatorGradient().run(circuits, observables, values, parameters=by).result()
+    for place, circuit in enumerate(circuits):
+        parameters = circuit.parameters if by[place] is None else by[place]
+        assert result.metadata[place]["parameters"] == list(parameters)
+        steps = [1e-5 * np.array([p == one for p in circuit.parameters]) for one in parameters]
+        pub = (circuit, observables[place], [values[place] + s * step for step in steps for s in (1, -1)])
+        shifted = StatevectorEstimator().run([pub]).result()[0].data.evs if steps else np.zeros(0)
+        slopes = (shifted[::2] - shifted[1::2]) / 2e-5
+        np.testing.assert_allclose(result.gradients[place], slopes, rtol=0, atol=1e-8)
+
+
+def test_a_gradient_in_inference_mode_and_one_of_what_has_no_angle() -> None:
+    flat = QuantumCircuit(1, global_phase=Parameter("a"))
+    with torch.inference_mode():
+        gradients = (
+            FusedEstimatorGradient().run([flat, root()], ["X", "Z"], [[0.2], [0.25]]).result().gradients
+        )
+    # d cos(sqrt(t)) / dt
+    np.testing.assert_allclose(gradients, [[0], [-np.sin(0.5)]], rtol=1e-12)
 
 
 def root() -> QuantumCircuit:

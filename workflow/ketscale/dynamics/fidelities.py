@@ -34,7 +34,7 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     """
     kets = as_states("kets", kets)
     state = as_complex(target, kets)
-    # Of trajectories a batch of targets would be taken for those of each time.
+    # A batch of targets would be taken for one target at each time of a trajectory.
     if kets.shape[-1:] != state.shape[-1:] or 1 < state.ndim < kets.ndim:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
     _check_norms(state, 1)
@@ -55,7 +55,7 @@ def process_fidelity(
         A 96, 022330, 2017, arXiv:1612.00858). Its derivatives are exact to the seventh.
 
     Raises:
-        UserError: the shapes do not fit, a target on the CPU is not of a unitary's norm, or with virtual_z these are no qubits.
+        UserError: the target has other dimensions, a target on the CPU is not of a unitary's norm, or with virtual_z these are no qubits.
 
     Example:
         >>> from ketscale import dynamics as kd

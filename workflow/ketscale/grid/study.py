@@ -36,14 +36,15 @@ def expand(
         sizes: the size axes of a workload's family.
 
     Raises:
-        UserError: a point has more than `MOST_RUNS` of them.
+        UserError: there are more than `MOST_RUNS` of them.
     """
-    for point in points:
-        if (runs := math.prod(len(listed(value)) for value in point.values())) > MOST_RUNS:
-            raise UserError(
-                f"its lists multiply to {runs:,} runs, but a point may have {MOST_RUNS:,}; shorten them, or divide the "
-                "study among several configs"
-            )
+    if (
+        runs := sum(math.prod(len(listed(value)) for value in point.values()) for point in points)
+    ) > MOST_RUNS:
+        raise UserError(
+            f"its lists multiply to {runs:,} runs, but a study may have {MOST_RUNS:,}; shorten them, or divide it among "
+            "several configs"
+        )
     return tuple(dict.fromkeys(run for point in points for run in _combinations(point, sizes)))
 
 

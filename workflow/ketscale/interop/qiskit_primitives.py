@@ -1,13 +1,14 @@
-"""Qiskit's estimator on `fused`, in place of StatevectorEstimator."""
+"""Qiskit's estimator on `fused`, in place of StatevectorEstimator, and its adjoint gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.fused import Fused
@@ -19,6 +20,11 @@ from ketscale.optional import needed_for
 with needed_for("ketscale.interop.qiskit_primitives"):
     from qiskit.primitives import DataBin, PrimitiveJob, PrimitiveResult, PubResult, StatevectorEstimator
     from qiskit.primitives.containers.estimator_pub import EstimatorPub, EstimatorPubLike
+
+if TYPE_CHECKING:
+    from qiskit import QuantumCircuit
+    from qiskit.circuit import Parameter
+    from qiskit.primitives.containers.observables_array import ObservableLike
 
 
 class FusedEstimator(StatevectorEstimator):
@@ -55,7 +61,7 @@ class FusedEstimator(StatevectorEstimator):
         """
         default = self.default_precision if precision is None else precision
         coerced = [EstimatorPub.coerce(pub, default) for pub in pubs]
-        work = [(pub, *_translated(pub)) for pub in coerced]
+        work = [(pub, *_translated(pub)[:2]) for pub in coerced]
         # A generator must not be shared with the threads of other runs.
         seed = self.seed.spawn(1)[0] if isinstance(self.seed, np.random.Generator) else self.seed
 
@@ -67,12 +73,93 @@ class FusedEstimator(StatevectorEstimator):
         return job
 
 
+class EstimatorGradients(NamedTuple):
+    """What a gradient's job gives: for each circuit the derivatives by its parameters, and which these are."""
+
+    gradients: list[NDArray[np.float64]]
+    metadata: list[dict[str, Any]]
+
+
+class FusedEstimatorGradient:
+    """Exact derivatives of expectation values by the adjoint method, for EstimatorQNN and VQE of Qiskit's own packages.
+
+    It is what they take as `gradient`, in place of a parameter-shift gradient: all circuits that are the same object are
+    differentiated in one call, and an evaluation costs a few circuits, however many parameters there are.
+
+    Example:
+        >>> written = qiskit.QuantumCircuit(1)
+        >>> _ = written.ry(Parameter("t"), 0)
+        >>> job = ketscale.FusedEstimatorGradient().run([written], ["Z"], [[np.pi / 2]])
+        >>> job.result().gradients[0].round(6)
+        array([-1.])
+    """
+
+    def run(
+        self,
+        circuits: Sequence[QuantumCircuit],
+        observables: Sequence[ObservableLike],
+        parameter_values: Sequence[Sequence[float]] | NDArray[np.float64],
+        parameters: Sequence[Sequence[Parameter] | None] | None = None,
+    ) -> PrimitiveJob[EstimatorGradients]:
+        """Start a job in a thread of its own that differentiates each observable's expectation value in its circuit.
+
+        parameter_values: for each circuit the values of `circuit.parameters`.
+        parameters: for each circuit, the parameters of its derivatives, in the order of the result; None means all.
+
+        Raises:
+            UserError: as for `FusedEstimator.run`.
+            ValueError: these are not equally many of each, a parameter is not one of its circuit's, or Qiskit refuses
+                them as a pub.
+        """
+        wanted = [None] * len(circuits) if parameters is None else parameters
+        by = [list(c.parameters if some is None else some) for c, some in zip(circuits, wanted, strict=True)]
+        columns = [
+            [[*c.parameters].index(each) for each in some] for c, some in zip(circuits, by, strict=True)
+        ]
+        together: dict[int, list[Any]] = {}
+        for place, each in enumerate(zip(circuits, observables, parameter_values, strict=True)):
+            together.setdefault(id(circuits[place]), []).append((place, *each))
+        work = list[tuple[Any, ...]]()
+        for group in together.values():
+            places, (circuit, *_), ones, rows = zip(*group, strict=True)
+            pub = EstimatorPub.coerce((circuit, list(ones), np.asarray(rows)), 0.0)
+            work.append((places, pub, *_translated(pub, differentiated=True)))
+
+        def result() -> EstimatorGradients:
+            found: dict[int, NDArray[np.float64]] = {}
+            for places, *of_pub in work:
+                for place, row in zip(places, _slopes(*of_pub), strict=True):
+                    found[place] = row[columns[place]]
+            return EstimatorGradients(
+                [found[place] for place in range(len(circuits))], [{"parameters": one} for one in by]
+            )
+
+        job = PrimitiveJob(result)
+        job._submit()
+        return job
+
+
+def _slopes(pub: EstimatorPub, circuit: Circuit, angles: Angles, rows: torch.Tensor) -> NDArray[np.float64]:
+    """The derivatives (bindings, parameters) of each binding's own observable."""
+    words, coefficients = _words(pub)
+    values = Fused().expval(circuit, angles, words)
+    (slopes,) = torch.autograd.grad(
+        values, rows, torch.tensor(coefficients), allow_unused=True, materialize_grads=True
+    )
+    return slopes.numpy()
+
+
+def _words(pub: EstimatorPub) -> tuple[list[str], NDArray[np.float64]]:
+    """The Pauli words of a pub's observables, and their coefficients (observables, words)."""
+    observables = list(np.asarray(pub.observables).flat)
+    words = list(dict.fromkeys(word for terms in observables for word in terms))
+    return words, np.array([[terms.get(word, 0.0) for word in words] for terms in observables])
+
+
 def _estimate(pub: EstimatorPub, circuit: Circuit, angles: Angles, seed: Any) -> PubResult:
     evs = np.zeros(pub.shape)
     if pub.size:
-        observables = list(np.asarray(pub.observables).flat)
-        words = list(dict.fromkeys(word for terms in observables for word in terms))
-        coefficients = np.array([[terms.get(word, 0.0) for word in words] for terms in observables])
+        words, coefficients = _words(pub)
         # (bindings, observables), of which broadcasting picks some; a simulator of its own, since it keeps what it has seen.
         table = Fused().expval(circuit, angles, words).numpy() @ coefficients.T
         places = np.arange(len(table)).reshape(pub.parameter_values.shape)
@@ -87,8 +174,8 @@ def _estimate(pub: EstimatorPub, circuit: Circuit, angles: Angles, seed: Any) ->
     )
 
 
-def _translated(pub: EstimatorPub) -> tuple[Circuit, Angles]:
-    """A pub's circuit and its angles for all bindings, once it is known that there is nothing to refuse."""
+def _translated(pub: EstimatorPub, differentiated: bool = False) -> tuple[Circuit, Angles, torch.Tensor]:
+    """A pub's circuit, its angles for all bindings, and these, once it is known that there is nothing to refuse."""
     if any(item.clbits for item in pub.circuit.data):
         raise UserError(
             "FusedEstimator takes no circuit with measurements: use circuit.remove_final_measurements(inplace=False)"
@@ -96,14 +183,15 @@ def _translated(pub: EstimatorPub) -> tuple[Circuit, Angles]:
     parameters = tuple(pub.circuit.parameters)
     made = from_qiskit(pub.circuit, parameters)
     circuit, numbers = _with_weights(made.circuit if isinstance(made, ParametrisedCircuit) else made)
-    rows = pub.parameter_values.as_array(parameters).reshape(pub.parameter_values.size, len(parameters))
-    with torch.inference_mode(False), torch.no_grad():
-        inputs, weights = torch.tensor(rows, dtype=torch.float64), torch.tensor(numbers, dtype=torch.float64)
+    values = pub.parameter_values.as_array(parameters).reshape(pub.parameter_values.size, len(parameters))
+    with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
+        rows = torch.tensor(values, dtype=torch.float64, requires_grad=differentiated)
+        inputs, weights = rows, torch.tensor(numbers, dtype=torch.float64)
         if isinstance(made, ParametrisedCircuit):
             inputs = made(inputs, weights[:0]).inputs
     if not inputs.isfinite().all():
         raise UserError("an angle is not a finite real number for all bindings")
-    return circuit, Angles(inputs, weights)
+    return circuit, Angles(inputs, weights), rows
 
 
 def _with_weights(circuit: Circuit) -> tuple[Circuit, list[float]]:

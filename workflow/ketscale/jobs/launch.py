@@ -41,6 +41,8 @@ _RENDEZVOUS = (
 # Ranks of one node meet on it; its own name may not resolve to an address.
 _HERE = "--standalone --local-addr=localhost"
 _PACKAGE = Path(__file__).resolve().parents[1]
+# The longest argument that Linux gives to a program, and so the longest shell command of a job (execve(2)).
+_LONGEST = 2**17 - 2000
 
 
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
@@ -101,6 +103,21 @@ def prefix_here(run: Run) -> str:
             "SLURM_JOB_ID outside of a job of SLURM"
         )
     return prefix(run, site.read_file().mpi)
+
+
+def check_length(study: str, places: str) -> None:
+    """Check that a study is short enough for the commands that make its tables, figures and page.
+
+    They would fail after all runs.
+
+    Raises:
+        UserError: it is too long.
+    """
+    if len(shlex.quote(study).encode()) + len(shlex.quote(places).encode()) > _LONGEST:
+        raise UserError(
+            f"the config is longer than a command may be ({len(study)} characters as JSON): use lists of values instead of "
+            "single points, or split the study into several configs"
+        )
 
 
 def check_package() -> None:

@@ -158,8 +158,8 @@ def test_after_sigterm_nothing_is_asked_again(executor: Executor, said: list[str
     executor.scheduler._user_kill = "graceful"
     executor.submit(Job("b"))
     until(lambda: len(executor.failed) == 2)
-    first, second = sorted(executor.failed)
-    assert "Required partition not available" in first and "the call ends" in second
+    second, first = sorted(executor.failed)
+    assert "Required partition not available" in first and "since the call ends" in second
     assert "b" not in executor.asked
     assert not any(words.startswith("failed") for words in said)
 

@@ -23,6 +23,7 @@ from ketscale.jobs.slurm import queue
 _PAUSE_S, _LONGEST_S, _LOOK_S = 5.0, 300.0, 0.5
 # More jobs than anybody has in the queue at a time; threads are made as they are needed.
 _MOST = 10_000
+_ENDS = "it was not submitted, since the call ends"
 # The executor's words for a refusal, around sbatch's own.
 _REFUSAL = re.compile(r"SLURM sbatch failed\. The error message was '(.*)'\.\n +sbatch call:", re.DOTALL)
 # What no wait changes (slurm_errno.c); all else may pass, also what no version has said before. A limit of an account or
@@ -83,7 +84,7 @@ class _Submissions:
                 words = self._ask(job, again=True)
         self._note(job, "")
         if words and not self._ended.is_set():
-            why = f"sbatch refuses it: {_line(words)}"
+            why = words if words == _ENDS else f"sbatch refuses it: {_line(words)}"
             if job.is_group() and not passes(words):  # of which Snakemake says no reason
                 self._say(f"failed: job group {job.groupid}: {why}")
             # It would be refused again. Not `attempt`, since the resources of the next one would be worked out.
@@ -97,7 +98,7 @@ class _Submissions:
         """Submit a job: sbatch's words if it refuses it, else nothing."""
         with self._turn:
             if self._stops():
-                return "the call ends"
+                return _ENDS
             self._here.words = ""
             try:
                 # SLURM may have taken it although its answer was lost.

@@ -134,7 +134,7 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, called:
         how = "was stopped" if last.until else "was killed, or its machine went down"
         reason = f"it {how}; it will go on from its checkpoint, if it has one"
         return Seen(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
-    # Of a search no trial can be chosen.
+    # No trial of its search can be chosen.
     hopeless = found.state == "missing" and found.why and not (results / run.path).exists()
     return Seen(run, "failed" if hopeless else found.state, found.why)
 
