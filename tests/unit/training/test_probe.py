@@ -261,7 +261,7 @@ def test_a_config_refuses_what_a_probe_does_not_have(asked: dict[str, Any], why:
 
 def test_a_first_step_of_a_probe_finds_its_circuit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(started, "read", lambda settings, manifest: data())
-    assert first_step.take(own(tmp_path, "Same"), None).startswith("ended after ")
+    assert str(first_step.take(own(tmp_path, "Same"), None)).startswith("ended after ")
     with pytest.raises(UserError, match="evaluates no circuit"):
         first_step.take(own(tmp_path, "None_"), None)
 
