@@ -29,6 +29,8 @@ from ketscale.measure.form import Record, Timing
 Filter = Mapping[str, Any]
 # Measured by the test, not by the clock, so that other work on the host changes nothing.
 UNTIMED = "test_"
+# Properties of a simulator on the test split alone, so that chance has no part in them.
+OF_SIMULATORS = {f"{UNTIMED}simulator_error", f"{UNTIMED}negativity"}
 SAME_LOSSES, LOSSES, TESTED = "same_losses", "losses", f"{UNTIMED}result"
 # Why nothing was measured, if the config does not ask for it; and why it is not known which runs are meant.
 UNPLANNED, AMBIGUOUS = "not in the study", "several points of the study"
@@ -341,9 +343,7 @@ class Reader:
 
         So it is with what simulators are like, and with the time of spans that no run enters.
         """
-        measured = (metric for family in self.collected.config.families.values() for metric in family.metrics)
-        of_simulator = {f"{UNTIMED}{metric.name}" for metric in measured if metric.about != "model"}
-        without_chance = found.value == 0 if isinstance(quantity, Spans) else quantity in of_simulator
+        without_chance = found.value == 0 if isinstance(quantity, Spans) else quantity in OF_SIMULATORS
         if found.low is not None or found.n < FEWEST or not without_chance:
             return found
         return replace(found, low=found.value, high=found.value)
