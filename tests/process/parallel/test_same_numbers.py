@@ -56,8 +56,9 @@ UNSHARDED = [
 PLACES = [
     pytest.param("mpi-n1r2t1", marks=pytest.mark.nightly),
     "mpi-n1r3t1",
+    "ddp-cpu-n1r2t1",
     pytest.param("ddp-cpu-n1r3t1", marks=pytest.mark.nightly),
-    "ddp-cpu-n1r4t1",
+    pytest.param("ddp-cpu-n1r4t1", marks=pytest.mark.nightly),
 ]
 
 
