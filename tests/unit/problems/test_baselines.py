@@ -26,8 +26,13 @@ BASELINES = [
 ]
 
 
-def fitted(block: dict[str, Any], model: str, folder: Path, precision: str = "fp64") -> tuple[Problem, Any]:
-    """The problem of a workload whose model is fitted, and the run's settings."""
+def fitted(
+    block: dict[str, Any], model: str, folder: Path, precision: str = "fp64", most: int | None = None
+) -> tuple[Problem, Any]:
+    """The problem of a workload whose model is fitted to so many samples, and the run's settings.
+
+    folder: where its data are, or are prepared.
+    """
     axes = {
         "workload": "mine", "model": model, "qubits": 0, "layers": 0, "batch": 1, "simulator": "none",
         "backend": "cpu-n1r1t1", "protocol": "fit", "seed": 0,
@@ -40,22 +45,24 @@ def fitted(block: dict[str, Any], model: str, folder: Path, precision: str = "fp
     settings = config.settings(config.runs[0])
     family, manifest = settings.family, folder / "features.json"
     assert family.prepare and family.read
-    family.prepare(settings.workload, manifest, None)
+    if not manifest.exists():
+        family.prepare(settings.workload, manifest, None)
     problem = family.build(settings, family.read(settings, manifest), torch.device("cpu"))
     problem.convert(torch.device("cpu"), torch.float64 if precision == "fp64" else torch.float32)
-    fit(problem)
+    fit(problem, most)
     return problem, settings
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 @pytest.mark.parametrize(("family", "kind"), BASELINES)
 def test_each_is_tested_and_comes_back_from_its_file(
-    family: str, kind: str, precision: str, tmp_path: Path
+    family: str, kind: str, precision: str, tmp_path: Path, digits_features: Path
 ) -> None:
     if kind == "csp":
         pytest.importorskip("mne", reason="the extra eeg is not installed")
     ((name, block),) = FAMILIES[family].tiny["workloads"].items()
-    problem, settings = fitted({"kind": name, **block}, kind, tmp_path, precision)
+    folder = digits_features.parent if family == "images" else tmp_path
+    problem, settings = fitted({"kind": name, **block}, kind, folder, precision, most=100)
     outputs = problem.outputs("test", torch.arange(problem.splits["test"]))
     quality = problem.metrics("test", outputs, full=True)
     assert 0 <= quality[settings.family.headline.name] <= 1
