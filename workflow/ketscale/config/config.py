@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +29,7 @@ from ketscale.config.family import (
 )
 from ketscale.config.file import ConfigFile, StudyBlock, axes_block
 from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import Faults, at, faults_of, parse
+from ketscale.config.parsing import Faults, at, faults_of, parse, within
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.grid import Run, Study, canonical, decode, expand, listed, schedule
@@ -76,10 +75,8 @@ class Config:
         faults, kinds = Faults(), families.values()
         of_workloads, of_models, devices = workload_kinds(kinds), model_kinds(kinds), simulators(kinds)
         blocks = {section: _blocks(given, section) for section in ("workloads", "models", "simulators")}
-        workloads: dict[str, tuple[str, Workload]] = {}
-        models: dict[str, tuple[str, Model]] = {}
-        of_simulators: dict[str, Simulator] = {}
-        splits: dict[str, str] = {}
+        workloads, models = dict[str, tuple[str, Workload]](), dict[str, tuple[str, Model]]()
+        of_simulators, splits = dict[str, Simulator](), dict[str, str]()
         with faults:
             file = parse(ConfigFile, given, "")
             for name, protocol in file.protocols.items():
@@ -90,36 +87,27 @@ class Config:
                     workloads[name] = _of_kind(block, base, "workloads", of_workloads)
                     if placed:
                         faults += [at(f"workloads.{base}", fault) for fault in workloads[name][1].misplaced()]
-                    if name != base:
-                        splits[name] = base
+                    splits |= {} if name == base else {name: base}
         for name, block in blocks["models"].items():
             with faults:
                 models[name] = _model(block, name, of_models, families)
-        # Each kind is also a model with default settings, unless the config gives its name another meaning.
-        models |= {
-            kind: (kind, settings()) for kind, settings in of_models.items() if kind not in blocks["models"]
-        }
-        for name, (_, model) in models.items():
-            if (
-                isinstance(model, FileModel)
-                and model.control
-                and model.control not in (*models, *blocks["models"])
-            ):
-                faults.append(
-                    f"models.{name}.control: no model is called {model.control}{suggestion(model.control, models)}"
-                )
         for name, block in blocks["simulators"].items():
             with faults:
                 of_simulators[name] = _simulator(block, name, devices)
         faults.refuse()
+        # Each kind is also a model with default settings, unless the config gives its name another meaning.
+        models |= {kind: (kind, made()) for kind, made in of_models.items() if kind not in models}
+        for name, (_, model) in models.items():
+            if isinstance(model, FileModel) and model.control and model.control not in models:
+                why = f"no model is called {model.control}{suggestion(model.control, models)}"
+                faults.append(f"models.{name}.control: {why}")
+        for name, protocol in file.protocols.items():
+            for simulator in sorted(protocol.steps_for.keys() - {*of_simulators, "none"}):
+                why = f"no such simulator{suggestion(simulator, of_simulators)}"
+                faults.append(f"protocols.{name}.steps_for.{simulator}: {why}")
+        faults.refuse()
         file = split_seeds.expanded(file, splits)
         protocols, trials = _searched(file.protocols, models)
-        for name, protocol in protocols.items():
-            for simulator in protocol.steps_for:
-                if simulator not in (*of_simulators, "none"):
-                    raise UserError(
-                        f"protocols.{name}.steps_for.{simulator}: no such simulator{suggestion(simulator, of_simulators)}"
-                    )
         config = cls(
             given,
             families,
@@ -137,10 +125,6 @@ class Config:
             splits,
             trials,
         )
-        for name, study in file.studies.items():
-            with faults:
-                config._check_points(name, study)
-        faults.refuse()
         studies = []
         for name, study in file.studies.items():
             with faults:
@@ -192,11 +176,10 @@ class Config:
         simulated = {
             run.model for run in self.runs if run.simulator != "none" or self.sizes(run).get("qubits")
         }
-        return frozenset(
-            name
-            for name, (_, model) in self.models.items()
-            if (model.control is None and name not in simulated if model.own_code else model.classical)
-        )
+        own = {name for name, (_, model) in self.models.items() if model.own_code}
+        classical = {name for name, (_, model) in self.models.items() if model.classical}
+        alone = {name for name in own - simulated if self.models[name][1].control is None}
+        return frozenset((classical - own) | alone)
 
     @cached_property
     def run_set(self) -> frozenset[Run]:
@@ -222,18 +205,15 @@ class Config:
         """The config that tables, figures and report are made for, as one canonical text: without `partial` and
         `cohorts`, and without the locations of data on this machine. It says of models in files what is read in them.
         """
-        of_block = {self.splits.get(name, name): block for name, (_, block) in self.workloads.items()}
-        blocks = {
-            name: {key: value for key, value in block.items() if key not in of_block[name].machine}
-            for name, block in self.given["workloads"].items()
-        }
-        rest = {key: value for key, value in self.given.items() if key not in ("partial", "cohorts")}
-        models = {
-            name: {"kind": OWN_MODEL, **_given(model)} if isinstance(model, FileModel) else block
-            for name, block in self.given.get("models", {}).items()
-            for _, model in (self.models[name],)
-        }
-        return canonical({**rest, "workloads": blocks, **({"models": models} if models else {})})
+        rest = {name: value for name, value in self.given.items() if name not in ("partial", "cohorts")}
+        workloads, models = dict[str, Any](), dict[str, Any]()
+        for name, block in self.given["workloads"].items():
+            machine = self.block(name)[1].machine
+            workloads[name] = {key: value for key, value in block.items() if key not in machine}
+        for name, block in self.given.get("models", {}).items():
+            kind, model = self.models[name]
+            models[name] = {"kind": kind, **model.content()} if isinstance(model, FileModel) else block
+        return canonical({**rest, "workloads": workloads, **({"models": models} if models else {})})
 
     def workload_text(self, name: str) -> str:
         """Everything that determines a workload's data, as one canonical text."""
@@ -258,13 +238,22 @@ class Config:
         """
         if run in self.run_set:
             return self._settings(run)  # all of its studies are checked, and there are thousands
-        for axis, known in self._names().items():
-            name = getattr(run, axis)
-            if name not in known and name not in (self.trials if axis == "protocol" else ()):
-                raise UserError(f"{run.path}: no {axis} is called {name}{suggestion(name, known)}")
+        with within(run.path):
+            for axis, known in self._names().items():
+                name = getattr(run, axis)
+                if name not in known and name not in (self.trials if axis == "protocol" else ()):
+                    raise UserError(f"no {axis} is called {name}{suggestion(name, known)}")
+            return self._checked(run)
+
+    def _checked(self, run: Run) -> Settings:
+        """The settings of a run whose names are known.
+
+        Raises:
+            UserError: they cannot be combined.
+        """
         settings = self._settings(run)
         for conflict in conflicts(settings):
-            raise UserError(f"{run.path}: {conflict}")
+            raise UserError(conflict)
         return settings
 
     def _settings(self, run: Run) -> Settings:
@@ -277,8 +266,6 @@ class Config:
                 f"{run.model} is not a model for {run.workload} ({family.name}); its models are {', '.join(fitting)}"
             )
         name, trial = self.trials.get(run.protocol, (run.protocol, None))
-        protocol = self.protocols[name].for_run(run.simulator, run.model)
-        simulator = self.simulators.get(run.simulator)
         settings = Settings(
             dataclasses.replace(run, protocol=name),
             family,
@@ -286,8 +273,8 @@ class Config:
             workload,
             model_kind,
             model,
-            simulator,
-            protocol,
+            self.simulators.get(run.simulator),
+            self.protocols[name].for_run(run.simulator, run.model),
         )
         return settings if trial is None else settings.trial(trial, run.seed)
 
@@ -300,41 +287,29 @@ class Config:
             "protocol": [name for name in self.protocols if name not in self.trials],
         }
 
-    def _check_points(self, name: str, block: StudyBlock) -> None:
-        """Refuse points as `_check_point`, and a size that no model of the study has."""
-        wanted, faults = set[str](), Faults()
-        for index, point in enumerate(_points(block)):
+    def _study(self, name: str, block: StudyBlock) -> Study:
+        """The study of a block, whose points and runs are checked."""
+        where, faults, wanted = f"studies.{name}", Faults(), set[str]()
+        points = [{**block.axes, **point} for point in block.points or [{}]]
+        for index, point in enumerate(points):
             with faults:
-                wanted |= self._check_point(f"studies.{name}", block, index, point)
+                wanted |= self._check_point(where, block, index, point)
         faults.refuse()
         for size in self.size_names:
             if size in block.axes and size not in wanted:
-                raise UserError(
-                    f"studies.{name}.axes.{size}: no model of this study has {size}; leave it out"
-                )
-
-    def _study(self, name: str, block: StudyBlock) -> Study:
-        try:
-            runs = expand(_points(block), lambda workload: self.family(workload).sizes)
-        except UserError as error:
-            raise UserError(f"studies.{name}: {error}") from None
-        for run in runs:
-            try:
-                problem = next(conflicts(self._settings(run)), None)
-            except UserError as error:
-                problem = str(error)
-            search = self.protocols[run.protocol].search
-            if not problem and search and run.seed in search.seeds:
-                problem = (
-                    f"protocol {run.protocol} has a search with seed {run.seed}, which is a seed of the study too, where the luck "
-                    "of the trial that was chosen would count; give search.seeds others, such as 1000"
-                )
-            if problem:
-                raise UserError(f"studies.{name}: {problem}")
-        for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
-            # What is wrong with one is named by its own setting.
-            if problem := next(conflicts(self._settings(trial)), None):
-                raise UserError(f"studies.{name}: {problem}")
+                raise UserError(f"{where}.axes.{size}: no model of this study has {size}; leave it out")
+        with within(where):
+            runs = expand(points, lambda workload: self.family(workload).sizes)
+            for run in runs:
+                self._checked(run)
+                search = self.protocols[run.protocol].search
+                if search and run.seed in search.seeds:
+                    raise UserError(
+                        f"protocol {run.protocol} has a search with seed {run.seed}, which is a seed of the study too, where the luck "
+                        "of the trial that was chosen would count; give search.seeds others, such as 1000"
+                    )
+            for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
+                self._checked(trial)
         return Study(name, block.kind, block.question, runs)
 
     def _check_point(self, where: str, block: StudyBlock, index: int, point: Mapping[str, Any]) -> set[str]:
@@ -345,16 +320,11 @@ class Config:
         here = f"{where}.points.{index}" if block.points else where
         axes = _axes(self.families)
         Faults([*faults_of(axes, block.axes, f"{where}.axes"), *faults_of(axes, of_point, here)]).refuse()
-        for axis, value in point.items():
-            twice = [value for value, times in Counter(listed(value)).items() if times > 1]
-            if twice:
-                place = here if axis in of_point else f"{where}.axes"
-                raise UserError(f"{place}.{axis}: {twice[0]!r} is given twice; keep one")
         for axis, names in self._names().items():
             for value in listed(point.get(axis, [])):
                 if value not in names:
-                    place = f"{here}.{axis}" if axis in of_point else f"{where}.axes.{axis}"
-                    raise UserError(f"{place}: no {axis} is called {value}{suggestion(value, names)}")
+                    place = here if axis in of_point else f"{where}.axes"
+                    raise UserError(f"{place}.{axis}: no {axis} is called {value}{suggestion(value, names)}")
         wanted = {
             axis.name
             for workload in listed(point.get("workload", []))
@@ -364,17 +334,10 @@ class Config:
             if axis not in point and (axis in wanted or axis not in self.size_names):
                 raise UserError(f"{here}: {axis} is missing; give it in axes, or in every point")
         # Points of several families may share `axes`, so those are looked at all together.
-        foreign = [name for name in self.size_names if name in of_point and name not in wanted]
-        if foreign:
-            raise UserError(
-                f"{here}.{foreign[0]}: models of {point['workload']} have no {foreign[0]}; leave it out"
-            )
+        for name in self.size_names:
+            if name in of_point and name not in wanted:
+                raise UserError(f"{here}.{name}: models of {point['workload']} have no {name}; leave it out")
         return wanted
-
-
-def _points(block: StudyBlock) -> list[dict[str, Any]]:
-    """The points of a study, each with the axes that all share."""
-    return [{**block.axes, **point} for point in block.points or [{}]]
 
 
 def _axes(families: Families) -> type[Block]:
@@ -411,12 +374,9 @@ def _kind(
     kind = block.get(key, name)
     if isinstance(kind, str) and kind in kinds:
         return kind
-    place, needed = (
-        (f"{section}.{name}.{key}", "") if key in block else (f"{section}.{name}", f"; give it a {key}")
-    )
-    raise UserError(
-        f"{place}: no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
-    )
+    place, needed = (f".{key}", "") if key in block else ("", f"; give it a {key}")
+    why = f"no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
+    raise UserError(f"{section}.{name}{place}: {why}")
 
 
 def _of_kind(
@@ -434,18 +394,7 @@ def _model(
     """A model's kind and its settings; those of one in a file follow from what is in the file."""
     if block.get("kind", OWN_MODEL) == OWN_MODEL and "file" in block and "code" not in block:
         return OWN_MODEL, FileModel.of_block(block, f"models.{name}", _size_names(families))
-    kind = block.get("kind", name)
-    if "control" in block and isinstance(kind, str) and (known := kinds.get(kind)) is not None:
-        _of_kind({key: value for key, value in block.items() if key != "control"}, name, "models", kinds)
-        raise UserError(
-            f"models.{name}.control: that of kind {kind} is {known.control or 'none'}, as the kind says; leave it out"
-        )
     return _of_kind(block, name, "models", {**kinds, OWN_MODEL: FileModel})
-
-
-def _given(block: Block) -> dict[str, Any]:
-    """The settings of a block as an author gives them, who leaves out what is None."""
-    return {key: value for key, value in block.content().items() if value is not None}
 
 
 def _size_names(families: Families) -> tuple[str, ...]:
@@ -456,11 +405,8 @@ def _size_names(families: Families) -> tuple[str, ...]:
 def _blocks(given: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
     """The blocks of a section; what is none is refused with the form of the file."""
     blocks = given.get(section)
-    return (
-        {name: block for name, block in blocks.items() if isinstance(block, dict)}
-        if isinstance(blocks, dict)
-        else {}
-    )
+    named = blocks.items() if isinstance(blocks, dict) else ()
+    return {name: block for name, block in named if isinstance(block, dict)}
 
 
 def _simulator(block: Mapping[str, Any], name: str, kinds: Mapping[str, type[Simulator]]) -> Simulator:
@@ -476,7 +422,5 @@ def sources(config: Config, workload: str) -> list[Path]:
     Raises:
         UserError: one is missing; names the setting.
     """
-    try:
+    with within(f"workloads.{workload}"):
         return config.workloads[workload][1].sources()
-    except UserError as error:
-        raise UserError(at(f"workloads.{workload}", str(error))) from None

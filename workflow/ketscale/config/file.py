@@ -74,7 +74,7 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
     fields = []
     for name, (one, description) in axes.items():
         several = Annotated[list[one], Meta(min_length=1)]  # type: ignore[valid-type]
-        kind = Annotated[one | several | None, Meta(description=description)]  # type: ignore[valid-type]
-        fields.append((name, kind, None))
+        kind = Annotated[one | several | msgspec.UnsetType, Meta(description=description)]  # type: ignore[valid-type]
+        fields.append((name, kind, msgspec.UNSET))
     made = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
     return cast(type[Block], made)

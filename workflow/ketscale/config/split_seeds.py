@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ketscale.config.block import Seed
 from ketscale.config.file import ConfigFile
-from ketscale.config.parsing import check
+from ketscale.config.parsing import Faults, faults_of
 from ketscale.errors import UserError
 from ketscale.grid import listed
 
@@ -35,7 +35,7 @@ def blocks(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     if SEEDS not in block:
         return {base: block}
     where, seeds = f"workloads.{base}.{SEEDS}", block[SEEDS]
-    check(Seeds, seeds, where)
+    Faults(faults_of(Seeds, seeds, where)).refuse()
     folds = block.get("folds")
     # Seeds of one block have different folds of one order; another block has another order.
     orders = {seed // folds for seed in seeds} if isinstance(folds, int) and folds > 0 else set()

@@ -12,6 +12,7 @@ import yaml
 
 from ketscale import strict_json
 from ketscale.config.file import OVER
+from ketscale.config.parsing import within
 from ketscale.errors import UserError
 
 # YAML 1.1, which PyYAML reads, takes 020 for 16 and 1:30 for 90; YAML 1.2 takes 020 for 20 and 1:30 for text. People
@@ -48,26 +49,13 @@ class _Loader(yaml.SafeLoader):
         super().flatten_mapping(node)
 
 
-def _parsed(text: str) -> Any:
-    """The values in a text: of JSON if it is JSON, as Snakemake reads a config, else of YAML."""
-    if text.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError):
-            return strict_json.loads(text)
-    return yaml.load(text, _Loader)
-
-
-def load(path: Path | str) -> dict[str, Any]:
-    """The settings in a file, not yet checked; one with `over` is laid over the file that it names.
+def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The settings in a file, not yet checked; one with `over` is laid over the file that it names. above: what lies over it.
 
     Raises:
         UserError: a file is missing or is not YAML, gives a key twice, has a number that is ambiguous, or lies over itself.
     """
-    return _whole(Path(path), ())
-
-
-def _whole(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """The settings in a file that lies under some others, with those of the files under it."""
-    settings = _read(path)
+    path, settings = Path(path), _read(Path(path))
     if OVER not in settings:
         return settings
     below, files = settings[OVER], (*above, path.resolve())
@@ -78,10 +66,8 @@ def _whole(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise UserError(
             f"{path}: {OVER}: {below} lies over this file, so neither is a base; remove one {OVER}"
         )
-    try:
-        return laid(settings, _whole(under, files))
-    except UserError as error:
-        raise UserError(f"{path}: {OVER}: {error}") from None
+    with within(f"{path}: {OVER}"):
+        return laid(settings, load(under, files))
 
 
 def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,16 +82,19 @@ def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        settings = _parsed(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        settings = None
+        if text.lstrip().startswith("{"):  # as Snakemake reads a config, of JSON if it is JSON
+            with contextlib.suppress(ValueError):
+                settings = strict_json.loads(text)
+        settings = yaml.load(text, _Loader) if settings is None else settings
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: {getattr(error, 'problem', None) or 'not YAML'}") from None
-    # PyYAML raises any of these for a value that is not of the type that its tag says.
-    except (OSError, ValueError, LookupError, AttributeError) as error:
+    # PyYAML raises any of these for a value that is not of the type that its tag says, or is nested too deeply.
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    except RecursionError:
-        raise UserError(f"{path}: its values are nested too deeply; a config needs a few levels") from None
     if not isinstance(settings, dict):
         raise UserError(f"{path}: not a config; write its settings as `key: value`")
     return settings
