@@ -38,9 +38,8 @@ def throttled_s() -> dict[str, float] | None:
 
 def longest_s(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> float | None:
     """The seconds that the group that was stopped longest was stopped in between; None if none was seen."""
-    if before is None or after is None:
-        return None
-    return max((after[name] - before[name] for name in before.keys() & after.keys()), default=None)
+    known = (before or {}).keys() & (after or {}).keys()
+    return max((after[name] - before[name] for name in known), default=None)  # type: ignore[index]
 
 
 def _stopped(folder: Path) -> float | None:
