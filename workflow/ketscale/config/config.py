@@ -106,7 +106,6 @@ class Config:
                 why = f"no such simulator{suggestion(simulator, of_simulators)}"
                 faults.append(f"protocols.{name}.steps_for.{simulator}: {why}")
         faults.refuse()
-        file = split_seeds.expanded(file, splits)
         protocols, trials = _searched(file.protocols, models)
         config = cls(
             given,
@@ -292,6 +291,9 @@ class Config:
         where, faults, wanted = f"studies.{name}", Faults(), set[str]()
         points = [{**block.axes, **point} for point in block.points or [{}]]
         for index, point in enumerate(points):
+            if "workload" in point:  # a block that has several splits stands for all of them
+                names = map(self._splits_of, listed(point["workload"]))
+                point["workload"] = list(itertools.chain.from_iterable(names))
             with faults:
                 wanted |= self._check_point(where, block, index, point)
         faults.refuse()
@@ -311,6 +313,10 @@ class Config:
             for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
                 self._checked(trial)
         return Study(name, block.kind, block.question, runs)
+
+    def _splits_of(self, data: Any) -> list[Any]:
+        """The splits of some data; else the name itself."""
+        return [name for name, base in self.splits.items() if base == data] or [data]
 
     def _check_point(self, where: str, block: StudyBlock, index: int, point: Mapping[str, Any]) -> set[str]:
         """The sizes of a point's models. Refuse a point that lacks an axis, or names what neither the config nor a
@@ -336,7 +342,9 @@ class Config:
         # Points of several families may share `axes`, so those are looked at all together.
         for name in self.size_names:
             if name in of_point and name not in wanted:
-                raise UserError(f"{here}.{name}: models of {point['workload']} have no {name}; leave it out")
+                raise UserError(
+                    f"{here}.{name}: models of {', '.join(point['workload'])} have no {name}; leave it out"
+                )
         return wanted
 
 

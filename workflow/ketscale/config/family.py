@@ -1,7 +1,6 @@
 """The specification of a problem family: what the rest of KetScale must know about it without running anything.
 
-A family is data (typed settings, sizes, metrics) and three functions: they prepare its data, read them and build its
-problem. `ketscale.problems.registry` gives the families to the code that reads a config. Imports nothing heavy.
+`ketscale.problems.registry` gives the families to the code that reads a config. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -143,27 +142,24 @@ Sampling = Literal["shuffled", "all", "stream"]
 
 
 class Model(Part, frozen=True, kw_only=True):
-    """Settings of a model; a family has a subclass for each kind.
+    """Settings of a model; a family has a subclass for each kind."""
 
-    implementation: its torch module, as 'package.module:Class'. The class takes the settings, and as keywords what
-        the family's `build` adds.
-    classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
-    control: the kind of the model that it is compared with.
-    own_code: it is the user's own code, of which one step is tried before the first run.
-    baseline: it is a standard method, which stands beside all models, and in for the control of those that have none.
-    has_dropout: its module has an argument `dropout`, which the protocol sets.
-    stacks: several runs are trained at once, by torch.func.vmap, which was measured to gain 1.5 times or more (`ketscale
-        bench cohorts`); None if `ketscale try` finds out whether they can be.
-    fitted: it is fitted in one phase, not trained by steps: its module is a `Fitted`.
-    """
-
+    # Its torch module, as 'package.module:Class', which takes the settings, and as keywords what the family's `build` adds.
     implementation: ClassVar[str] = ""
+    # There is no physics to simulate, so its simulator is none and its sizes are 0.
     classical: ClassVar[bool] = False
+    # Its module has an argument `dropout`, which the protocol sets.
     has_dropout: ClassVar[bool] = False
+    # Several runs are trained at once, by torch.func.vmap, which was measured to gain 1.5 times or more (`ketscale bench
+    # cohorts`); None if `ketscale try` finds out whether they can be.
     stacks: ClassVar[bool | None] = False
+    # It is fitted in one phase, not trained by steps: its module is a `Fitted`.
     fitted: ClassVar[bool] = False
+    # It is a standard method, which stands beside all models, and in for the control of those that have none.
     baseline: ClassVar[bool] = False
+    # It is the user's own code, of which one step is tried before the first run.
     own_code: ClassVar[bool] = False
+    # The kind of the model that it is compared with.
     control: ClassVar[str | None] = None
 
     def takes(self, name: str) -> bool:
@@ -276,12 +272,10 @@ class Family:
     name, title: its name in code, and in words.
     samples: what the data-parallel axis counts, e.g. 'trials'.
     sizes: the size axes of its models, in the order of paths.
-    sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
-        'stream' (new samples in every step), unless a model says otherwise (`Model.sampling`).
+    sampler: how training samples are drawn, unless a model says otherwise (`Model.sampling`).
     workloads, models: the kinds of each, with the class of their settings.
     own: the class of the settings of a model in a user's own file; None if it takes none.
-    simulators: the settings classes of the simulators that can evaluate its models. Without any, its models are
-        trained with simulator: none.
+    simulators: the settings classes of the simulators that can evaluate its models; without any it is simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
     tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
         the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;

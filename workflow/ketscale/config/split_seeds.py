@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from ketscale.config.block import Seed
-from ketscale.config.file import ConfigFile
 from ketscale.config.parsing import Faults, faults_of
 from ketscale.errors import UserError
-from ketscale.grid import listed
 
 SEEDS = "split_seeds"
 Seeds = Annotated[
@@ -48,24 +45,3 @@ def blocks(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     if taken := splits.keys() & workloads.keys():
         raise UserError(f"workloads.{min(taken)}: has the name of a split of {base}; choose another")
     return splits
-
-
-def expanded(file: ConfigFile, bases: Mapping[str, str]) -> ConfigFile:
-    """The config whose studies have all splits of a block that they name. bases: the block of each split, by its name."""
-    splits: dict[str, list[str]] = {}
-    for name, base in bases.items():
-        splits.setdefault(base, []).append(name)
-
-    def of_splits(axes: Mapping[str, Any]) -> dict[str, Any]:
-        if "workload" not in axes:
-            return dict(axes)
-        names = [name for each in listed(axes["workload"]) for name in splits.get(str(each), [each])]
-        return {**axes, "workload": names if len(names) > 1 else names[0]}
-
-    studies = {
-        name: msgspec.structs.replace(
-            block, axes=of_splits(block.axes), points=block.points and [*map(of_splits, block.points)]
-        )
-        for name, block in file.studies.items()
-    }
-    return msgspec.structs.replace(file, studies=studies) if bases else file

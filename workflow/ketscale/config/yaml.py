@@ -23,30 +23,25 @@ _AMBIGUOUS = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?
 class _Loader(yaml.SafeLoader):
     """YAML in which a key that is given twice is an error, and a number that others read otherwise."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        # Merging (`<<`) writes merged keys into a mapping, also into one that is merged again elsewhere; so each is
-        # checked once, before that.
-        self._checked: set[yaml.MappingNode] = set()
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node."""
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """A node of text, before it is a value."""
+        node = super().compose_scalar_node(anchor)
         number = node.tag.removeprefix("tag:yaml.org,2002:") in ("int", "float")
-        if number and isinstance(node, yaml.ScalarNode) and _AMBIGUOUS.fullmatch(node.value):
+        if number and _AMBIGUOUS.fullmatch(node.value):
             problem = f'YAML readers disagree about {node.value}; write a plain number, or "{node.value}" in quotes for text'
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return super().construct_object(node, deep)
+        return node
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge `<<` as usual, once no key of the mapping itself is there twice."""
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A node of a mapping, before what it merges (`<<`) is in it."""
+        node = super().compose_mapping_node(anchor)
         seen = set[str]()
-        for key, _ in node.value if node not in self._checked else ():
+        for key, _ in node.value:
             if str(key.value) in seen:
                 problem = f"{key.value!r} is given twice; keep one of the two"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(str(key.value))
-        self._checked.add(node)
-        super().flatten_mapping(node)
+        return node
 
 
 def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
