@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ketscale.config import split_seeds
 from ketscale.config.block import Block
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
@@ -27,7 +26,7 @@ from ketscale.config.family import (
     simulators,
     workload_kinds,
 )
-from ketscale.config.file import ConfigFile, StudyBlock, axes_block
+from ketscale.config.file import SPLIT_SEEDS, ConfigFile, SplitSeeds, StudyBlock, axes_block
 from ketscale.config.own_model import FileModel
 from ketscale.config.parsing import Faults, at, faults_of, parse, within
 from ketscale.config.protocol import Protocol
@@ -43,8 +42,8 @@ class Config:
     """A config whose every name and value has been checked.
 
     given: the settings as they were given. cohorts: whether runs of one shape are trained together. placed: whether the
-    settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`). trials: of each protocol that is a trial of a
-    search, the protocol that searches, and its number.
+    settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`).
+    trials: of each protocol that is a trial of a search, the protocol that searches, and its number.
     """
 
     given: Mapping[str, Any]
@@ -83,7 +82,7 @@ class Config:
                 faults += [at(f"protocols.{name}", fault) for fault in protocol.faults()]
         for base in blocks["workloads"]:
             with faults:
-                for name, block in split_seeds.blocks(base, blocks["workloads"]).items():
+                for name, block in _splits(base, blocks["workloads"]).items():
                     workloads[name] = _of_kind(block, base, "workloads", of_workloads)
                     if placed:
                         faults += [at(f"workloads.{base}", fault) for fault in workloads[name][1].misplaced()]
@@ -346,6 +345,31 @@ class Config:
                     f"{here}.{name}: models of {', '.join(point['workload'])} have no {name}; leave it out"
                 )
         return wanted
+
+
+def _splits(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The block of a workload, or that of each of its splits, NAME.sSEED, by name.
+
+    Raises:
+        UserError: seeds are given beside one seed, or a split has the name of another workload.
+    """
+    block = workloads[base]
+    if SPLIT_SEEDS not in block:
+        return {base: block}
+    where, seeds = f"workloads.{base}.{SPLIT_SEEDS}", block[SPLIT_SEEDS]
+    Faults(faults_of(SplitSeeds, seeds, where)).refuse()
+    folds = block.get("folds")
+    # SplitSeeds of one block have different folds of one order; another block has another order.
+    orders = {seed // folds for seed in seeds} if isinstance(folds, int) and folds > 0 else set()
+    if len(orders) > 1 and len(orders) * folds != len(seeds):
+        raise UserError(f"{where}: {folds} folds need whole blocks of seeds, such as 0 to {folds - 1}")
+    if "split_seed" in block:
+        raise UserError(f"{where}: split_seed gives one split; leave one of them out")
+    rest = {name: value for name, value in block.items() if name != SPLIT_SEEDS}
+    splits = {f"{base}.s{seed}": {**rest, "split_seed": seed} for seed in seeds}
+    if taken := splits.keys() & workloads.keys():
+        raise UserError(f"workloads.{min(taken)}: has the name of a split of {base}; choose another")
+    return splits
 
 
 def _axes(families: Families) -> type[Block]:

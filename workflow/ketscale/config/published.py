@@ -10,9 +10,8 @@ from msgspec.json import schema as schema
 
 from ketscale.config.block import Block
 from ketscale.config.family import OWN_MODEL, Families, model_kinds, simulators, workload_kinds
-from ketscale.config.file import OVER, ConfigFile, axes_block
+from ketscale.config.file import OVER, SPLIT_SEEDS, ConfigFile, SplitSeeds, axes_block
 from ketscale.config.own_model import FileBlock
-from ketscale.config.split_seeds import SEEDS, Seeds
 
 
 def published_schema(families: Families) -> dict[str, Any]:
@@ -77,5 +76,5 @@ def _of_block(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]
 def _with_kind(block: type[Block], kind: str, definitions: dict[str, Any]) -> dict[str, Any]:
     own = _of_block(block, definitions)
     properties: Mapping[str, Any] = own.get("properties", {})
-    seeds = {SEEDS: schema(Seeds)} if "split_seed" in properties else {}
+    seeds = {SPLIT_SEEDS: schema(SplitSeeds)} if "split_seed" in properties else {}
     return {**own, "properties": {"kind": {"const": kind}, **properties, **seeds}}

@@ -61,7 +61,6 @@ class Range(Block, frozen=True, kw_only=True):
         return min(max(rounded, self.low), self.high)
 
 
-Space = Mapping[str, "list[Any] | Range"]
 _Space = dict[Name, Annotated[list[Any], Meta(min_length=1)] | Range]
 
 
@@ -94,13 +93,16 @@ class Search(Block, frozen=True, kw_only=True):
             yield f"settings.{name}: cannot be searched; choose from {', '.join(SEARCHED)}"
         if len(set(self.seeds)) < len(self.seeds):
             yield "seeds: a seed is given twice; keep one"
-        spaces = {
-            "settings": self.settings,
-            **{f"models.{name}": space for name, space in self.models.items()},
-        }
-        for where, space in spaces.items():
-            for name, values in space.items():
-                yield from (f"{where}.{name}{fault}" for fault in _faults(values, self.method == "grid"))
+        spaces = {"settings": self.settings} | {f"models.{name}": each for name, each in self.models.items()}
+        for where, name, values in (
+            (where, *item) for where, space in spaces.items() for item in space.items()
+        ):
+            if isinstance(values, Range):
+                yield from (f"{where}.{name}.{fault}" for fault in values.faults())
+                if self.method == "grid":
+                    yield f"{where}.{name}: a grid takes lists, not ranges; give a list, or method: random"
+            elif len({_key(value) for value in values}) < len(values):
+                yield f"{where}.{name}: a value is given twice; keep one"
 
     def space(self, model: str) -> dict[tuple[bool, str], Any]:
         """What is searched for a model, by whether it is a setting of the model and the setting's name, in a fixed order."""
@@ -198,16 +200,6 @@ def _share(*of: object) -> float:
 
 def _at(values: Sequence[Any] | Range, share: float) -> Any:
     return values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
-
-
-def _faults(values: Sequence[Any] | Range, grid: bool) -> Iterator[str]:
-    """What is wrong with a list or a range, to be put behind the setting's name."""
-    if isinstance(values, Range):
-        yield from (f".{fault}" for fault in values.faults())
-        if grid:
-            yield ": a grid takes lists, not ranges; give a list, or method: random"
-    elif len({_key(value) for value in values}) < len(values):
-        yield ": a value is given twice; keep one"
 
 
 def _key(value: Any) -> tuple[int, Any]:

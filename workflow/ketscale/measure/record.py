@@ -128,7 +128,7 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
         head.schema not in SCHEMAS
         or head.config_hash != settings.hash
         or features_hash not in (None, head.features_hash)
-        or _timed_in_part(settings.protocol.timed, head.resumed)
+        or (settings.protocol.timed and head.resumed > 0)
     )
 
 
@@ -180,14 +180,9 @@ def _compared(record: Record, settings: Settings) -> Checked:
 
 def _timed(record: Record, settings: Settings) -> Checked:
     """What a record of the run with these settings counts as."""
-    if _timed_in_part(settings.protocol.timed, record.resumed):
+    if settings.protocol.timed and record.resumed:  # by an earlier version
         return Checked("missing", "it is timed, but was stopped in between: its times are of the rest alone")
     return Checked(record.status, record.reason or "", record)
-
-
-def _timed_in_part(timed: bool, resumed: int) -> bool:
-    """Whether a timed run went on from a checkpoint, so that nobody has timed all of it. This version never does so."""
-    return timed and resumed > 0
 
 
 def _digest(record: Mapping[str, Any]) -> str:
