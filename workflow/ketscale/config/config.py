@@ -92,7 +92,11 @@ class Config:
                 models[name] = _model(block, name, of_models, families)
         for name, block in blocks["simulators"].items():
             with faults:
-                of_simulators[name] = _simulator(block, name, devices)
+                if name == "none":
+                    raise UserError(
+                        "simulators.none: is that of classical models; give this one another name"
+                    )
+                _, of_simulators[name] = _of_kind(block, name, "simulators", devices, "device")
         faults.refuse()
         # Each kind is also a model with default settings, unless the config gives its name another meaning.
         models |= {kind: (kind, made()) for kind, made in of_models.items() if kind not in models}
@@ -140,9 +144,7 @@ class Config:
 
     def block(self, data: str) -> tuple[str, Workload]:
         """The kind and the settings of a workload, or of a split of some data (`data`)."""
-        return self.workloads.get(data) or next(
-            self.workloads[name] for name, base in self.splits.items() if base == data
-        )
+        return self.workloads[self._splits_of(data)[0]]
 
     def family(self, workload: str) -> Family:
         """The family of a workload of this config, or of data with several splits, with the metrics of its task."""
@@ -399,24 +401,16 @@ def _searched(
     return protocols, trials
 
 
-def _kind(
-    block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, Any], key: str = "kind"
-) -> str:
-    """The kind of a named block, by default its name."""
-    kind = block.get(key, name)
-    if isinstance(kind, str) and kind in kinds:
-        return kind
-    place, needed = (f".{key}", "") if key in block else ("", f"; give it a {key}")
-    why = f"no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
-    raise UserError(f"{section}.{name}{place}: {why}")
-
-
 def _of_kind(
-    block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, type[B]]
+    block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, type[B]], key: str = "kind"
 ) -> tuple[str, B]:
-    """A named block's kind and its settings."""
-    kind = _kind(block, name, section, kinds)
-    settings = {key: value for key, value in block.items() if key != "kind"}
+    """A named block's kind, by default its name, and its settings."""
+    kind = block.get(key, name)
+    if not isinstance(kind, str) or kind not in kinds:
+        place, needed = (f".{key}", "") if key in block else ("", f"; give it a {key}")
+        why = f"no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
+        raise UserError(f"{section}.{name}{place}: {why}")
+    settings = {name: value for name, value in block.items() if name != "kind" or key != "kind"}
     return kind, parse(kinds[kind], settings, f"{section}.{name}")
 
 
@@ -439,13 +433,6 @@ def _blocks(given: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]
     blocks = given.get(section)
     named = blocks.items() if isinstance(blocks, dict) else ()
     return {name: block for name, block in named if isinstance(block, dict)}
-
-
-def _simulator(block: Mapping[str, Any], name: str, kinds: Mapping[str, type[Simulator]]) -> Simulator:
-    where = f"simulators.{name}"
-    if name == "none":
-        raise UserError(f"{where}: none is the simulator of a classical model; give this one another name")
-    return parse(kinds[_kind(block, name, "simulators", kinds, "device")], block, where)
 
 
 def sources(config: Config, workload: str) -> list[Path]:
