@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ketscale.config.block import SEEDS
 from ketscale.config.family import Settings, WithTargets
 from ketscale.config.metrics import LOSSES, metrics_by_name
 from ketscale.grid import BACKENDS
@@ -15,6 +16,8 @@ def conflicts(settings: Settings) -> Iterator[str]:
     yield from _of_model(settings)
     yield from _of_layout(settings)
     yield from _of_protocol(settings)
+    if settings.run.seed >= SEEDS:
+        yield f"seed {settings.run.seed} is too large; it should be below {SEEDS}"
     for part in (settings.workload, settings.model, settings.simulator):
         if part is not None:
             yield from part.conflicts(settings)

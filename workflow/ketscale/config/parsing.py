@@ -107,20 +107,16 @@ def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
     holder, of = _holder(type(value)), get_args(plain)
     if holder is not _holder(plain):
         of = (Any, Any)
+    inner: list[str] = []
     if holder is dict and not of:
-        inner = list(_of_block(fields(plain), value, where))
+        inner += _of_block(fields(plain), value, where)
     elif holder is dict:
-        parts = [
-            (of[place], part, f"{where}.{key}")
-            for key, item in value.items()
-            for place, part in enumerate((key, item))
-        ]
-        inner = [fault for part in parts for fault in faults_of(*part)]
-    else:
-        items = enumerate(value if holder is list else ())
-        inner = [
-            fault for number, item in items for fault in faults_of((*of, Any)[0], item, f"{where}.{number}")
-        ]
+        for key, item in value.items():
+            place = f"{where}.{key}"
+            inner += [*faults_of(of[0], key, place), *faults_of(of[1], item, place)]
+    elif holder is list:
+        for number, item in enumerate(value):
+            inner += faults_of((*of, Any)[0], item, f"{where}.{number}")
     yield from inner
     if not inner and (fault := _fault(kind, plain, metas, value)):
         yield f"{where or 'config'}: {fault}"
