@@ -123,7 +123,7 @@ def fields(block: Schema, definitions: Schema) -> str:
             (
                 code(name),
                 kind(value, definitions),
-                "" if "default" not in value else code(_default(value["default"])),
+                "" if value.get("default") is None else code(_default(value["default"])),
                 sentence(_meaning(value, definitions)) + ("" if name not in required else " **Required.**"),
             )
             for name, value in block.get("properties", {}).items()
@@ -134,7 +134,8 @@ def fields(block: Schema, definitions: Schema) -> str:
 def _meaning(value: Schema, definitions: Schema) -> str:
     """What a setting is for; of a block, what the block is for."""
     inside = (definitions[name].get("description", "") for name in _referred(value) if name in definitions)
-    return str(value.get("description") or next(inside, ""))
+    options = (one["description"] for one in value.get("anyOf", ()) if "description" in one)
+    return str(value.get("description") or next(options, "") or next(inside, ""))
 
 
 def _default(value: Any) -> str:

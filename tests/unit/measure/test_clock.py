@@ -3,30 +3,30 @@
 import torch
 
 from ketscale.config import Protocol
-from ketscale.measure.clock import Clock, Durations
+from ketscale.measure.clock import Clock
 from ketscale.measure.host import layouts
-from ketscale.measure.passes import Passes
+from ketscale.measure.passes import again, next_pass
 
 
-def durations(*seconds, preempted=()):
-    found = Durations()
-    for number, each in enumerate(seconds):
-        found.append(each, number in preempted)
+def clock(*seconds, preempted=()):
+    found = Clock(torch.device("cpu"), 0, frozenset())
+    found.steady_s.extend(seconds)
+    found.preempted = bytearray(number in preempted for number in range(len(seconds)))
     return found
 
 
 def test_steps_that_were_preempted_on_any_rank_are_left_out():
-    found = durations(1.0, 9.0, 2.0, 3.0, 8.0, preempted={1})
-    found.join([bytes(durations(*[1.0] * 5, preempted={4}).preempted)])
+    found = clock(1.0, 9.0, 2.0, 3.0, 8.0, preempted={1})
+    found.join([bytes(clock(*[1.0] * 5, preempted={4}).preempted)])
     assert found.left_out == 2
-    assert found.quartiles() == {"median_s": 2.0, "q25_s": 1.5, "q75_s": 2.5, "mean_s": 2.0, "count": 3}
+    assert found.step() == {"median_s": 2.0, "q25_s": 1.5, "q75_s": 2.5, "mean_s": 2.0, "count": 3}
 
 
 def test_if_most_were_preempted_all_count():
-    found = durations(1.0, 2.0, 9.0, preempted={0, 2})
+    found = clock(1.0, 2.0, 9.0, preempted={0, 2})
     assert found.left_out is None
-    assert found.quartiles()["median_s"] == 2.0 and found.quartiles()["count"] == 3
-    assert durations().quartiles()["count"] == durations().left_out == 0
+    assert found.step()["median_s"] == 2.0 and found.step()["count"] == 3
+    assert clock().step()["count"] == clock().left_out == 0
 
 
 class Counted:
@@ -65,12 +65,12 @@ def test_ranks_decide_alike_whether_steps_are_taken_again():
     ranks = [{"host": "a", "seen": {**seen, "oversubscribed": False}, "stalled_share": None}]
     for limit_s, expected in ((None, True), (19.0, True), (17.0, False)):
         for train_s in (1.0, 100.0):
-            passes, timed = Passes(), Clock(torch.device("cpu"), 0, frozenset())
+            timed = clock()
             timed.seen = seen
-            passes.add(timed, ranks, train_s)
+            passes = [next_pass([], timed, ranks, train_s)]
             settings = {"precision": "fp32", "steps": 3, "learning_rate": 0.1, "limit_s": limit_s}
-            assert passes.again(Protocol(**settings, timed=True)) == expected
-            assert not passes.again(Protocol(**settings, timed=False))
+            assert again(passes, Protocol(**settings, timed=True)) == expected
+            assert not again(passes, Protocol(**settings, timed=False))
 
 
 def test_a_machine_offers_threads_and_ranks_up_to_its_cores():

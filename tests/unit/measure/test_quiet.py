@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ketscale.jobs import outcome, results
-from ketscale.measure import cgroup
+from ketscale.measure import quiet
 from ketscale.measure.clock import Clock
 from ketscale.measure.quiet import Watch, judged
 from tests.toys import Rows, classification, trainer
@@ -28,17 +28,17 @@ def v2(seconds):
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     """A function that puts this process into groups, as /proc has them; the mount point of control groups of one's own."""
-    monkeypatch.setattr(cgroup, "_OWN", tmp_path / "cgroup")
-    monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "fs")
+    monkeypatch.setattr(quiet, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(quiet, "_ROOT", tmp_path / "fs")
     return tmp_path / "fs", lambda *lines: (tmp_path / "cgroup").write_text("\n".join(lines))
 
 
 def throttled(before, after):
     """What the longest-stopped group was stopped between two states of its counters."""
     before()
-    found = cgroup.throttled_s()
+    found = quiet.throttled_s()
     after()
-    return cgroup.longest_s(found, cgroup.throttled_s())
+    return quiet.longest_s(found, quiet.throttled_s())
 
 
 @pytest.mark.parametrize("limited", ["job/step", "job", "."])
@@ -73,12 +73,12 @@ def test_in_a_container_the_visible_part_of_the_hierarchy_is_looked_at(kernel):
 
 def test_without_visible_groups_it_is_unknown_and_the_run_may_be_quiet(kernel):
     top, enter = kernel
-    assert cgroup.throttled_s() is None
+    assert quiet.throttled_s() is None
     stat(top, v2(1.0))
     for own in ("", "0::/../host"):
         enter(*filter(None, [own]))
-        assert cgroup.throttled_s() is None
-    assert cgroup.longest_s(None, None) is None
+        assert quiet.throttled_s() is None
+    assert quiet.longest_s(None, None) is None
     found = judged([rank(throttled_share=None)])
     assert found["quiet"] and found["throttled_share"] is None
 
@@ -87,7 +87,7 @@ def test_a_group_without_a_quota_has_not_been_stopped(kernel):
     top, enter = kernel
     enter("0::/")
     stat(top, "usage_usec 17\nuser_usec 10\n")
-    assert cgroup.throttled_s() == {str(top): 0.0}
+    assert quiet.throttled_s() == {str(top): 0.0}
 
 
 def rank(host="a", stalled_share=0.0, **seen):
@@ -207,7 +207,7 @@ def quota():
     """The file that takes processes into a control group with a tenth of a CPU; skips where there cannot be one."""
     for top in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")):
         made = top / f"ketscale-{uuid.uuid4().hex}"
-        if not (top / "cgroup.procs").exists():
+        if not (top / "quiet.procs").exists():
             continue
         try:
             made.mkdir()
@@ -217,7 +217,7 @@ def quota():
             if made.exists():
                 made.rmdir()
             continue
-        yield made / "cgroup.procs"
+        yield made / "quiet.procs"
         made.rmdir()
         return
     pytest.skip("no control group with a quota of the CPU can be made here")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ketscale.measure import cgroup, host, quiet, topology
+from ketscale.measure import host, quiet, topology
 from ketscale.measure.quiet import Watch, judged
 from ketscale.measure.topology import Processors, choose, shared_cores
 
@@ -135,7 +135,7 @@ class Kernel:
     def __init__(self, path, monkeypatch):
         self.path, self.now_s, self.busy_s, self.steal_s = path, 100.0, [10.0] * 8, [0.0] * 8
         monkeypatch.setattr(quiet, "_STAT", path)
-        monkeypatch.setattr(cgroup, "throttled_s", lambda: None)
+        monkeypatch.setattr(quiet, "throttled_s", lambda: None)
         monkeypatch.setattr(topology, "read", lambda: SMT)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
         monkeypatch.setattr(os, "cpu_count", lambda: 8)

@@ -249,7 +249,7 @@ def test_a_model_without_one_circuit_or_with_angles_that_are_no_numbers_is_refus
         ),
         (given(batch=2), "vqc is probed by one process: give it one rank and batch: 1"),
         (given(lambda g: g["protocols"]["uniform"].update(precision="amp")), "precision: amp needs steps"),
-        (given(model="mlp", qubits=0, layers=0, simulator="none"), "mlp is classical"),
+        (given(model="mlp", qubits=0, layers=0, simulator="none"), "weights of a circuit, and mlp has none"),
         (given(protocol="trained"), "trainability needs a protocol with probe, and trained trains"),
     ],
 )

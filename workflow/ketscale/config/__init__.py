@@ -8,8 +8,6 @@ from ketscale.config.block import MOST, Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
-    STEP,
-    TOLERANCE,
     Baseline,
     Data,
     Draft,

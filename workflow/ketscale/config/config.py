@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ketscale.config import split_seeds
 from ketscale.config.block import Block
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
@@ -28,9 +26,9 @@ from ketscale.config.family import (
     simulators,
     workload_kinds,
 )
-from ketscale.config.file import ConfigFile, StudyBlock, axes_block
+from ketscale.config.file import SPLIT_SEEDS, ConfigFile, SplitSeeds, StudyBlock, axes_block
 from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import Faults, at, faults_of, parse
+from ketscale.config.parsing import Faults, at, faults_of, parse, within
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.grid import Run, Study, canonical, decode, expand, listed, schedule
@@ -44,8 +42,8 @@ class Config:
     """A config whose every name and value has been checked.
 
     given: the settings as they were given. cohorts: whether runs of one shape are trained together. placed: whether the
-    settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`). trials: of each protocol that is a trial of a
-    search, the protocol that searches, and its number.
+    settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`).
+    trials: of each protocol that is a trial of a search, the protocol that searches, and its number.
     """
 
     given: Mapping[str, Any]
@@ -76,50 +74,42 @@ class Config:
         faults, kinds = Faults(), families.values()
         of_workloads, of_models, devices = workload_kinds(kinds), model_kinds(kinds), simulators(kinds)
         blocks = {section: _blocks(given, section) for section in ("workloads", "models", "simulators")}
-        workloads: dict[str, tuple[str, Workload]] = {}
-        models: dict[str, tuple[str, Model]] = {}
-        of_simulators: dict[str, Simulator] = {}
-        splits: dict[str, str] = {}
+        workloads, models = dict[str, tuple[str, Workload]](), dict[str, tuple[str, Model]]()
+        of_simulators, splits = dict[str, Simulator](), dict[str, str]()
         with faults:
             file = parse(ConfigFile, given, "")
             for name, protocol in file.protocols.items():
                 faults += [at(f"protocols.{name}", fault) for fault in protocol.faults()]
         for base in blocks["workloads"]:
             with faults:
-                for name, block in split_seeds.blocks(base, blocks["workloads"]).items():
+                for name, block in _splits(base, blocks["workloads"]).items():
                     workloads[name] = _of_kind(block, base, "workloads", of_workloads)
                     if placed:
                         faults += [at(f"workloads.{base}", fault) for fault in workloads[name][1].misplaced()]
-                    if name != base:
-                        splits[name] = base
+                    splits |= {} if name == base else {name: base}
         for name, block in blocks["models"].items():
             with faults:
                 models[name] = _model(block, name, of_models, families)
-        # Each kind is also a model with default settings, unless the config gives its name another meaning.
-        models |= {
-            kind: (kind, settings()) for kind, settings in of_models.items() if kind not in blocks["models"]
-        }
-        for name, (_, model) in models.items():
-            if (
-                isinstance(model, FileModel)
-                and model.control
-                and model.control not in (*models, *blocks["models"])
-            ):
-                faults.append(
-                    f"models.{name}.control: no model is called {model.control}{suggestion(model.control, models)}"
-                )
         for name, block in blocks["simulators"].items():
             with faults:
-                of_simulators[name] = _simulator(block, name, devices)
-        faults.refuse()
-        file = split_seeds.expanded(file, splits)
-        protocols, trials = _searched(file.protocols, models)
-        for name, protocol in protocols.items():
-            for simulator in protocol.steps_for:
-                if simulator not in (*of_simulators, "none"):
+                if name == "none":
                     raise UserError(
-                        f"protocols.{name}.steps_for.{simulator}: no such simulator{suggestion(simulator, of_simulators)}"
+                        "simulators.none: is that of classical models; give this one another name"
                     )
+                _, of_simulators[name] = _of_kind(block, name, "simulators", devices, "device")
+        faults.refuse()
+        # Each kind is also a model with default settings, unless the config gives its name another meaning.
+        models |= {kind: (kind, made()) for kind, made in of_models.items() if kind not in models}
+        for name, (_, model) in models.items():
+            if isinstance(model, FileModel) and model.control and model.control not in models:
+                why = f"no model is called {model.control}{suggestion(model.control, models)}"
+                faults.append(f"models.{name}.control: {why}")
+        for name, protocol in file.protocols.items():
+            for simulator in sorted(protocol.steps_for.keys() - {*of_simulators, "none"}):
+                why = f"no such simulator{suggestion(simulator, of_simulators)}"
+                faults.append(f"protocols.{name}.steps_for.{simulator}: {why}")
+        faults.refuse()
+        protocols, trials = _searched(file.protocols, models)
         config = cls(
             given,
             families,
@@ -137,10 +127,6 @@ class Config:
             splits,
             trials,
         )
-        for name, study in file.studies.items():
-            with faults:
-                config._check_points(name, study)
-        faults.refuse()
         studies = []
         for name, study in file.studies.items():
             with faults:
@@ -158,9 +144,7 @@ class Config:
 
     def block(self, data: str) -> tuple[str, Workload]:
         """The kind and the settings of a workload, or of a split of some data (`data`)."""
-        return self.workloads.get(data) or next(
-            self.workloads[name] for name, base in self.splits.items() if base == data
-        )
+        return self.workloads[self._splits_of(data)[0]]
 
     def family(self, workload: str) -> Family:
         """The family of a workload of this config, or of data with several splits, with the metrics of its task."""
@@ -192,11 +176,10 @@ class Config:
         simulated = {
             run.model for run in self.runs if run.simulator != "none" or self.sizes(run).get("qubits")
         }
-        return frozenset(
-            name
-            for name, (_, model) in self.models.items()
-            if (model.control is None and name not in simulated if model.own_code else model.classical)
-        )
+        own = {name for name, (_, model) in self.models.items() if model.own_code}
+        classical = {name for name, (_, model) in self.models.items() if model.classical}
+        alone = {name for name in own - simulated if self.models[name][1].control is None}
+        return frozenset((classical - own) | alone)
 
     @cached_property
     def run_set(self) -> frozenset[Run]:
@@ -222,18 +205,15 @@ class Config:
         """The config that tables, figures and report are made for, as one canonical text: without `partial` and
         `cohorts`, and without the locations of data on this machine. It says of models in files what is read in them.
         """
-        of_block = {self.splits.get(name, name): block for name, (_, block) in self.workloads.items()}
-        blocks = {
-            name: {key: value for key, value in block.items() if key not in of_block[name].machine}
-            for name, block in self.given["workloads"].items()
-        }
-        rest = {key: value for key, value in self.given.items() if key not in ("partial", "cohorts")}
-        models = {
-            name: {"kind": OWN_MODEL, **_given(model)} if isinstance(model, FileModel) else block
-            for name, block in self.given.get("models", {}).items()
-            for _, model in (self.models[name],)
-        }
-        return canonical({**rest, "workloads": blocks, **({"models": models} if models else {})})
+        rest = {name: value for name, value in self.given.items() if name not in ("partial", "cohorts")}
+        workloads, models = dict[str, Any](), dict[str, Any]()
+        for name, block in self.given["workloads"].items():
+            machine = self.block(name)[1].machine
+            workloads[name] = {key: value for key, value in block.items() if key not in machine}
+        for name, block in self.given.get("models", {}).items():
+            kind, model = self.models[name]
+            models[name] = {"kind": kind, **model.content()} if isinstance(model, FileModel) else block
+        return canonical({**rest, "workloads": workloads, **({"models": models} if models else {})})
 
     def workload_text(self, name: str) -> str:
         """Everything that determines a workload's data, as one canonical text."""
@@ -258,13 +238,22 @@ class Config:
         """
         if run in self.run_set:
             return self._settings(run)  # all of its studies are checked, and there are thousands
-        for axis, known in self._names().items():
-            name = getattr(run, axis)
-            if name not in known and name not in (self.trials if axis == "protocol" else ()):
-                raise UserError(f"{run.path}: no {axis} is called {name}{suggestion(name, known)}")
+        with within(run.path):
+            for axis, known in self._names().items():
+                name = getattr(run, axis)
+                if name not in known and name not in (self.trials if axis == "protocol" else ()):
+                    raise UserError(f"no {axis} is called {name}{suggestion(name, known)}")
+            return self._checked(run)
+
+    def _checked(self, run: Run) -> Settings:
+        """The settings of a run whose names are known.
+
+        Raises:
+            UserError: they cannot be combined.
+        """
         settings = self._settings(run)
         for conflict in conflicts(settings):
-            raise UserError(f"{run.path}: {conflict}")
+            raise UserError(conflict)
         return settings
 
     def _settings(self, run: Run) -> Settings:
@@ -277,8 +266,6 @@ class Config:
                 f"{run.model} is not a model for {run.workload} ({family.name}); its models are {', '.join(fitting)}"
             )
         name, trial = self.trials.get(run.protocol, (run.protocol, None))
-        protocol = self.protocols[name].for_run(run.simulator, run.model)
-        simulator = self.simulators.get(run.simulator)
         settings = Settings(
             dataclasses.replace(run, protocol=name),
             family,
@@ -286,8 +273,8 @@ class Config:
             workload,
             model_kind,
             model,
-            simulator,
-            protocol,
+            self.simulators.get(run.simulator),
+            self.protocols[name].for_run(run.simulator, run.model),
         )
         return settings if trial is None else settings.trial(trial, run.seed)
 
@@ -300,42 +287,37 @@ class Config:
             "protocol": [name for name in self.protocols if name not in self.trials],
         }
 
-    def _check_points(self, name: str, block: StudyBlock) -> None:
-        """Refuse points as `_check_point`, and a size that no model of the study has."""
-        wanted, faults = set[str](), Faults()
-        for index, point in enumerate(_points(block)):
+    def _study(self, name: str, block: StudyBlock) -> Study:
+        """The study of a block, whose points and runs are checked."""
+        where, faults, wanted = f"studies.{name}", Faults(), set[str]()
+        points = [{**block.axes, **point} for point in block.points or [{}]]
+        for index, point in enumerate(points):
+            if "workload" in point:  # a block that has several splits stands for all of them
+                names = map(self._splits_of, listed(point["workload"]))
+                point["workload"] = list(itertools.chain.from_iterable(names))
             with faults:
-                wanted |= self._check_point(f"studies.{name}", block, index, point)
+                wanted |= self._check_point(where, block, index, point)
         faults.refuse()
         for size in self.size_names:
             if size in block.axes and size not in wanted:
-                raise UserError(
-                    f"studies.{name}.axes.{size}: no model of this study has {size}; leave it out"
-                )
-
-    def _study(self, name: str, block: StudyBlock) -> Study:
-        try:
-            runs = expand(_points(block), lambda workload: self.family(workload).sizes)
-        except UserError as error:
-            raise UserError(f"studies.{name}: {error}") from None
-        for run in runs:
-            try:
-                problem = next(conflicts(self._settings(run)), None)
-            except UserError as error:
-                problem = str(error)
-            search = self.protocols[run.protocol].search
-            if not problem and search and run.seed in search.seeds:
-                problem = (
-                    f"protocol {run.protocol} has a search with seed {run.seed}, which is a seed of the study too, where the luck "
-                    "of the trial that was chosen would count; give search.seeds others, such as 1000"
-                )
-            if problem:
-                raise UserError(f"studies.{name}: {problem}")
-        for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
-            # What is wrong with one is named by its own setting.
-            if problem := next(conflicts(self._settings(trial)), None):
-                raise UserError(f"studies.{name}: {problem}")
+                raise UserError(f"{where}.axes.{size}: no model of this study has {size}; leave it out")
+        with within(where):
+            runs = expand(points, lambda workload: self.family(workload).sizes)
+            for run in runs:
+                self._checked(run)
+                search = self.protocols[run.protocol].search
+                if search and run.seed in search.seeds:
+                    raise UserError(
+                        f"protocol {run.protocol} has a search with seed {run.seed}, which is a seed of the study too, where the luck "
+                        "of the trial that was chosen would count; give search.seeds others, such as 1000"
+                    )
+            for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
+                self._checked(trial)
         return Study(name, block.kind, block.question, runs)
+
+    def _splits_of(self, data: Any) -> list[Any]:
+        """The splits of some data; else the name itself."""
+        return [name for name, base in self.splits.items() if base == data] or [data]
 
     def _check_point(self, where: str, block: StudyBlock, index: int, point: Mapping[str, Any]) -> set[str]:
         """The sizes of a point's models. Refuse a point that lacks an axis, or names what neither the config nor a
@@ -345,16 +327,11 @@ class Config:
         here = f"{where}.points.{index}" if block.points else where
         axes = _axes(self.families)
         Faults([*faults_of(axes, block.axes, f"{where}.axes"), *faults_of(axes, of_point, here)]).refuse()
-        for axis, value in point.items():
-            twice = [value for value, times in Counter(listed(value)).items() if times > 1]
-            if twice:
-                place = here if axis in of_point else f"{where}.axes"
-                raise UserError(f"{place}.{axis}: {twice[0]!r} is given twice; keep one")
         for axis, names in self._names().items():
             for value in listed(point.get(axis, [])):
                 if value not in names:
-                    place = f"{here}.{axis}" if axis in of_point else f"{where}.axes.{axis}"
-                    raise UserError(f"{place}: no {axis} is called {value}{suggestion(value, names)}")
+                    place = here if axis in of_point else f"{where}.axes"
+                    raise UserError(f"{place}.{axis}: no {axis} is called {value}{suggestion(value, names)}")
         wanted = {
             axis.name
             for workload in listed(point.get("workload", []))
@@ -364,17 +341,37 @@ class Config:
             if axis not in point and (axis in wanted or axis not in self.size_names):
                 raise UserError(f"{here}: {axis} is missing; give it in axes, or in every point")
         # Points of several families may share `axes`, so those are looked at all together.
-        foreign = [name for name in self.size_names if name in of_point and name not in wanted]
-        if foreign:
-            raise UserError(
-                f"{here}.{foreign[0]}: models of {point['workload']} have no {foreign[0]}; leave it out"
-            )
+        for name in self.size_names:
+            if name in of_point and name not in wanted:
+                raise UserError(
+                    f"{here}.{name}: models of {', '.join(point['workload'])} have no {name}; leave it out"
+                )
         return wanted
 
 
-def _points(block: StudyBlock) -> list[dict[str, Any]]:
-    """The points of a study, each with the axes that all share."""
-    return [{**block.axes, **point} for point in block.points or [{}]]
+def _splits(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The block of a workload, or that of each of its splits, NAME.sSEED, by name.
+
+    Raises:
+        UserError: seeds are given beside one seed, or a split has the name of another workload.
+    """
+    block = workloads[base]
+    if SPLIT_SEEDS not in block:
+        return {base: block}
+    where, seeds = f"workloads.{base}.{SPLIT_SEEDS}", block[SPLIT_SEEDS]
+    Faults(faults_of(SplitSeeds, seeds, where)).refuse()
+    folds = block.get("folds")
+    # SplitSeeds of one block have different folds of one order; another block has another order.
+    orders = {seed // folds for seed in seeds} if isinstance(folds, int) and folds > 0 else set()
+    if len(orders) > 1 and len(orders) * folds != len(seeds):
+        raise UserError(f"{where}: {folds} folds need whole blocks of seeds, such as 0 to {folds - 1}")
+    if "split_seed" in block:
+        raise UserError(f"{where}: split_seed gives one split; leave one of them out")
+    rest = {name: value for name, value in block.items() if name != SPLIT_SEEDS}
+    splits = {f"{base}.s{seed}": {**rest, "split_seed": seed} for seed in seeds}
+    if taken := splits.keys() & workloads.keys():
+        raise UserError(f"workloads.{min(taken)}: has the name of a split of {base}; choose another")
+    return splits
 
 
 def _axes(families: Families) -> type[Block]:
@@ -404,27 +401,16 @@ def _searched(
     return protocols, trials
 
 
-def _kind(
-    block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, Any], key: str = "kind"
-) -> str:
-    """The kind of a named block, by default its name."""
-    kind = block.get(key, name)
-    if isinstance(kind, str) and kind in kinds:
-        return kind
-    place, needed = (
-        (f"{section}.{name}.{key}", "") if key in block else (f"{section}.{name}", f"; give it a {key}")
-    )
-    raise UserError(
-        f"{place}: no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
-    )
-
-
 def _of_kind(
-    block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, type[B]]
+    block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, type[B]], key: str = "kind"
 ) -> tuple[str, B]:
-    """A named block's kind and its settings."""
-    kind = _kind(block, name, section, kinds)
-    settings = {key: value for key, value in block.items() if key != "kind"}
+    """A named block's kind, by default its name, and its settings."""
+    kind = block.get(key, name)
+    if not isinstance(kind, str) or kind not in kinds:
+        place, needed = (f".{key}", "") if key in block else ("", f"; give it a {key}")
+        why = f"no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
+        raise UserError(f"{section}.{name}{place}: {why}")
+    settings = {name: value for name, value in block.items() if name != "kind" or key != "kind"}
     return kind, parse(kinds[kind], settings, f"{section}.{name}")
 
 
@@ -434,18 +420,7 @@ def _model(
     """A model's kind and its settings; those of one in a file follow from what is in the file."""
     if block.get("kind", OWN_MODEL) == OWN_MODEL and "file" in block and "code" not in block:
         return OWN_MODEL, FileModel.of_block(block, f"models.{name}", _size_names(families))
-    kind = block.get("kind", name)
-    if "control" in block and isinstance(kind, str) and (known := kinds.get(kind)) is not None:
-        _of_kind({key: value for key, value in block.items() if key != "control"}, name, "models", kinds)
-        raise UserError(
-            f"models.{name}.control: that of kind {kind} is {known.control or 'none'}, as the kind says; leave it out"
-        )
     return _of_kind(block, name, "models", {**kinds, OWN_MODEL: FileModel})
-
-
-def _given(block: Block) -> dict[str, Any]:
-    """The settings of a block as an author gives them, who leaves out what is None."""
-    return {key: value for key, value in block.content().items() if value is not None}
 
 
 def _size_names(families: Families) -> tuple[str, ...]:
@@ -456,18 +431,8 @@ def _size_names(families: Families) -> tuple[str, ...]:
 def _blocks(given: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
     """The blocks of a section; what is none is refused with the form of the file."""
     blocks = given.get(section)
-    return (
-        {name: block for name, block in blocks.items() if isinstance(block, dict)}
-        if isinstance(blocks, dict)
-        else {}
-    )
-
-
-def _simulator(block: Mapping[str, Any], name: str, kinds: Mapping[str, type[Simulator]]) -> Simulator:
-    where = f"simulators.{name}"
-    if name == "none":
-        raise UserError(f"{where}: none is the simulator of a classical model; give this one another name")
-    return parse(kinds[_kind(block, name, "simulators", kinds, "device")], block, where)
+    named = blocks.items() if isinstance(blocks, dict) else ()
+    return {name: block for name, block in named if isinstance(block, dict)}
 
 
 def sources(config: Config, workload: str) -> list[Path]:
@@ -476,7 +441,5 @@ def sources(config: Config, workload: str) -> list[Path]:
     Raises:
         UserError: one is missing; names the setting.
     """
-    try:
+    with within(f"workloads.{workload}"):
         return config.workloads[workload][1].sources()
-    except UserError as error:
-        raise UserError(at(f"workloads.{workload}", str(error))) from None

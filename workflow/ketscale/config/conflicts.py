@@ -24,46 +24,31 @@ def conflicts(settings: Settings) -> Iterator[str]:
 
 
 def _of_model(settings: Settings) -> Iterator[str]:
-    run, model, sizes = settings.run, settings.model, settings.sizes
-    words = ", ".join(f"{name}: {value}" for name, value in sizes.items())
+    run, model, simulator, sizes = settings.run, settings.model, settings.simulator, settings.sizes
     for axis in settings.family.sizes:
         if sizes[axis.name] > axis.most:
             yield f"{axis.name}: {sizes[axis.name]} is too large; it should be at most {axis.most}"
-    foreign = [name for name, size in sizes.items() if size and not model.takes(name)]
-    zeros = ", ".join(f"{name}: 0" for name in sizes if not model.takes(name))
-    if model.classical and (foreign or run.simulator != "none"):
-        yield (
-            f"{run.model} is classical: give it simulator: none and {zeros} "
-            f"(not {run.simulator} and {words}), in a point of its own"
-        )
-    elif foreign:
-        yield f"{run.model} does not take {' or '.join(foreign)}: give it {zeros}, in a point of its own"
-    elif not model.takes("simulator") and run.simulator != "none":
-        yield f"{run.model} does not take a simulator: give it simulator: none, in a point of its own"
-    elif (
-        model.takes("simulator")
-        and settings.simulator is None
-        and settings.family.simulators
-        and not model.own_code
-    ):
+    absent = [name for name in ("simulator", *sizes) if not model.takes(name)]
+    if any(sizes.get(name) for name in absent) or ("simulator" in absent and run.simulator != "none"):
+        what = "is classical" if model.classical else f"does not take {' or '.join(absent)}"
+        none = ", ".join(f"{name}: {'none' if name == 'simulator' else 0}" for name in absent)
+        yield f"{run.model} {what}: give it {none}, in a point of its own"
+    elif model.own_code:
+        pass
+    elif model.takes("simulator") and simulator is None and settings.family.simulators:
         yield f"{run.model} has physics to simulate, so its simulator cannot be none; name one of simulators"
-    elif not model.own_code and any(model.takes(name) and not size for name, size in sizes.items()):
-        yield f"{run.model} is not classical, so none of its sizes can be 0 ({words})"
-    elif settings.simulator is not None and not isinstance(settings.simulator, settings.family.simulators):
+    elif any(model.takes(name) and not size for name, size in sizes.items()):
+        yield f"{run.model} is not classical, so none of its sizes can be 0 ({sizes})"
+    if simulator is not None and not isinstance(simulator, settings.family.simulators):
         devices = ", ".join(device for kind in settings.family.simulators for device in kind.devices)
-        able = f"device {devices}" if devices else "simulator: none"
         yield (
-            f"simulator {run.simulator} (device: {settings.simulator.device}) cannot evaluate {run.model}; "
-            f"models of {settings.family.name} take {able}"
+            f"simulator {run.simulator} (device: {simulator.device}) cannot evaluate {run.model}; "
+            f"models of {settings.family.name} take {f'device {devices}' if devices else 'simulator: none'}"
         )
 
 
 def _of_layout(settings: Settings) -> Iterator[str]:
-    run = settings.run
-    backend = BACKENDS.get(run.backend)
-    if backend is None:
-        yield f"backend {run.layout}: no backend is called {run.backend}; choose from {', '.join(BACKENDS)}"
-        return
+    run, backend = settings.run, BACKENDS[settings.run.backend]
     if not backend.several_ranks and (run.ranks, run.nodes) != (1, 1):
         yield f"backend {run.layout}: {run.backend} is one process; write {run.backend}-n1r1t{run.threads}, or use ddp or mpi"
     if not settings.protocol.stepped and (run.ranks, run.batch) != (1, 1):
@@ -74,10 +59,7 @@ def _of_layout(settings: Settings) -> Iterator[str]:
         )
         yield f"{run.model} is {what}: give it one rank and batch: 1, not {run.layout} and batch: {run.batch}"
     if run.ranks % run.nodes:
-        yield (
-            f"backend {run.layout}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; "
-            "ranks counts all of them, so make it a multiple of nodes"
-        )
+        yield f"backend {run.layout}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; make ranks a multiple of nodes"
     if backend.device == "cpu":
         if settings.protocol.precision == "amp":
             yield f"protocol {run.protocol} has precision: amp, which needs a GPU, but backend {run.layout} uses none"
@@ -90,12 +72,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
     where = f"protocol {run.protocol}"
     if protocol.probe is not None:
         if settings.model.fitted or settings.model.classical:
-            why = (
-                "is fitted, so that nothing is learned by a gradient"
-                if settings.model.fitted
-                else "is classical"
-            )
-            yield f"{where} probes the weights of a circuit, and {run.model} {why}; leave it out"
+            yield f"{where} probes the weights of a circuit, and {run.model} has none; leave it out"
         return
     if settings.fitted != protocol.fitted:
         if protocol.fitted:
@@ -125,16 +102,8 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
     if protocol.optimiser == "l-bfgs":
         if settings.sampler == "stream":
             yield f"{where} has optimiser: l-bfgs, but {settings.family.samples} are drawn afresh in each step; use adam"
-        for setting, given in (
-            ("steps", protocol.steps is not None),
-            ("plateau", protocol.plateau is not None),
-            ("cosine", protocol.cosine is not None),
-            ("clip_norm", protocol.clip_norm is not None),
-            ("weight_decay", bool(protocol.weight_decay)),
-            ("dropout", bool(protocol.dropout)),
-            ("mistake", protocol.mistake is not None),
-        ):
-            if given:
+        for setting in ("steps", "plateau", "cosine", "clip_norm", "weight_decay", "dropout", "mistake"):
+            if getattr(protocol, setting):
                 yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
         if getattr(settings.simulator, "shots", None) is not None:
             yield f"{where} has optimiser: l-bfgs, but simulator {run.simulator} draws other shots in each step; use adam"

@@ -1,7 +1,6 @@
 """The specification of a problem family: what the rest of KetScale must know about it without running anything.
 
-A family is data (typed settings, sizes, metrics) and three functions: they prepare its data, read them and build its
-problem. `ketscale.problems.registry` gives the families to the code that reads a config. Imports nothing heavy.
+`ketscale.problems.registry` gives the families to the code that reads a config. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -96,9 +95,7 @@ class Workload(Part, frozen=True, kw_only=True):
         Raises:
             UserError: the network, the disk or a checksum fails.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must define fetch, since it says that something is fetched"
-        )
+        raise NotImplementedError
 
 
 class WithTargets(Workload, frozen=True, kw_only=True):
@@ -145,27 +142,24 @@ Sampling = Literal["shuffled", "all", "stream"]
 
 
 class Model(Part, frozen=True, kw_only=True):
-    """Settings of a model; a family has a subclass for each kind.
+    """Settings of a model; a family has a subclass for each kind."""
 
-    implementation: its torch module, as 'package.module:Class'. The class takes the settings, and as keywords what
-        the family's `build` adds.
-    classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
-    control: the kind of the model that it is compared with.
-    own_code: it is the user's own code, of which one step is tried before the first run.
-    baseline: it is a standard method, which stands beside all models, and in for the control of those that have none.
-    has_dropout: its module has an argument `dropout`, which the protocol sets.
-    stacks: several runs are trained at once, by torch.func.vmap, which was measured to gain 1.5 times or more (`ketscale
-        bench cohorts`); None if `ketscale try` finds out whether they can be.
-    fitted: it is fitted in one phase, not trained by steps: its module is a `Fitted`.
-    """
-
+    # Its torch module, as 'package.module:Class', which takes the settings, and as keywords what the family's `build` adds.
     implementation: ClassVar[str] = ""
+    # There is no physics to simulate, so its simulator is none and its sizes are 0.
     classical: ClassVar[bool] = False
+    # Its module has an argument `dropout`, which the protocol sets.
     has_dropout: ClassVar[bool] = False
+    # Several runs are trained at once, by torch.func.vmap, which was measured to gain 1.5 times or more (`ketscale bench
+    # cohorts`); None if `ketscale try` finds out whether they can be.
     stacks: ClassVar[bool | None] = False
+    # It is fitted in one phase, not trained by steps: its module is a `Fitted`.
     fitted: ClassVar[bool] = False
+    # It is a standard method, which stands beside all models, and in for the control of those that have none.
     baseline: ClassVar[bool] = False
+    # It is the user's own code, of which one step is tried before the first run.
     own_code: ClassVar[bool] = False
+    # The kind of the model that it is compared with.
     control: ClassVar[str | None] = None
 
     def takes(self, name: str) -> bool:
@@ -182,14 +176,7 @@ class Model(Part, frozen=True, kw_only=True):
         Raises:
             UserError: it has no such setting, or it cannot have this value.
         """
-        given = {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
-        return parse(type(self), {**given, **settings}, where) if settings else self
-
-
-# The field by which an approximate simulator declares its error; `measure.form.SimulatedBy` has it too.
-TOLERANCE = "tolerance"
-# The field by which a simulator declares the length of its steps.
-STEP = "dt"
+        return parse(type(self), {**msgspec.to_builtins(self), **settings}, where) if settings else self
 
 
 class Baseline(Model, frozen=True, kw_only=True):
@@ -205,9 +192,9 @@ class Simulator(Part, frozen=True, kw_only=True):
 
     device: how the physics is evaluated. Subclasses restrict it to the names of their devices.
 
-    A subclass with approximate devices has a field `TOLERANCE`: the largest relative difference of its losses from
+    A subclass with approximate devices has a field `tolerance`: the largest relative difference of its losses from
     those of an exact simulator, as measured, or None for exact devices. A subclass with devices that take steps has a
-    field `STEP`: their length, in units of the simulated time, or None for the others.
+    field `dt`: their length, in units of the simulated time, or None for the others.
     """
 
     devices: ClassVar[tuple[str, ...]] = ()
@@ -217,8 +204,7 @@ class Simulator(Part, frozen=True, kw_only=True):
     @property
     def step(self) -> float | None:
         """The length of its steps; None if it takes none."""
-        found: float | None = getattr(self, STEP, None)
-        return found
+        return getattr(self, "dt", None)
 
     @property
     def needs_gpu(self) -> bool:
@@ -286,12 +272,10 @@ class Family:
     name, title: its name in code, and in words.
     samples: what the data-parallel axis counts, e.g. 'trials'.
     sizes: the size axes of its models, in the order of paths.
-    sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
-        'stream' (new samples in every step), unless a model says otherwise (`Model.sampling`).
+    sampler: how training samples are drawn, unless a model says otherwise (`Model.sampling`).
     workloads, models: the kinds of each, with the class of their settings.
     own: the class of the settings of a model in a user's own file; None if it takes none.
-    simulators: the settings classes of the simulators that can evaluate its models. Without any, its models are
-        trained with simulator: none.
+    simulators: the settings classes of the simulators that can evaluate its models; without any it is simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
     tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
         the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;
@@ -324,9 +308,11 @@ class Family:
         """The family with the metrics of a workload's targets, that which it chooses first."""
         if not isinstance(workload, WithTargets):
             return self
-        rest = [metric for metric in METRICS[workload.targets] if metric.name != workload.metric]
-        chosen = workload.metric and metrics_by_name(workload.targets).get(workload.metric)
-        return replace(self, metrics=(*([chosen] if chosen else []), *rest))
+        metrics = METRICS[workload.targets]
+        # A name that is none of its metrics is one of the run's conflicts.
+        if workload.metric and (first := metrics_by_name(workload.targets).get(workload.metric)):
+            metrics = (first, *(metric for metric in metrics if metric != first))
+        return replace(self, metrics=metrics)
 
     @property
     def all_models(self) -> Mapping[str, type[Model]]:
@@ -371,8 +357,8 @@ class Settings:
     """A run with the blocks that its path names.
 
     workload_kind, model_kind: the kinds of the workload and the model. simulator: None for a classical model. choice: the
-    hash of what a search has chosen, whose values these settings have; None before, and without a search. trial_of: the protocol whose search tries them; such
-    a run is validated and not tested.
+    hash of what a search has chosen, whose values these settings have; None before, and without a search. trial_of: the
+    protocol whose search tries them; such a run is validated and not tested.
     """
 
     run: Run
@@ -399,8 +385,7 @@ class Settings:
     @property
     def on_gpu(self) -> bool:
         """Whether the run's backend trains on GPUs."""
-        backend = BACKENDS.get(self.run.backend)
-        return backend is not None and backend.device == "gpu"
+        return BACKENDS[self.run.backend].device == "gpu"
 
     @property
     def sampler(self) -> Sampling:
@@ -411,20 +396,17 @@ class Settings:
     def content(self) -> dict[str, Any]:
         """Everything as plain values; `of` is its inverse."""
         metric = getattr(self.workload, "metric", None)
-        return {
+        workload = {"kind": self.workload_kind, **self.workload.content()}
+        found = {
             "run": dict(vars(self.run)),
             "family": self.family.name,
-            "workload": {
-                "kind": self.workload_kind,
-                **self.workload.content(),
-                **({"metric": metric} if metric else {}),
-            },
+            "workload": workload | ({"metric": metric} if metric else {}),
             "model": {"kind": self.model_kind, **self.model.content()},
             "simulator": self.simulator.content() if self.simulator else None,
             "protocol": self.protocol.content(),
-            **({"choice": self.choice} if self.choice else {}),
-            **({"trial_of": self.trial_of} if self.trial_of else {}),
         }
+        searched = {"choice": self.choice, "trial_of": self.trial_of}
+        return found | {name: value for name, value in searched.items() if value}
 
     @property
     def text(self) -> str:

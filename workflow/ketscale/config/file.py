@@ -15,6 +15,11 @@ from ketscale.grid import LAYOUT_PATTERN, SizeAxis
 # The key of a file that is laid over another (see `yaml.load`).
 OVER = "over"
 
+# Several splits of the same data: a block of a workload with this key stands for one workload for each seed.
+SPLIT_SEEDS = "split_seeds"
+SplitSeeds = Annotated[list[Seed], Meta(min_length=1, description="Instead of split_seed: seeds of several splits of the "
+    "same data, each a workload NAME.sSEED; a study that names the workload has them all")]  # fmt: skip
+
 _Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN, "examples": ["mpi-n1r2t1"]})]
 _Blocks = dict[Name, dict[str, Any]]
 
@@ -74,7 +79,7 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
     fields = []
     for name, (one, description) in axes.items():
         several = Annotated[list[one], Meta(min_length=1)]  # type: ignore[valid-type]
-        kind = Annotated[one | several | None, Meta(description=description)]  # type: ignore[valid-type]
-        fields.append((name, kind, None))
+        kind = Annotated[one | several | msgspec.UnsetType, Meta(description=description)]  # type: ignore[valid-type]
+        fields.append((name, kind, msgspec.UNSET))
     made = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
     return cast(type[Block], made)

@@ -131,37 +131,22 @@ def _said(tree: ast.Module) -> str:
 
 def _imported(tree: ast.Module, name: str, roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     """The files of the user that the module in a file of this name imports, each with its name below its root."""
+    package = module_of(name) if name.endswith(_INIT) else module_of(name).rpartition(".")[0]
     for node in ast.walk(tree):
-        taken = TAKEN
+        modules, relative = list[str](), isinstance(node, ast.ImportFrom) and node.level > 0
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            module = _absolute(node, name)
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if relative else []
+            module = ".".join(filter(None, [*above, node.module]))
             modules = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
-            taken = set() if node.level else TAKEN
-        else:
-            continue
-        for module in filter(None, modules):
-            parts = module.split(".")
-            if parts[0] in taken:
-                continue
-            for length in range(1, len(parts) + 1):
-                yield from _located("/".join(parts[:length]), roots)
+        for parts in (module.split(".") for module in modules if module):
+            if relative or parts[0] not in TAKEN:
+                for length in range(1, len(parts) + 1):
+                    yield from _located("/".join(parts[:length]), roots)
 
 
-def _located(place: str, roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+def _located(place: str, roots: Iterable[Path]) -> list[tuple[str, Path]]:
     """The first file of a module with its name, if the user has one."""
-    for root in roots:
-        for name in (f"{place}{_INIT}", f"{place}.py"):
-            if (root / name).is_file():
-                yield name, root / name
-                return
-
-
-def _absolute(node: ast.ImportFrom, name: str) -> str:
-    """The module that a statement in the file of this name imports from."""
-    if not node.level:
-        return node.module or ""
-    package = module_of(name).split(".")[: None if name.endswith(_INIT) else -1]
-    above = package[: len(package) + 1 - node.level]
-    return ".".join([*above, *filter(None, [node.module])])
+    names = (f"{place}{_INIT}", f"{place}.py")
+    return [(name, root / name) for root in roots for name in names if (root / name).is_file()][:1]

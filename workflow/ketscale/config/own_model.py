@@ -14,7 +14,7 @@ from msgspec import Meta
 from ketscale.config.block import Name, Text
 from ketscale.config.family import Model
 from ketscale.config.own_code import OwnCode
-from ketscale.config.parsing import parse
+from ketscale.config.parsing import parse, within
 from ketscale.errors import UserError, short
 from ketscale.files import sha256
 from ketscale.grid import canonical
@@ -63,23 +63,19 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
         named = {key: value for key, value in block.items() if key in ("file", "class", "control", "reads")}
         free = {key: value for key, value in block.items() if key not in ("kind", *named)}
         head = parse(FileBlock, named, where)
-        try:
-            code = OwnCode.read(head.file)
+        with within(where):
+            code = OwnCode.read(head.file).hash
             reads = {name: content_hash(name) for name in head.reads or ()}
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from None
-        for name, value in free.items():
-            if name in (*_OF_RUN, *sizes):
-                raise UserError(f"{where}.{name}: the run gives it; leave it out")
-            _check_plain(value, f"{where}.{name}")
-        return cls(
-            file=head.file,
-            class_=head.class_,
-            control=head.control,
-            settings=free,
-            code=code.hash,
-            reads=reads,
-        )
+            for name, value in free.items():
+                if name in (*_OF_RUN, *sizes):
+                    raise UserError(f"{name}: the run gives it; leave it out")
+                try:
+                    canonical({name: value})
+                except (TypeError, ValueError) as error:  # JSON cannot say it, such as a date
+                    raise UserError(
+                        f"{name}: {value!r} cannot be a setting ({short(error)}); write it as a text"
+                    ) from None
+        return cls(**{**msgspec.structs.asdict(head), "settings": free, "code": code, "reads": reads})
 
     def content(self) -> dict[str, Any]:
         """As `Block.content`; a model without `reads` has the hash that it had before there were any."""
@@ -109,14 +105,4 @@ def content_hash(name: str) -> str:
     except OSError as error:
         raise UserError(
             f"{name} (reads) cannot be read in {Path.cwd()} ({error.strerror}); name another"
-        ) from None
-
-
-def _check_plain(value: Any, where: str) -> None:
-    """Refuse what JSON cannot say, such as a date."""
-    try:
-        canonical({"value": value})
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"{where}: {value!r} cannot be a setting ({short(error)}); write it as a text"
         ) from None

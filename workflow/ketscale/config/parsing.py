@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import itertools
 import math
 import re
 import types
@@ -53,7 +53,7 @@ def parse(kind: type[B], value: Any, where: str) -> B:
     Raises:
         UserError: names each setting that is wrong, and what is wrong with it.
     """
-    check(kind, value, where)
+    Faults(faults_of(kind, value, where)).refuse()
     block = msgspec.convert(value, kind)
     Faults(at(where, fault) for fault in block.faults()).refuse()
     return block
@@ -61,19 +61,7 @@ def parse(kind: type[B], value: Any, where: str) -> B:
 
 def checked(block: B, where: str) -> B:
     """The block, which may have been made in code, where nothing checks the types of its fields."""
-    return parse(type(block), _given(msgspec.to_builtins(block)), where)
-
-
-def _given(node: Any) -> Any:
-    """Settings as an author gives them, who leaves out what is None."""
-    if not isinstance(node, dict):
-        return node
-    return {name: _given(value) for name, value in node.items() if value is not None}
-
-
-def check(kind: Any, value: Any, where: str) -> None:
-    """Refuse a value that its type does not allow. An optional setting is left out and never null."""
-    Faults(faults_of(kind, value, where)).refuse()
+    return parse(type(block), msgspec.to_builtins(block), where)
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
@@ -97,6 +85,15 @@ def at(where: str, fault: str) -> str:
     return f"{where}.{fault}" if _FIELD.match(fault) else f"{where}: {fault}"
 
 
+@contextlib.contextmanager
+def within(where: str) -> Iterator[None]:
+    """Put the place in the config before the faults that are raised inside."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(at(where, str(error))) from None
+
+
 @functools.cache
 def fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     """The fields of a block by their names in a config."""
@@ -105,41 +102,40 @@ def fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 
 def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
     """Everything that is wrong with a value: with what is in it, else with itself."""
-    plain, metas = _parts(kind := _meant(kind, value))
-    inner = list(_inner(plain, value, where))
+    kind = _meant(kind, value)
+    plain, metas = _parts(kind)
+    holder, of = _holder(type(value)), get_args(plain)
+    if holder is not _holder(plain):
+        of = (Any, Any)
+    inner: list[str] = []
+    if holder is dict and not of:
+        inner += _of_block(fields(plain), value, where)
+    elif holder is dict:
+        for key, item in value.items():
+            place = f"{where}.{key}"
+            inner += [*faults_of(of[0], key, place), *faults_of(of[1], item, place)]
+    elif holder is list:
+        for number, item in enumerate(value):
+            inner += faults_of((*of, Any)[0], item, f"{where}.{number}")
     yield from inner
     if not inner and (fault := _fault(kind, plain, metas, value)):
         yield f"{where or 'config'}: {fault}"
 
 
-def _inner(kind: Any, value: Any, where: str) -> Iterator[str]:
-    """What is wrong with the values in a block, a mapping or a list."""
-    fits = _holder(kind) is (dict if isinstance(value, dict) else list)
-    of = get_args(kind) if fits else ()
-    if isinstance(value, dict) and fits and not of:
-        known = fields(kind)
-        for name, item in value.items():
-            place = f"{where}.{name}" if where else str(name)
-            if name in known:
-                yield from faults_of(known[name].type, item, place)
-            else:
-                yield f"{place}: unknown setting{suggestion(str(name), list(known))}"
-        for name, field in known.items():
-            if field.required and name not in value:
-                meaning = next(
-                    (meta.description for meta in _parts(field.type)[1] if meta.description), "add it"
-                )
-                yield f"{where or 'config'}: {name} is missing ({meaning[:1].lower()}{meaning[1:]})"
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            for item_kind, each in zip(of or (str, Any), (key, item), strict=False):
-                yield from faults_of(item_kind, each, f"{where}.{key}")
-    elif isinstance(value, list | tuple):
-        kinds = (
-            of if get_origin(kind) is tuple and of[1:] != (...,) else itertools.repeat(of[0] if of else Any)
-        )
-        for number, (item_kind, item) in enumerate(zip(kinds, value, strict=False)):
-            yield from faults_of(item_kind, item, f"{where}.{number}")
+def _of_block(
+    known: Mapping[str, msgspec.structs.FieldInfo], given: Mapping[Any, Any], where: str
+) -> Iterator[str]:
+    """What is wrong with the settings of a block that has these fields."""
+    for name, item in given.items():
+        place = f"{where}.{name}" if where else str(name)
+        if name not in known:
+            yield f"{place}: unknown setting{suggestion(str(name), list(known))}"
+        elif item is not known[name].default:  # most settings of thousands of trials are
+            yield from faults_of(known[name].type, item, place)
+    for name, field in known.items():
+        if field.required and name not in given:
+            meaning = next((meta.description for meta in _parts(field.type)[1] if meta.description), "add it")
+            yield f"{where or 'config'}: {name} is missing ({meaning[:1].lower()}{meaning[1:]})"
 
 
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -148,31 +144,27 @@ def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _meant(kind: Any, value: Any) -> Any:
-    """The alternative that the author of a value means: of a list or a mapping the one that takes it, and never null."""
+    """The alternative that the author of a value means, if it shows: the one list, mapping or word among several."""
     plain, _ = _parts(kind)
     if get_origin(plain) not in (Union, types.UnionType):
         return kind
-    options = [option for option in get_args(plain) if option is not types.NoneType]
-    holder = list if isinstance(value, list | tuple) else dict if isinstance(value, dict) else None
-    options = [option for option in options if _holder(option) is holder] or options
-    words = [option for option in options if get_origin(option) is Literal]
+    options = [option for option in get_args(plain) if option not in (types.NoneType, msgspec.UnsetType)]
+    fitting = [option for option in options if _holder(_parts(option)[0]) is _holder(type(value))]
+    words = [option for option in fitting if get_origin(option) is Literal]
     if words and isinstance(value, str) and value.isidentifier():
         return words[0]
-    return Union[tuple(options)]  # noqa: UP007  # of a tuple
+    return fitting[0] if len(fitting) == 1 and value is not None else kind
 
 
 def _holder(kind: Any) -> type | None:
     """Whether values of a type are lists, or mappings and blocks."""
-    plain, _ = _parts(kind)
-    if get_origin(plain) is dict or (isinstance(plain, type) and issubclass(plain, msgspec.Struct)):
-        return dict
-    return list if get_origin(plain) in (list, tuple) else None
+    plain = get_origin(kind) or kind
+    of = plain.__mro__ if isinstance(plain, type) else ()
+    return dict if {dict, msgspec.Struct} & {*of} else list if {list, tuple} & {*of} else None
 
 
 def _fault(kind: Any, plain: Any, metas: Iterable[Any], value: Any) -> str:
     """What is wrong with a value itself, in msgspec's words where it has some; '' if nothing is."""
-    if value is None and kind is not Any:
-        return "nothing is given here; give a value, or leave the setting out"
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is no finite number"
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."

@@ -127,20 +127,28 @@ class Protocol(Block, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[str]:
         """Settings that contradict one another."""
+        searched = self.search.settings if self.search else {}
         if self.search is not None:
-            yield from self._searched(self.search)
+            yield from (f"search.{fault}" for fault in self.search.faults())
+            if not self.tested:
+                yield "search: needs validation, which only epochs and fits have; leave it out"
+            if self.timed:
+                yield "search: trials are trained together, and timed runs alone; set timed: false"
+            yield from (
+                f"{name}: is searched; leave it out here" for name in self._changed if name in searched
+            )
         if not self.stepped:
-            yield from self._of_steps()
+            if given := [name for name in (*self._changed, *searched) if name not in _OF_FITS]:
+                what = "a probe, which takes" if self.probe else "for models that are fitted, which take"
+                yield f"give epochs or steps; without them it is {what} no {', '.join(given)}"
+            elif self.precision == "amp":
+                yield "precision: amp needs steps; give fp32 or fp64 to probes and to models that are fitted"
             return
         if self.probe is not None:
             yield "probe: draws weights instead of training; leave out epochs and steps"
-            return
         if self.epochs is not None and self.steps is not None:
             yield "give epochs or steps, not both"
-            return
-        if self.learning_rate is None and "learning_rate" not in (
-            self.search.settings if self.search else ()
-        ):
+        if self.learning_rate is None and "learning_rate" not in searched:
             yield "learning_rate is missing"
         if self.momentum and self.optimiser != "sgd":
             yield f"momentum: {self.optimiser} has none; use optimiser: sgd, or leave it out"
@@ -150,9 +158,8 @@ class Protocol(Block, frozen=True, kw_only=True):
             if self.steps_for:
                 yield "steps_for: only shortens a protocol with steps; this one has epochs"
             return
-        for setting in ("plateau", "cosine", "early_stopping"):
-            if getattr(self, setting) is not None:
-                yield f"{setting}: needs epochs, with validation, but this protocol has steps; use epochs or leave it out"
+        for setting in (name for name in self._changed if name in ("plateau", "cosine", "early_stopping")):
+            yield f"{setting}: needs epochs, with validation, but this protocol has steps; use epochs or leave it out"
         lengths = {"steps": self.steps} | {f"steps_for.{key}": value for key, value in self.steps_for.items()}
         for setting, steps in lengths.items():
             if steps <= self.warmup:
@@ -164,28 +171,11 @@ class Protocol(Block, frozen=True, kw_only=True):
                 "to time; give more steps or sample fewer"
             )
 
-    def _searched(self, search: Search) -> Iterator[str]:
-        """What keeps settings from being searched."""
-        yield from (f"search.{fault}" for fault in search.faults())
-        if not self.tested:
-            yield "search: needs validation, which only epochs and fits have; leave it out"
-        if self.timed:
-            yield "search: trials are trained together, and timed runs alone; set timed: false"
+    @property
+    def _changed(self) -> list[str]:
+        """The settings that do not have their default."""
         plain = Protocol(precision=self.precision, timed=self.timed)
-        for name in search.settings:
-            if getattr(self, name) != getattr(plain, name):
-                yield f"{name}: is searched; leave it out here"
-
-    def _of_steps(self) -> Iterator[str]:
-        """Settings of steps in a protocol of fits or probes."""
-        plain = Protocol(precision=self.precision, timed=self.timed)
-        changed = [name for name in self.__struct_fields__ if getattr(self, name) != getattr(plain, name)]
-        searched = self.search.settings if self.search else ()
-        if given := [name for name in (*changed, *searched) if name not in _OF_FITS]:
-            what = "a probe" if self.probe else "for models that are fitted"
-            yield f"give epochs or steps; without them it is {what}, which take{'s' * bool(self.probe)} no {', '.join(given)}"
-        elif self.precision == "amp":
-            yield "precision: amp needs steps; give fp32 or fp64 to probes and to models that are fitted"
+        return [name for name in self.__struct_fields__ if getattr(self, name) != getattr(plain, name)]
 
     def for_run(self, simulator: str, model: str) -> Protocol:
         """The protocol for runs of a simulator and a model: with its number of steps, and what is searched for it."""

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import functools
+import json
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+from msgspec.json import schema as schema
 
 from ketscale.config.block import Block
 from ketscale.config.family import OWN_MODEL, Families, model_kinds, simulators, workload_kinds
-from ketscale.config.file import OVER, ConfigFile, axes_block
+from ketscale.config.file import OVER, SPLIT_SEEDS, ConfigFile, SplitSeeds, axes_block
 from ketscale.config.own_model import FileBlock
-from ketscale.config.split_seeds import SEEDS, Seeds
-
-
-@functools.cache
-def schema(kind: type[Block]) -> dict[str, Any]:
-    """msgspec's JSON schema of a block, except that an optional setting is left out and never null."""
-    made: dict[str, Any] = _without_null(msgspec.json.schema(kind))
-    return made
-
-
-def _without_null(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_without_null(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    node = {key: _without_null(value) for key, value in node.items()}
-    options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
-    if "anyOf" in node and len(options) < len(node["anyOf"]):
-        rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
-        return {**rest, **options[0]} if len(options) == 1 else {**rest, "anyOf": options}
-    if isinstance(node.get("type"), list):
-        kinds = [kind for kind in node["type"] if kind != "null"]
-        node["type"] = kinds[0] if len(kinds) == 1 else kinds
-    return node
 
 
 def published_schema(families: Families) -> dict[str, Any]:
@@ -44,9 +19,8 @@ def published_schema(families: Families) -> dict[str, Any]:
 
     A block that is named after its kind needs no `kind`.
     """
-    made = copy.deepcopy(schema(ConfigFile))
-    definitions = made.pop("$defs")
-    whole = definitions.pop("ConfigFile")
+    definitions: dict[str, Any] = {}
+    whole = _of_block(ConfigFile, definitions)
     properties = whole["properties"]
     by_section: dict[str, Mapping[str, type[Block]]] = {
         "workloads": workload_kinds(families.values()),
@@ -59,15 +33,14 @@ def published_schema(families: Families) -> dict[str, Any]:
     properties["models"]["additionalProperties"]["anyOf"].append(own)
     devices = dict.fromkeys(simulators(families.values()).values())
     properties["simulators"]["additionalProperties"] = {
-        "anyOf": [_inlined(block, definitions) for block in devices]
+        "anyOf": [_of_block(block, definitions) for block in devices]
     }
-    point = _inlined(
-        axes_block(tuple(axis for family in families.values() for axis in family.sizes)), definitions
-    )
-    del point["title"]
+    axes = axes_block(tuple(axis for family in families.values() for axis in family.sizes))
+    point = {"type": "object", "properties": _of_block(axes, definitions)["properties"]}
+    point["additionalProperties"] = False
     study = definitions["StudyBlock"]["properties"]
     study["axes"] = {**point, "description": study["axes"]["description"]}
-    study["points"] |= {"items": point}
+    study["points"]["anyOf"][0]["items"] = point
     over = {
         "type": "string",
         "description": "The config that this one is laid over, from the folder of this file: what stands here is added to it, "
@@ -83,28 +56,25 @@ def published_schema(families: Families) -> dict[str, Any]:
     }
 
 
-def _partial(node: Any) -> Any:
+def _partial(whole: Any) -> Any:
     """A schema of the same settings, none of which must be there. A setting may be called `required` too."""
-    if isinstance(node, list):
-        return [_partial(part) for part in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        name: _partial(part)
-        for name, part in node.items()
-        if name != "required" or not isinstance(part, list)
-    }
+
+    def without(node: dict[str, Any]) -> dict[str, Any]:
+        return {name: part for name, part in node.items() if name != "required" or isinstance(part, dict)}
+
+    return json.loads(json.dumps(whole), object_hook=without)
 
 
-def _inlined(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
-    made = copy.deepcopy(schema(block))
-    own = made["$defs"].pop(block.__name__)
-    definitions.update(made["$defs"])
-    return dict(own)
+def _of_block(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a block; those of the blocks in it are added to the definitions."""
+    made = schema(block)["$defs"]
+    own: dict[str, Any] = made.pop(block.__name__)
+    definitions.update(made)
+    return own
 
 
 def _with_kind(block: type[Block], kind: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    own = _inlined(block, definitions)
+    own = _of_block(block, definitions)
     properties: Mapping[str, Any] = own.get("properties", {})
-    seeds = {SEEDS: _without_null(msgspec.json.schema(Seeds))} if "split_seed" in properties else {}
+    seeds = {SPLIT_SEEDS: schema(SplitSeeds)} if "split_seed" in properties else {}
     return {**own, "properties": {"kind": {"const": kind}, **properties, **seeds}}

@@ -18,7 +18,6 @@ from msgspec import Meta
 from ketscale.config.block import Block, Name, Seed
 from ketscale.config.parsing import fields
 from ketscale.errors import UserError
-from ketscale.grid import canonical
 
 # Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.
 SEARCHED = ("learning_rate", "weight_decay", "clip_norm", "dropout")
@@ -62,7 +61,6 @@ class Range(Block, frozen=True, kw_only=True):
         return min(max(rounded, self.low), self.high)
 
 
-Space = Mapping[str, "list[Any] | Range"]
 _Space = dict[Name, Annotated[list[Any], Meta(min_length=1)] | Range]
 
 
@@ -91,20 +89,20 @@ class Search(Block, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[str]:
         """Settings that cannot be searched, and lists or ranges that are none."""
-        for name, values in self.settings.items():
-            if name not in SEARCHED:
-                yield f"settings.{name}: cannot be searched; choose from {', '.join(SEARCHED)}"
-            elif name == "learning_rate" and isinstance(values, list) and None in values:
-                yield "settings.learning_rate: nothing should be a number"
+        for name in sorted(self.settings.keys() - set(SEARCHED)):
+            yield f"settings.{name}: cannot be searched; choose from {', '.join(SEARCHED)}"
         if len(set(self.seeds)) < len(self.seeds):
             yield "seeds: a seed is given twice; keep one"
-        spaces = {
-            "settings": self.settings,
-            **{f"models.{name}": space for name, space in self.models.items()},
-        }
-        for where, space in spaces.items():
-            for name, values in space.items():
-                yield from (f"{where}.{name}{fault}" for fault in _faults(values, self.method == "grid"))
+        spaces = {"settings": self.settings} | {f"models.{name}": each for name, each in self.models.items()}
+        for where, name, values in (
+            (where, *item) for where, space in spaces.items() for item in space.items()
+        ):
+            if isinstance(values, Range):
+                yield from (f"{where}.{name}.{fault}" for fault in values.faults())
+                if self.method == "grid":
+                    yield f"{where}.{name}: a grid takes lists, not ranges; give a list, or method: random"
+            elif len({_key(value) for value in values}) < len(values):
+                yield f"{where}.{name}: a value is given twice; keep one"
 
     def space(self, model: str) -> dict[tuple[bool, str], Any]:
         """What is searched for a model, by whether it is a setting of the model and the setting's name, in a fixed order."""
@@ -114,7 +112,8 @@ class Search(Block, frozen=True, kw_only=True):
 
     def lacks(self, model: str) -> str:
         """Why there are not as many settings as trials for a model; '' if there are."""
-        count = math.prod(_count(values) for values in self.space(model).values())
+        spaces = self.space(model).values()
+        count = math.prod(each.points if isinstance(each, Range) else len(each) for each in spaces)
         if self.method == "grid" and count != self.trials:
             return f"its lists multiply to {count} settings for {model}, but trials is {self.trials}; make them equal"
         if count < self.trials:
@@ -134,8 +133,12 @@ class Search(Block, frozen=True, kw_only=True):
 
         models: the class of the settings of each model whose settings have types.
         """
-        spaces = {name: _typed(space, models.get(name)) for name, space in self.models.items()}
-        settings = {name: _sorted(_real(values)) for name, values in self.settings.items()}
+        spaces = {}
+        for name, space in self.models.items():
+            known = fields(models[name]) if name in models else {}
+            real = {setting for setting, field in known.items() if _takes_reals(field.type)}
+            spaces[name] = {setting: _usual(values, setting in real) for setting, values in space.items()}
+        settings = {name: _usual(values, True) for name, values in self.settings.items()}
         return msgspec.structs.replace(self, seeds=sorted(self.seeds), settings=settings, models=spaces)
 
     def for_model(self, model: str) -> Search:
@@ -152,12 +155,10 @@ def _points(encoded: bytes, model: str) -> tuple[Point, ...]:
     every = itertools.product(*space.values()) if search.method == "grid" else _drawn(search.seed, space)
     found = []
     for values in itertools.islice(every, search.trials):
-        named = list(zip(space, values, strict=True))
-        training, own = (
-            {name: value for (of_model, name), value in named if of_model == wanted}
-            for wanted in (False, True)
-        )
-        found.append(Point(training, own))
+        point = Point({}, {})
+        for (of_model, name), value in zip(space, values, strict=True):
+            point[of_model][name] = value
+        found.append(point)
     return tuple(found)
 
 
@@ -170,8 +171,7 @@ def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[A
     seen = set[str]()
     for trial in itertools.count():
         for again in range(1000):
-            shares = [_share(seed, *key, trial, again) for key in space]
-            values = tuple(map(_at, space.values(), shares))
+            values = tuple(_at(each, _share(seed, *key, trial, again)) for key, each in space.items())
             if repr(values) not in seen:
                 break
         else:
@@ -182,25 +182,15 @@ def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[A
         yield values
 
 
-def _typed(space: Space, kind: type[Block] | None) -> dict[str, Any]:
-    real = {name for name, field in fields(kind).items() if _takes_reals(field.type)} if kind else ()
-    return {name: _sorted(_real(values) if name in real else values) for name, values in space.items()}
-
-
 def _takes_reals(kind: Any) -> bool:
     return kind is float or any(map(_takes_reals, get_args(kind)))
 
 
-def _real(values: list[Any] | Range) -> list[Any] | Range:
-    if isinstance(values, Range):
-        return msgspec.structs.replace(values, low=float(values.low), high=float(values.high))
-    return values
-
-
-def _sorted(values: list[Any] | Range) -> list[Any] | Range:
-    if isinstance(values, Range):
-        return values
-    return sorted(values, key=_key)
+def _usual(values: list[Any] | Range, real: bool) -> list[Any] | Range:
+    """A sorted list, or a range, of real numbers if the setting takes them."""
+    if isinstance(values, list):
+        return sorted(values, key=_key)
+    return msgspec.structs.replace(values, low=float(values.low), high=float(values.high)) if real else values
 
 
 def _share(*of: object) -> float:
@@ -210,26 +200,6 @@ def _share(*of: object) -> float:
 
 def _at(values: Sequence[Any] | Range, share: float) -> Any:
     return values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
-
-
-def _count(values: Sequence[Any] | Range) -> float:
-    return values.points if isinstance(values, Range) else len(values)
-
-
-def _faults(values: Sequence[Any] | Range, grid: bool) -> Iterator[str]:
-    """What is wrong with a list or a range, to be put behind the setting's name."""
-    if isinstance(values, Range):
-        yield from (f".{fault}" for fault in values.faults())
-        if grid:
-            yield ": a grid takes lists, not ranges; give a list, or method: random"
-        return
-    for value in values:
-        try:
-            canonical({"value": value})
-        except (TypeError, ValueError):
-            yield f": {value!r} cannot be a setting; give numbers, texts, true or false, or lists of them"
-    if len({_key(value) for value in values}) < len(values):
-        yield ": a value is given twice; keep one"
 
 
 def _key(value: Any) -> tuple[int, Any]:

@@ -12,6 +12,7 @@ import yaml
 
 from ketscale import strict_json
 from ketscale.config.file import OVER
+from ketscale.config.parsing import within
 from ketscale.errors import UserError
 
 # YAML 1.1, which PyYAML reads, takes 020 for 16 and 1:30 for 90; YAML 1.2 takes 020 for 20 and 1:30 for text. People
@@ -22,52 +23,34 @@ _AMBIGUOUS = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?
 class _Loader(yaml.SafeLoader):
     """YAML in which a key that is given twice is an error, and a number that others read otherwise."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        # Merging (`<<`) writes merged keys into a mapping, also into one that is merged again elsewhere; so each is
-        # checked once, before that.
-        self._checked: set[yaml.MappingNode] = set()
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node."""
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """A node of text, before it is a value."""
+        node = super().compose_scalar_node(anchor)
         number = node.tag.removeprefix("tag:yaml.org,2002:") in ("int", "float")
-        if number and isinstance(node, yaml.ScalarNode) and _AMBIGUOUS.fullmatch(node.value):
+        if number and _AMBIGUOUS.fullmatch(node.value):
             problem = f'YAML readers disagree about {node.value}; write a plain number, or "{node.value}" in quotes for text'
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return super().construct_object(node, deep)
+        return node
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge `<<` as usual, once no key of the mapping itself is there twice."""
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A node of a mapping, before what it merges (`<<`) is in it."""
+        node = super().compose_mapping_node(anchor)
         seen = set[str]()
-        for key, _ in node.value if node not in self._checked else ():
+        for key, _ in node.value:
             if str(key.value) in seen:
                 problem = f"{key.value!r} is given twice; keep one of the two"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(str(key.value))
-        self._checked.add(node)
-        super().flatten_mapping(node)
+        return node
 
 
-def _parsed(text: str) -> Any:
-    """The values in a text: of JSON if it is JSON, as Snakemake reads a config, else of YAML."""
-    if text.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError):
-            return strict_json.loads(text)
-    return yaml.load(text, _Loader)
-
-
-def load(path: Path | str) -> dict[str, Any]:
-    """The settings in a file, not yet checked; one with `over` is laid over the file that it names.
+def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The settings in a file, not yet checked; one with `over` is laid over the file that it names. above: what lies over it.
 
     Raises:
         UserError: a file is missing or is not YAML, gives a key twice, has a number that is ambiguous, or lies over itself.
     """
-    return _whole(Path(path), ())
-
-
-def _whole(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """The settings in a file that lies under some others, with those of the files under it."""
-    settings = _read(path)
+    path, settings = Path(path), _read(Path(path))
     if OVER not in settings:
         return settings
     below, files = settings[OVER], (*above, path.resolve())
@@ -78,10 +61,8 @@ def _whole(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise UserError(
             f"{path}: {OVER}: {below} lies over this file, so neither is a base; remove one {OVER}"
         )
-    try:
-        return laid(settings, _whole(under, files))
-    except UserError as error:
-        raise UserError(f"{path}: {OVER}: {error}") from None
+    with within(f"{path}: {OVER}"):
+        return laid(settings, load(under, files))
 
 
 def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,16 +77,19 @@ def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        settings = _parsed(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        settings = None
+        if text.lstrip().startswith("{"):  # as Snakemake reads a config, of JSON if it is JSON
+            with contextlib.suppress(ValueError):
+                settings = strict_json.loads(text)
+        settings = yaml.load(text, _Loader) if settings is None else settings
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: {getattr(error, 'problem', None) or 'not YAML'}") from None
-    # PyYAML raises any of these for a value that is not of the type that its tag says.
-    except (OSError, ValueError, LookupError, AttributeError) as error:
+    # PyYAML raises any of these for a value that is not of the type that its tag says, or is nested too deeply.
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    except RecursionError:
-        raise UserError(f"{path}: its values are nested too deeply; a config needs a few levels") from None
     if not isinstance(settings, dict):
         raise UserError(f"{path}: not a config; write its settings as `key: value`")
     return settings

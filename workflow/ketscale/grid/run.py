@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ketscale.errors import UserError
+from ketscale.grid.backend import BACKENDS
 
 # RUNS is below the results folder; the others are in a run's folder.
 RUNS = "runs"
@@ -35,7 +36,6 @@ NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Without leading zeros, with which one run would have several paths.
 COUNT = r"(?:0|[1-9][0-9]*)"
 POSITIVE = r"[1-9][0-9]*"
-BACKEND = r"[a-z]+(?:-cpu)?"
 CONSTRAINTS = {
     "workload": NAME,
     "model": NAME,
@@ -43,7 +43,7 @@ CONSTRAINTS = {
     "size": rf"[ac-z]{COUNT}(?:-[ac-z]{COUNT})*",
     "batch": POSITIVE,
     "simulator": NAME,
-    "backend": BACKEND,
+    "backend": "|".join(BACKENDS),
     "nodes": POSITIVE,
     "ranks": POSITIVE,
     "threads": POSITIVE,
@@ -56,7 +56,7 @@ _PATH = re.compile(
     + f"(?:/{re.escape(RECORD)})?/?\\Z"
 )
 # Without named groups, for a JSON schema. The parts of a layout are its groups, in the order of `LAYOUT`.
-LAYOUT_PATTERN = rf"^({BACKEND})-n({POSITIVE})r({POSITIVE})t({POSITIVE})$"
+LAYOUT_PATTERN = rf"^({CONSTRAINTS['backend']})-n({POSITIVE})r({POSITIVE})t({POSITIVE})$"
 
 
 @dataclass(frozen=True, order=True)

@@ -88,15 +88,15 @@ def _taken(settings: Settings, data: Data, world: World) -> Tried:
     tried = Tried(loss, time.perf_counter() - begun)
     if isinstance(model, FileModel):
         changed = _check_own(settings, model, data, world, split)
-    unknown = loss is not None and run.ranks == 1 and model.stacks is None
-    if not unknown or (settings.simulator and not settings.simulator.stacks):
+    known = loss is None or run.ranks > 1 or model.stacks is not None
+    if known or (settings.simulator and not settings.simulator.stacks):
         return tried
     if changed:
         why = f"a step changes {changed[0]}, of which a stack would keep the first values"
-        return dataclasses.replace(tried, together=False, why=why)
-    runs = (dataclasses.replace(run, seed=run.seed + more) for more in range(SEEDS))
-    seeds = [started.build(dataclasses.replace(settings, run=each), data, world.device) for each in runs]
-    why = why_not(seeds, protocol, batch, split)
+    else:
+        runs = (dataclasses.replace(run, seed=run.seed + more) for more in range(SEEDS))
+        seeds = [started.build(dataclasses.replace(settings, run=each), data, world.device) for each in runs]
+        why = why_not(seeds, protocol, batch, split)
     return dataclasses.replace(tried, together=not why, why=why)
 
 
@@ -157,16 +157,13 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
         call: [name for name in start if not close(state[name], start[name])]
         for call, (_, state) in seen.items()
     }
-    check(
-        bool(changed["A"]), f"changes {''.join(changed['A'][:1])} in evaluation; change it in training alone"
-    )
+    place = "".join(changed["A"][:1])
+    check(bool(place), f"changes {place} in evaluation; change it in training alone")
     apart = torch.cat([seen["A"][0], seen["B"][0]])
     check(not close(seen["C"][0], apart), "evaluates a sample by the others beside it; leave that out")
     if settings.run.ranks > 1:
         (a, one), (b, other), (both, whole) = (seen[call] for call in "abc")
         alike = all(close(each[name], whole[name]) for each in (one, other) for name in start)
-        check(
-            not alike or not close(both, a + b),
-            "trains a sample by the others in its batch, which ranks share; use nn.LayerNorm, or one rank",
-        )
+        why = "trains a sample by the others in its batch, which ranks share; use nn.LayerNorm, or one rank"
+        check(not alike or not close(both, a + b), why)
     return changed.get("a", [])

@@ -183,14 +183,14 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
         # A batch larger than the data has no more samples than there are.
         samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
-    step, epoch = clock.steady_s.quartiles(), clock.epochs_s.quartiles()
+    step, epoch = clock.step(), quartiles(clock.epochs_s)
     median = step["median_s"]
     return {
         "first_step_s": clock.first_s,
         "step": step,
         "spans": {name: quartiles(seconds) for name, seconds in sorted(clock.spans_s.items())},
         "sampled_step": quartiles(clock.sampled_s),
-        "validation_s": clock.validations_s.quartiles()["median_s"],
+        "validation_s": quartiles(clock.validations_s)["median_s"],
         "epoch": epoch,
         "steps": steps,
         "steps_per_epoch": steps_per_epoch,
@@ -200,7 +200,7 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         "aside_s": clock.aside_s,
         "train_s": ended.train_s,
         "fit_s": trainer.fit_s if trainer else None,
-        "preempted": clock.steady_s.left_out if clock.device.type == "cpu" else None,
+        "preempted": clock.left_out if clock.device.type == "cpu" else None,
     }
 
 

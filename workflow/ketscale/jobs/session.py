@@ -33,7 +33,7 @@ from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, sampled_steps
-from ketscale.measure.passes import MOST, Passes
+from ketscale.measure.passes import MOST, Pass, again, best, next_pass
 from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_variables, open_world
 from ketscale.problems.problem import Problem
@@ -161,30 +161,26 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals) 
     A timed run whose cores others used is trained again; see `measure.passes`. All passes compute the same numbers.
     """
     world = surroundings.world
-    ended, passes, collective = _pass(run, surroundings, signals)
-    while ended.status == "completed" and passes.again(run.settings.protocol):
+    passes = list[Pass]()
+    ended, collective = _pass(run, surroundings, signals, passes)
+    while ended.status == "completed" and again(passes, run.settings.protocol):
         if world.rank == 0:
-            notice(
-                f"{passes.last.why}: its steps are taken again (pass {passes.last.number + 1} of at most {MOST})"
-            )
-        ended, passes, collective = _pass(run, surroundings, signals, passes)
-    best = passes.best if ended.status == "completed" else passes.last
-    if run.trainer is not None and best.clock is not None:
-        run.trainer.clock, ended = best.clock, replace(ended, train_s=best.train_s)
+            notice(f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of at most {MOST})")
+        ended, collective = _pass(run, surroundings, signals, passes)
+    counts = best(passes) if ended.status == "completed" else passes[-1]
+    if run.trainer is not None and counts.clock is not None:
+        run.trainer.clock, ended = counts.clock, replace(ended, train_s=counts.train_s)
     if world.rank == 0 or not collective:
-        results.write(run, ended, surroundings, best.ranks, passes.last.number)
+        results.write(run, ended, surroundings, counts.ranks, len(passes))
     if not collective:
         world.abort()
     return ended.status
 
 
 def _pass(
-    run: StartedRun,
-    surroundings: Surroundings,
-    signals: Signals,
-    before: Passes | None = None,
-) -> tuple[outcome.Outcome, Passes, bool]:
-    """Train a run from its start to its end: how it ended, the passes so far, and whether all ranks got there."""
+    run: StartedRun, surroundings: Surroundings, signals: Signals, passes: list[Pass]
+) -> tuple[outcome.Outcome, bool]:
+    """Train a run from its start to its end, and add the pass: how it ended, and whether all ranks got there."""
     world, protocol = surroundings.world, run.settings.protocol
     with outcome.Memory() as memory, process.uncollected():
         run.load(world.device)
@@ -202,11 +198,10 @@ def _pass(
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = surroundings.of_rank(trainer, ended)
     if trainer and protocol.timed and collective:
-        trainer.clock.steady_s.join(world.gather(bytes(trainer.clock.steady_s.preempted)))
+        trainer.clock.join(world.gather(bytes(trainer.clock.preempted)))
     ranks = world.gather(mine) if collective else [mine]
-    passes = before or Passes()
-    passes.add(trainer.clock if trainer else None, ranks, ended.train_s)
-    return ended, passes, collective
+    passes.append(next_pass(passes, trainer.clock if trainer else None, ranks, ended.train_s))
+    return ended, collective
 
 
 def _clock(

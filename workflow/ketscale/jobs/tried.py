@@ -60,21 +60,17 @@ def smallest(config: Config, workload: str) -> dict[str, Settings]:
 
     Of a search its trials are tried.
     """
-    found: dict[str, Settings] = {}
+    found: dict[str, list[Settings]] = {}
     data = config.data(workload)
-    for run in dict.fromkeys(
-        replace(run, workload=workload) for run in config.runs if config.data(run.workload) == data
-    ):
-        settings = config.settings(run)
+    runs = (replace(run, workload=workload) for run in config.runs if config.data(run.workload) == data)
+    for settings in map(config.settings, dict.fromkeys(runs)):
         if settings.protocol.search is None:
-            name = key(settings.content)
-            # Neither seeds nor layouts make a difference.
-            found[name] = min(
-                found.get(name, settings),
-                settings,
-                key=lambda each: (sum(each.sizes.values()), each.run.batch, each.run),
-            )
-    return found
+            found.setdefault(key(settings.content), []).append(settings)
+
+    def size(settings: Settings) -> Any:
+        return sum(settings.sizes.values()), settings.run.batch, settings.run
+
+    return {name: min(alike, key=size) for name, alike in found.items()}
 
 
 def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:

@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,43 +17,6 @@ from ketscale.spans import Recorder
 
 if TYPE_CHECKING:
     from ketscale.measure.quiet import Watch
-
-
-class Durations:
-    """Durations in seconds.
-
-    Attributes:
-        preempted: of each, whether another process took the processor away meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self.kept = array("d")
-        self.preempted = bytearray()
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-    def append(self, seconds: float, preempted: bool = False) -> None:
-        """Add a duration."""
-        self.kept.append(seconds)
-        self.preempted.append(preempted)
-
-    def join(self, ranks: Iterable[bytes]) -> None:
-        """Count as preempted what was so on any rank: the ranks wait for each other. ranks: `preempted` of each."""
-        for each in ranks:
-            self.preempted = bytearray(one | other for one, other in zip(self.preempted, each, strict=True))
-
-    def quartiles(self) -> dict[str, Any]:
-        """`quartiles` of those that were not preempted, if they are at least half; else of all."""
-        if not self.left_out:
-            return quartiles(self.kept)
-        return quartiles([s for s, preempted in zip(self.kept, self.preempted, strict=True) if not preempted])
-
-    @property
-    def left_out(self) -> int | None:
-        """How many were preempted, so that `quartiles` leaves them out; None if they are most, and so it has all."""
-        count = sum(self.preempted)
-        return None if 2 * count > len(self.kept) else count
 
 
 def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
@@ -90,6 +54,7 @@ class Clock:
     Attributes:
         taken, unsteady: the number of steps that this process has taken, and of those up to the last that warmed up,
             was sampled or prepared later ones.
+        steady_s, preempted: the steady steps, and whether another process took the processor away in each.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
         loop_s, cpu_s: wall time of the whole loop, and processor seconds in it; None until it has ended. alone: see `loop`.
@@ -109,10 +74,11 @@ class Clock:
         self.alone = False
         self.watch = watch
         self.seen: dict[str, Any] | None = None
-        self.steady_s = Durations()
+        # Arrays, since there may be millions.
+        self.steady_s, self.preempted = array("d"), bytearray()
         self.sampled_s: list[float] = []
-        self.epochs_s = Durations()
-        self.validations_s = Durations()
+        self.epochs_s: list[float] = []
+        self.validations_s: list[float] = []
         self.spans_s: dict[str, list[float]] = {}
         self.taken = self.unsteady = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
@@ -169,6 +135,21 @@ class Clock:
             self._count(taken, steady, start.elapsed_time(end) / 1e3)
         self._pending.clear()
 
+    def join(self, ranks: Iterable[bytes]) -> None:
+        """Count as preempted what was so on any rank: the ranks wait for each other. ranks: `preempted` of each."""
+        self.preempted = bytearray(map(max, zip(self.preempted, *ranks, strict=True)))
+
+    @property
+    def left_out(self) -> int | None:
+        """How many steady steps were preempted, so that `step` leaves them out; None if they are most, and so it has all."""
+        count = sum(self.preempted)
+        return None if 2 * count > len(self.steady_s) else count
+
+    def step(self) -> dict[str, Any]:
+        """`quartiles` of the steady steps that were not preempted, if they are at least half; else of all."""
+        kept = [not each for each in self.preempted] if self.left_out else None
+        return quartiles([*compress(self.steady_s, kept)] if kept else self.steady_s)
+
     @contextmanager
     def loop(self, alone: bool) -> Iterator[None]:
         """Time the loop, which runs inside, in the thread that calls.
@@ -196,7 +177,7 @@ class Clock:
             return None
         idle_s = self.loop_s - self.cpu_s
         between_s = max(0.0, self.loop_s - self.steps_s - self.aside_s)
-        excess_s = sum(self.steady_s.kept) - float(np.median(self.steady_s.kept)) * len(self.steady_s)
+        excess_s = sum(self.steady_s) - float(np.median(self.steady_s)) * len(self.steady_s)
         found_s = between_s + max(0.0, min(excess_s, idle_s))
         return max(found_s, idle_s - self.aside_s) if self.alone else found_s
 
@@ -214,4 +195,5 @@ class Clock:
         if taken == 0:
             self.first_s = seconds
         elif steady:
-            self.steady_s.append(seconds, preempted)
+            self.steady_s.append(seconds)
+            self.preempted.append(preempted)

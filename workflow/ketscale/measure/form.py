@@ -56,26 +56,21 @@ class Timing(_Part, frozen=True):
     startup_s: Annotated[Seconds, Meta(description="From the start of the process until data are read")]
     data_s: Annotated[Seconds, Meta(description="Opening and verifying the data")]
     first_step_s: Annotated[Seconds | None, Meta(description="The first step, with compiling")]
-    step: Annotated[Quartiles, Meta(description="Steady steps, that is without warm-up, sampled steps and those that "
-        "prepare a CUDA graph")]
+    step: Annotated[Quartiles, Meta(description="Steady steps: no warm-up, none sampled or preparing a CUDA graph")]
     spans: Annotated[dict[str, Quartiles], Meta(description="Exclusive time of each part of a sampled step")]
     sampled_step: Annotated[Quartiles, Meta(description="Whole sampled steps")]
     validation_s: Annotated[Seconds | None, Meta(description="Median of a validation pass")]
     epoch: Annotated[Quartiles, Meta(description="Wall time of whole epochs of steady steps, validation left out")]
     steps: Annotated[Natural, Meta(description="The number of all steps")]
     steps_per_epoch: Annotated[Natural, Meta(description="The steps of an epoch")]
-    epoch_s: Annotated[Seconds | None, Meta(description="The median of `epoch`; if there was none, an estimate: "
-        "steps_per_epoch times the mean steady step")]
+    epoch_s: Annotated[Seconds | None, Meta(description="The median of `epoch`, else an estimate by the mean steady step")]
     samples_per_s: Annotated[NonNegative | None, Meta(description="The throughput at the median steady step")]
     steps_s: Annotated[Seconds, Meta(description="All steps together, with the first, warm-up and sampled ones")]
-    aside_s: Annotated[Seconds, Meta(description="What the loop did between steps: agreeing, validating, reporting and "
-        "saving")]
+    aside_s: Annotated[Seconds, Meta(description="Between steps: agreeing, validating, reporting and saving")]
     train_s: Annotated[Seconds, Meta(description="Wall time of the training loop, or of the fit")]
-    fit_s: Annotated[Seconds | None, Meta(description="The one phase of a model that is fitted, with all that it tried; "
-        "null for a model that is trained by steps, of which a fitted one has none")]
-    preempted: Annotated[Natural | None, Meta(description="The steady steps of a run beside others in which a rank lost "
-        "its processor, and which `step` leaves out; null if they were most and it has all, on GPUs, and in "
-        "records of earlier versions")] = None
+    fit_s: Annotated[Seconds | None, Meta(description="The one phase of a model that is fitted, which has no steps")]
+    preempted: Annotated[Natural | None, Meta(description="The steady steps in which others took a rank's processor, and "
+        "which `step` leaves out; null if they were most and it has all, on GPUs, and in earlier records")] = None
 
 
 def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch: int) -> float | None:
@@ -89,27 +84,22 @@ class Right(_Part, frozen=True):
 
     bits: Annotated[str, Meta(description="One for each case, 1 if it is right, the first in the highest bit; base64")]
     samples: Annotated[Natural, Meta(description="How many the test has")]
-    cases: Annotated[list[Natural] | None, Meta(description="How many each sample has, as a sentence has words; null if "
-        "each is one case")]
+    cases: Annotated[list[Natural] | None, Meta(description="How many each sample has; null if each is one case")]
 
 
 class Quality(_Part, frozen=True):
     """Metrics of the best weights; each split has the loss and the metrics of the family."""
 
     epochs: Annotated[Natural | None, Meta(description="How many epochs were trained")]
-    best_epoch: Annotated[Natural | None, Meta(description="The epoch with the best validation, whose weights are tested, "
-        "or the last if there are no validation samples; null for a model that is fitted")]
+    best_epoch: Annotated[Natural | None, Meta(description="The epoch whose weights are tested: that with the best "
+        "validation, or the last without validation samples; null for a model that is fitted")]
     chosen: Annotated[dict[str, float], Meta(description="The values that a fitted model chose by validation, by name")]
-    validation: Annotated[dict[str, MetricValue], Meta(description="Metrics of the validation samples by name, none "
-        "without such samples; a fitted model has no loss")]
-    test: Annotated[dict[str, MetricValue], Meta(description="Metrics of the test samples by name, none without such "
-        "samples; a fitted model has no loss")]
-    right: Annotated[Right | None, Meta(description="The cases that the headline metric on the test is the share of; "
-        "null if it is no share")]
+    validation: Annotated[dict[str, MetricValue], Meta(description="Metrics of the validation samples by name")]
+    test: Annotated[dict[str, MetricValue], Meta(description="Metrics of the test samples by name")]
+    right: Annotated[Right | None, Meta(description="The cases of which the headline metric is the share, if it is one")]
     influence: Annotated[str | None, Meta(description="How much each sample of the test moves the logarithm of that "
         "metric, in single precision, little-endian and in Base64; null if it is a share, or unknown")] = None
-    tried: Annotated[int, Meta(ge=1, description="The number of settings that a fitted model chose from; 1 for any other "
-        "model")] = 1
+    tried: Annotated[int, Meta(ge=1, description="The number of settings that a fitted model chose from; else 1")] = 1
 
 
 class Code(_Part, frozen=True):
@@ -129,8 +119,7 @@ class Topology(_Part, frozen=True):
     sockets: Annotated[int, Meta(ge=1, description="The number of sockets")]
     physical_cores: Annotated[int, Meta(ge=1, description="The number of cores")]
     threads_per_core: Annotated[int, Meta(ge=1, description="Hardware threads of a core")]
-    core_of: Annotated[dict[str, int | None], Meta(description="The physical core of each logical CPU that rank 0 may "
-        "use; a core has the number of its lowest CPU")]
+    core_of: Annotated[dict[str, int | None], Meta(description="The core of each CPU that rank 0 may use: its lowest CPU")]
 
 
 class Quiet(_Part, frozen=True):
@@ -138,15 +127,13 @@ class Quiet(_Part, frozen=True):
 
     quiet: Annotated[bool, Meta(description="Whether it was alone: the first three shares are at most 5 %, the fourth "
         "is at most 25 %, nothing is oversubscribed")]
-    others_share: Annotated[NonNegative, Meta(description="The share of the time of the run's cores that other "
-        "processes used")]
+    others_share: Annotated[NonNegative, Meta(description="The share of its cores' time that other processes used")]
     steal_share: Annotated[NonNegative, Meta(description="The share of that time that the hypervisor gave to other guests")]
     cpus: Annotated[list[int] | None, Meta(description="The logical CPUs that were watched on rank 0's host, which are "
         "all those of the run's cores there; null for the whole host")]
-    oversubscribed: Annotated[bool, Meta(description="Whether the run's threads are more than the CPUs that it may use, "
-        "so that they disturbed each other")]
+    oversubscribed: Annotated[bool, Meta(description="Whether its threads are more than the CPUs that it may use")]
     throttled_share: Annotated[NonNegative | None, Meta(description="The share of the run's time for which a CPU quota "
-        "stopped it, of all its CPUs together; null if no control group is seen, so that it is unknown")]
+        "stopped it, of all its CPUs together; null if no control group is seen")]
     stalled_share: Annotated[NonNegative | None, Meta(description="The share of the training that was spent neither in "
         "steps nor beside them on purpose, plus that by which steps without computing exceeded the median one; null "
         "if that is unknown")]
@@ -194,15 +181,13 @@ class Host(msgspec.Struct, kw_only=True, frozen=True):
     """A host."""
 
     host: Annotated[str, Meta(description="Its name")]
-    node_type: Annotated[str | None, Meta(description="The cluster's name for such hosts, as its site file has it; null "
-        "elsewhere")] = None
+    node_type: Annotated[str | None, Meta(description="The name that the cluster's site file has for such hosts")] = None
     cpu: Annotated[str, Meta(description="The processor's model")]
     cores: Annotated[Natural, Meta(description="Its logical cores")]
     memory_bytes: Annotated[Natural, Meta(description="Its memory")]
     gpus: Annotated[list[Gpu], Meta(description="The GPUs that a process sees")]
     topology: Annotated[Topology | None, Meta(description="The processors' topology; null if unknown")]
-    cache_bytes: Annotated[Natural | None, Meta(description="The last-level cache of a core, which others may share; "
-        "null if unknown")]
+    cache_bytes: Annotated[Natural | None, Meta(description="The last-level cache of a core; null if unknown")]
 
 
 class Machine(Host, kw_only=True, frozen=True):
@@ -225,8 +210,7 @@ class Route(_Part, frozen=True):
 class Trainability(_Part, frozen=True):
     """What a probe has found over the weights that it drew (`engines.circuits.trainability`)."""
 
-    circuits: Annotated[int, Meta(ge=1, description="How many different circuits the model evaluates; the largest is "
-        "probed")]
+    circuits: Annotated[int, Meta(ge=1, description="How many circuits the model evaluates; the largest is probed")]
     qubits: Annotated[int, Meta(ge=1, description="Qubits of the largest one")]
     gates: Annotated[Natural, Meta(description="Gates of the largest one")]
     weights: Annotated[int, Meta(ge=1, description="Its angles that are drawn")]
@@ -270,15 +254,14 @@ class Record(_Part, frozen=True):
     resumed: Annotated[Natural, Meta(description="How often it resumed from a checkpoint")]
     lost_s: Annotated[Seconds, Meta(description="0; in older records the cost of interruptions in seconds")]
     call: Annotated[str | None, Meta(description="The call of Snakemake that trained the run; null if started by hand")]
-    parameters: Annotated[Natural | None, Meta(description="The number of trainable parameters, where a complex number "
+    parameters: Annotated[Natural | None, Meta(description="The number of trainable parameters, of which a complex one "
         "counts once; null if memory ran out before there was a model")]
     config: Annotated[dict[str, Any], Meta(description="The resolved settings")]
     config_hash: Annotated[str, Meta(description="SHA-256 of the settings")]
     data_hash: Annotated[str | None, Meta(description="SHA-256 of the data; null if there are none")]
     features_hash: Annotated[str | None, Meta(description="SHA-256 of the prepared data; null if there are none")]
     split: Annotated[Split, Meta(description="How the data were split")]
-    samples: Annotated[dict[str, Natural], Meta(description="How many each part of the split has; {} if memory ran out "
-        "before they were known")]
+    samples: Annotated[dict[str, Natural], Meta(description="How many each part of the split has, as far as known")]
     code: Annotated[Code, Meta(description="The code that trained")]
     packages: Annotated[dict[str, str], Meta(description="The versions of the packages by name")]
     mpi_library: Annotated[str | None, Meta(description="The MPI library in use; null without MPI")]
@@ -287,11 +270,9 @@ class Record(_Part, frozen=True):
     started: Annotated[Time, Meta(description="When it started, UTC, ISO 8601")]
     stopped: Annotated[Time, Meta(description="When it stopped, UTC, ISO 8601")]
     quiet: Annotated[Quiet, Meta(description="Whether it was timed alone, and what disturbed it")]
-    quality: Annotated[Quality | None, Meta(description="What validation and test gave; null for a protocol with steps, "
-        "and of a probe")]
+    quality: Annotated[Quality | None, Meta(description="What validation and test gave; null with steps, or a probe")]
     trainability: Annotated[Trainability | None, Meta(description="What a probe measured; null of any other run")]
-    losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT, description="The losses of the first 20 steps; a fit "
-        "has none")]
+    losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT, description="The losses of the first 20 steps")]
     weights_hash: Annotated[str | None, Meta(description="SHA-256 of what was learned; null if nothing was")]
     files: Annotated[dict[str, str], Meta(description="SHA-256 of each file of the run beside the record: its history, "
         "the code of a model in a user's file, and the trained model where it is kept")]
@@ -302,11 +283,9 @@ class Record(_Part, frozen=True):
     digest: Annotated[str, Meta(description="SHA-256 of all the rest as canonical JSON")]
     gradient_bytes: Annotated[Natural | None, Meta(description="What an all-reduce of the gradients sums on each rank; "
         "null if memory ran out before there was a model, or the model is fitted")]
-    cohort: Annotated[list[str], Meta(description="The runs that were trained in the same process, a step of all at a "
-        "time, as PROTOCOL/seedN, before a resumption too; such a run has times of those steps alone that it took "
-        "alone at the end")]
-    evolution: Annotated[Evolved | None, Meta(description="What evolved a quantum system; null of circuits and "
-        "classical models, and in records of earlier versions")] = None
+    cohort: Annotated[list[str], Meta(description="The runs that were trained in the same process, as PROTOCOL/seedN; "
+        "such a run has times of those steps alone that it took alone at the end")]
+    evolution: Annotated[Evolved | None, Meta(description="What evolved a quantum system, if there is one")] = None
     replayed: Annotated[Natural, Meta(description="The number of steps that a GPU took as CUDA graphs")] = 0
 
     @property

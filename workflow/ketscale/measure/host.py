@@ -47,15 +47,11 @@ def layouts(cores: int, gpus: int) -> list[str]:
     """The layouts that a machine offers: threads, or ranks of one thread, 1, 2, 4, ... and all of its cores or GPUs."""
 
     def counts(most: int) -> list[int]:
-        return sorted({2**power for power in range(most.bit_length())} | {most}) if most else []
+        return sorted({2**power for power in range(most.bit_length())} | {most} - {0})
 
-    several = [
-        name
-        for name in ("mpi", "ddp-cpu")
-        if name != "mpi" or (importlib.util.find_spec("mpi4py") and shutil.which("mpirun"))
-    ]
+    mpi = ["mpi"] if importlib.util.find_spec("mpi4py") and shutil.which("mpirun") else []
     found = [f"cpu-n1r1t{count}" for count in counts(cores)]
-    found += [f"{backend}-n1r{count}t1" for backend in several for count in counts(cores)[1:]]
+    found += [f"{backend}-n1r{count}t1" for backend in (*mpi, "ddp-cpu") for count in counts(cores)[1:]]
     return found + [f"ddp-n1r{count}t1" if count > 1 else "gpu-n1r1t1" for count in counts(gpus)]
 
 

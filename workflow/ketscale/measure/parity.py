@@ -24,7 +24,6 @@ ACROSS_SIMULATORS = 1e-9  # fp64
 ACROSS_LAYOUTS = 1e-10  # fp64: backends, ranks and threads of one simulator
 SINGLE_PRECISION = 1e-3  # fp32, across simulators and layouts
 LARGEST_LEARNING_RATE = 3e-3
-REFERENCE = ("default.qubit", "cpu-n1r1t1")
 
 # Settings of a protocol, besides the precision, that change the arithmetic of the first steps. `features` is not among
 # them: with the same features hash, cached and inline features must give the same losses.
@@ -52,11 +51,10 @@ class Comparison:
     @property
     def why(self) -> str:
         """The breach in words."""
-        of = "" if self.limit in (SINGLE_PRECISION, ACROSS_LAYOUTS, ACROSS_SIMULATORS) else "the tolerance "
+        other = self.reference
         return (
-            f"its first {self.steps} losses differ by {self.difference:.1e} relative, over {of}{self.limit:.0e} "
-            f"({self.precision}), from those of {self.reference.simulator} on {self.reference.layout} "
-            f"({self.reference.protocol})"
+            f"its first {self.steps} losses differ by {self.difference:.1e} relative, over {self.limit:.0e} "
+            f"({self.precision}), from those of {other.simulator} on {other.layout} ({other.protocol})"
         )
 
 
@@ -67,24 +65,18 @@ def difference(losses: Sequence[float], reference: Sequence[float]) -> float:
 
 
 def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
-    """Compare each run with its group's reference, and with the first run of its own simulator.
+    """Compare each run with its group's reference, and with the first run of its own simulator that held.
 
     Runs that were completed or timed out have losses to compare; of the others the numbers themselves failed.
     """
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for run, found in checked.items():
-        record = found.record if found.state in ("completed", "timed_out") else None
-        if record and (key := _group(run, record)) is not None:
-            groups.setdefault(key, []).append((run, record))
+        record = found.record
+        if record is not None and record.losses and found.state in ("completed", "timed_out"):
+            protocol = record.settings.protocol
+            if protocol.precision in ("fp32", "fp64") and not _chaotic(protocol):
+                groups.setdefault((*_work(run, record), protocol.precision), []).append((run, record))
     return [comparison for key in sorted(groups, key=repr) for comparison in _compare(groups[key])]
-
-
-def _group(run: grid.Run, record: Record) -> tuple[Any, ...] | None:
-    """The key of runs whose first losses must agree; None if a run's losses need not agree with any other's."""
-    protocol = record.settings.protocol
-    if protocol.precision not in ("fp32", "fp64") or _chaotic(protocol):
-        return None
-    return (*_work(run, record), protocol.precision) if record.losses else None
 
 
 def _chaotic(protocol: Protocol) -> bool:
@@ -94,14 +86,13 @@ def _chaotic(protocol: Protocol) -> bool:
 
 def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     """The key of runs that compute the same losses, up to rounding and the errors of their simulators."""
-    protocol = record.settings.protocol
+    protocol, simulator = record.settings.protocol, record.settings.simulator
     settings = tuple(repr(getattr(protocol, name)) for name in ARITHMETIC)
-    data = (record.data_hash, record.features_hash)
     # Trials of a search may have other settings of a model under its name.
     model = grid.canonical(record.config["model"])
-    simulator = record.settings.simulator
     noisy = run.simulator if simulator and simulator.shots is not None else None
-    return (*run.without("simulator", *grid.LAYOUT, "protocol"), model, noisy, *settings, *data)
+    names = run.without("simulator", *grid.LAYOUT, "protocol")
+    return (*names, model, noisy, *settings, record.data_hash, record.features_hash)
 
 
 def between(found: Found, reference: Found) -> float | None:
@@ -111,31 +102,25 @@ def between(found: Found, reference: Found) -> float | None:
     """
     if _work(*found) != _work(*reference):
         return None
-    chaotic = _chaotic(found[1].settings.protocol)
-    ours, theirs = (record.losses[: 1 if chaotic else None] for _, record in (found, reference))
-    return difference(ours, theirs)
+    steps = 1 if _chaotic(found[1].settings.protocol) else None
+    return difference(found[1].losses[:steps], reference[1].losses[:steps])
 
 
 def _compare(group: Sequence[Found]) -> list[Comparison]:
     def order(found: Found) -> tuple[Any, ...]:
-        # A run that timed out may have few losses to compare with.
+        # Exact simulators and default.qubit on one rank and thread first. A run that timed out may have few losses.
         run, record = found
-        return _tolerance(record) > 0, record.status != "completed", _distance(run), run
+        usual = run.simulator != "default.qubit", run.layout != "cpu-n1r1t1"
+        return _tolerance(record) > 0, record.status != "completed", usual, run
 
-    ordered = sorted(group, key=order)
-    reference, comparisons = ordered[0], []
-    own = {found[0].simulator: found for found in reversed(ordered)}
-    broken: set[grid.Run] = set()
-    for found in ordered[1:]:
-        run, against = found[0], [reference]
-        serial = own[run.simulator]
-        if serial not in (reference, found) and serial[0] not in broken:
-            against.append(serial)
-        for other in against:
-            comparison = _pair(found, other)
-            comparisons.append(comparison)
-            if not comparison.held:
-                broken.add(run)
+    reference, *others = sorted(group, key=order)
+    first, comparisons = {reference[0].simulator: reference}, list[Comparison]()
+    for found in others:
+        own = first.get(found[0].simulator, reference)
+        pairs = [_pair(found, other) for other in ([reference] if own is reference else [reference, own])]
+        comparisons += pairs
+        if all(one.held for one in pairs):
+            first.setdefault(found[0].simulator, found)
     return comparisons
 
 
@@ -143,11 +128,6 @@ def _tolerance(record: Record) -> float:
     """The relative error that the run's simulator declares; 0 if it is exact."""
     simulator = record.settings.simulator
     return (simulator.tolerance if simulator else None) or 0.0
-
-
-def _distance(run: grid.Run) -> tuple[bool, bool]:
-    """Sort key of exact simulators that puts the reference first: default.qubit on one rank and thread, if it is there."""
-    return run.simulator != REFERENCE[0], run.layout != REFERENCE[1]
 
 
 def _pair(found: Found, reference: Found) -> Comparison:

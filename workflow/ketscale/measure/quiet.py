@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ketscale.measure import cgroup, topology
+from ketscale.measure import topology
 
 # If others used more than this share of the run's cores, if the hypervisor gave more of them to other guests, or if a
 # CPU quota stopped the run for more of its time, then the run was not timed alone.
@@ -21,6 +21,9 @@ BOUNDED_SHARE = 0.2
 # The kernel counts in ticks, which are known to one at either end of a window.
 TICKS = 2
 _STAT = Path("/proc/stat")
+# What a counter of a control group's `cpu.stat` counts in a second, by its name in version 2 and in version 1 (cgroups(7)).
+_UNITS = {"throttled_usec": 1e6, "throttled_time": 1e9}
+_OWN, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 class Watch:
@@ -42,7 +45,7 @@ class Watch:
         """Count from now on."""
         self._start_s = time.perf_counter()
         self._busy, self._steal = self._used()
-        self._throttled = cgroup.throttled_s()
+        self._throttled = throttled_s()
         self._own = own_cpu_seconds()
 
     def seen(self) -> dict[str, Any]:
@@ -56,7 +59,7 @@ class Watch:
         """
         busy, steal = self._used()
         seconds = time.perf_counter() - self._start_s
-        throttled = cgroup.longest_s(self._throttled, cgroup.throttled_s())
+        throttled = longest_s(self._throttled, throttled_s())
         return {
             "own_s": own_cpu_seconds() - self._own,
             "busy_s": busy - self._busy,
@@ -151,3 +154,40 @@ def own_cpu_seconds() -> float:
     """Processor seconds of this process and its finished children."""
     children = os.times()
     return time.process_time() + children.children_user + children.children_system
+
+
+def throttled_s() -> dict[str, float] | None:
+    """Seconds that each control group around this process was stopped so far, of all its CPUs together; None if none is seen.
+
+    Any of them may have the quota; one without a counter has none.
+    """
+    try:
+        lines = _OWN.read_text().splitlines()
+    except OSError:
+        return None
+    found: dict[str, float | None] = {}
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        # Version 2 has one hierarchy, version 1 one of its own for the CPU.
+        top = {"": _ROOT}.get(controllers, _ROOT / "cpu" if "cpu" in controllers.split(",") else None)
+        if top is not None and ".." not in group:
+            # A container may see its own part of the hierarchy alone, without the groups around it.
+            folder = top / group.lstrip("/")
+            around = [each for each in (folder, *folder.parents) if each.is_relative_to(top)]
+            found |= {str(each): _stopped(each) for each in around}
+    return {name: seconds for name, seconds in found.items() if seconds is not None} or None
+
+
+def longest_s(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> float | None:
+    """The seconds that the group that was stopped longest was stopped in between; None if none was seen."""
+    if before is None or after is None:
+        return None
+    return max((after[name] - before[name] for name in before.keys() & after.keys()), default=None)
+
+
+def _stopped(folder: Path) -> float | None:
+    try:
+        counters = dict(line.split(maxsplit=1) for line in (folder / "cpu.stat").read_text().splitlines())
+        return sum(int(counters[name]) / unit for name, unit in _UNITS.items() if name in counters)
+    except (OSError, ValueError):
+        return None

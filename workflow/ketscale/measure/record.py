@@ -59,41 +59,33 @@ def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | Non
     They have this version's defaults where the code that trained did not know a setting yet.
     """
     found = read(path)
-    if found.record is None:
-        return found, None
     record = found.record
+    if record is None:
+        return found, None
     try:
-        if record.run != asdict(Run.parse(str(path))):
-            return Checked("refused", "the axes in the record differ from those in its path"), None
+        if not record.run == record.config.get("run") == asdict(Run.parse(str(path))):
+            return Checked(
+                "refused", "the axes in the record differ from those in its path or settings"
+            ), None
         settings = Settings.of(record.config, families, "its settings")
     except UserError as error:
         return Checked("stale", str(error)), None
-    if record.config_hash != config_hash(record.config):
-        return Checked("refused", "the settings in the record do not match its config hash"), None
-    if record.run != record.config["run"]:
-        return Checked("refused", "the axes in the record differ from those in its settings"), None
     return _complete(path.parent, _timed(record, settings)), settings
 
 
 def read(path: Path) -> Checked:
     """Check the record at `path` by itself, whatever settings are asked for now: its form and its digest."""
     try:
-        data = path.read_bytes()
+        given = strict_json.loads(path.read_bytes())
     except FileNotFoundError:
         return Checked("missing")
-    except OSError as error:
-        return Checked("refused", f"its record cannot be read ({error.strerror})")
-    try:
-        record = strict_json.loads(data)
-    except ValueError as error:
-        return Checked("refused", f"its record cannot be read (not JSON: {error})")
-    version = record.get("schema") if isinstance(record, dict) else None
+    except (OSError, ValueError) as error:
+        return Checked("refused", f"its record cannot be read ({error})")
+    version = given.get("schema") if isinstance(given, dict) else None
     if version not in SCHEMAS:
-        return Checked(
-            "stale",
-            f"its record has schema {version!r}, and this version reads {' and '.join(map(str, SCHEMAS))}",
-        )
-    return _formed(record)
+        known = " and ".join(map(str, SCHEMAS))
+        return Checked("stale", f"its record has schema {version!r}, and this version reads {known}")
+    return _formed(given)
 
 
 def vouching(folder: Path, name: str) -> Record | None:
@@ -136,24 +128,22 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
         head.schema not in SCHEMAS
         or head.config_hash != settings.hash
         or features_hash not in (None, head.features_hash)
-        or _timed_in_part(settings.protocol.timed, head.resumed)
+        or (settings.protocol.timed and head.resumed > 0)
     )
 
 
 def _complete(folder: Path, found: Checked) -> Checked:
     """Refuse a record whose history, or whose curves if it has any, is not beside it."""
     record = found.record
-    if record is None:
-        return found
-    for name in (HISTORY, *({CURVES} & record.files.keys())):
+    for name in () if record is None else (HISTORY, *({CURVES} & record.files.keys())):
         if fault := _fault(folder, record, name):
             return Checked("refused", f"its {name} {fault}")
     return found
 
 
-def _fault(folder: Path, record: Record, name: str) -> str:
+def _fault(folder: Path, record: Record | None, name: str) -> str:
     """What is wrong with a file in the run's folder that its record vouches for; '' if nothing is."""
-    expected = record.files.get(name)
+    expected = record and record.files.get(name)
     if expected is None:
         return "is not in its record"
     try:
@@ -185,21 +175,14 @@ def _compared(record: Record, settings: Settings) -> Checked:
         return Checked("refused", "the axes in the record differ from those in its path")
     if record.config_hash != settings.hash:
         return Checked("stale", "trained with other settings: its config hash is not the config's")
-    if record.config != settings.content:
-        return Checked("refused", "the settings in the record do not match its config hash")
     return _timed(record, settings)
 
 
 def _timed(record: Record, settings: Settings) -> Checked:
     """What a record of the run with these settings counts as."""
-    if _timed_in_part(settings.protocol.timed, record.resumed):
+    if settings.protocol.timed and record.resumed:  # by an earlier version
         return Checked("missing", "it is timed, but was stopped in between: its times are of the rest alone")
     return Checked(record.status, record.reason or "", record)
-
-
-def _timed_in_part(timed: bool, resumed: int) -> bool:
-    """Whether a timed run went on from a checkpoint, so that nobody has timed all of it. This version never does so."""
-    return timed and resumed > 0
 
 
 def _digest(record: Mapping[str, Any]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +17,8 @@ _SYS = Path("/sys/devices/system/cpu")
 class Processors:
     """The processors of a host.
 
-    Attributes:
-        sockets: processor packages.
-        physical_cores: cores of all sockets.
-        threads_per_core: the largest number of logical CPUs of a core.
-        core_of: the core of each logical CPU; a core has the number of its lowest CPU.
+    sockets: processor packages. physical_cores: cores of all sockets. threads_per_core: the largest number of logical CPUs
+    of a core. core_of: the core of each logical CPU; a core has the number of its lowest CPU.
     """
 
     sockets: int
@@ -34,16 +33,14 @@ def read(folder: Path = _SYS) -> Processors | None:
     core_of, packages = {}, set()
     try:
         for of_cpu in folder.glob("cpu[0-9]*/topology"):
-            core_of[int(of_cpu.parent.name.removeprefix("cpu"))] = min(
-                _numbers((of_cpu / "thread_siblings_list").read_text())
-            )
+            # The kernel's list of a core's CPUs, such as 0,4 or 0-3, begins with the lowest.
+            lowest = re.match(r"\d+", (of_cpu / "thread_siblings_list").read_text())
+            core_of[int(of_cpu.parent.name.removeprefix("cpu"))] = int(lowest[0]) if lowest else -1
             packages.add((of_cpu / "physical_package_id").read_text().strip())
-    except (OSError, ValueError):
+    except OSError:
         return None
-    if not core_of:
-        return None
-    cores = list(core_of.values())
-    return Processors(len(packages), len(set(cores)), max(map(cores.count, set(cores))), core_of)
+    cores = Counter(core_of.values())
+    return Processors(len(packages), len(cores), max(cores.values()), core_of) if cores else None
 
 
 def last_cache(cpu: int, folder: Path = _SYS) -> int | None:
@@ -75,12 +72,9 @@ def shared_cores(
 ) -> bool | None:
     """Whether some threads of a host's ranks must share a physical core; None if the topology is unknown.
 
-    Args:
-        ranks: the CPUs that each rank of the host may use.
-        threads: of each rank.
+    ranks: the CPUs that each rank of the host may use. threads: of each rank.
     """
-    everything = set().union(*ranks)
-    if not _known(processors, everything):
+    if not _known(processors, set().union(*ranks)):
         return None
     cores = [{processors.core_of[cpu] for cpu in cpus} for cpus in ranks]
     return len(set().union(*cores)) < threads * len(ranks) or any(len(own) < threads for own in cores)
@@ -96,9 +90,3 @@ def whole_cores(processors: Processors | None, cpus: Collection[int]) -> set[int
 
 def _known(processors: Processors | None, cpus: Collection[int]) -> TypeGuard[Processors]:
     return processors is not None and set(cpus) <= set(processors.core_of)
-
-
-def _numbers(text: str) -> list[int]:
-    """The numbers in one of the kernel's lists, such as 0-3,8,10-11."""
-    spans = [part.split("-") for part in text.strip().split(",")]
-    return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]

@@ -17,7 +17,7 @@ from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import EFFECT, columns
 from ketscale.analysis.points import WORK, Group, Point, Row, point, point_of
 from ketscale.analysis.wording import where
-from ketscale.config import STEP, TOLERANCE, Config, Simulator
+from ketscale.config import Config, Simulator
 from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.measure import parity
 
@@ -314,7 +314,7 @@ def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
 def method(simulator: Simulator) -> str:
     """What a simulator is apart from its step: its device, and its settings that are not the usual ones."""
     usual = {field.name: field.default for field in msgspec.structs.fields(simulator)}
-    others = {name: value for name, value in simulator.content().items() if name not in (STEP, TOLERANCE)}
+    others = {name: value for name, value in simulator.content().items() if name not in ("dt", "tolerance")}
     return ", ".join(str(value) for name, value in others.items() if value != usual[name])
 
 

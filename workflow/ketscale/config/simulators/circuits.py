@@ -63,10 +63,9 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     @property
     def mode(self) -> str | None:
         """See `Simulator.mode`: that of the method; or how many shots, and what their gradient is."""
-        method = self.method
-        if self.shots is None or method is None:
-            return method.mode if method else None
-        return f"{counted(self.shots, 'shot')}, {method.shots}"
+        if self.method is None or self.shots is None:
+            return self.method.mode if self.method else None
+        return f"{counted(self.shots, 'shot')}, {self.method.shots}"
 
     @property
     def stacks(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import STEP, TOLERANCE, Simulator
+from ketscale.config import Simulator
 from ketscale.engines.dynamics.methods import DEVICES, SIMULATORS, Batching, Creation, DynamicsMethod, Route
 from ketscale.engines.quantities import Step
 
@@ -59,9 +59,10 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
         """An integrator has a step and a tolerance, exact has neither; only some have a route, and only a loop a cache."""
         method = self.method
         if method is None:
-            yield from self._without_method()
+            others = [each for each in SIMULATORS.values() if each.device == self.device]
+            yield f"batching: {self.device} evolves {' or '.join(_IN_WORDS[each.batching] for each in others)} only"
             return
-        for name, value in ((STEP, self.dt), (TOLERANCE, self.tolerance)):
+        for name, value in (("dt", self.dt), ("tolerance", self.tolerance)):
             if method.exact and value is not None:
                 yield f"{name}: {self.device} has none; leave it out"
             if not method.exact and value is None:
@@ -70,13 +71,3 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
             yield f"route: {self.device} with batching: {self.batching} has none; leave it out"
         if self.batching != "loop" and self.cache:
             yield "cache: only a loop creates something for each task; leave it out, or use batching: loop"
-
-    def _without_method(self) -> Iterator[str]:
-        """The device has the other batching only."""
-        others = [each.device for each in SIMULATORS.values() if each.batching == self.batching]
-        for each in SIMULATORS.values():
-            if each.device == self.device:
-                yield (
-                    f"batching: {self.device} evolves {_IN_WORDS[each.batching]} only; use {each.batching}, or device "
-                    f"{' or '.join(others)}"
-                )
