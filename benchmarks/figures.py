@@ -108,10 +108,9 @@ def dots(result: Mapping[str, Any], titles: Callable[[CircuitCase], str]) -> Fig
 # Fewer than colours, so that each pair of both comes once.
 MARKERS = "osD^v<>"
 NAMES = {
-    "fused": "reduced circuits, fused",
-    "literal-fused": "published circuits, fused",
-    "default.qubit": "reduced circuits, default.qubit",
-    "literal": "published circuits, default.qubit (sentences: Qiskit)",
+    "fused": "fused",
+    "default.qubit": "default.qubit",
+    "literal": "published circuits, Qiskit",
     "closed-form": "closed form, backprop",
     "closed-form-shift": "closed form, parameter-shift",
     "literal-bound": "published circuits, built once",

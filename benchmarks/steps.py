@@ -59,18 +59,12 @@ ON_TRIALS, ON_IMAGES, ON_SENTENCES = (
 LABELLED_PROTOCOL = Protocol(precision="fp32", timed=True, learning_rate=1e-3, clip_norm=1.0, dropout=0.1)
 
 
-# The ways to evaluate a model on trials or images: the simulator, and whether the circuits are the published ones, not
-# those that exact reductions leave of them. `literal` is the baseline, as the public code runs it, all rows in one call.
-ARMS = {
-    "fused": ("fused", False),
-    "literal-fused": ("fused", True),
-    "default.qubit": ("default.qubit", False),
-    "literal": ("default.qubit", True),
-}
+# The simulators of a model on trials or images, all rows in one call. `default.qubit` is the baseline.
+ARMS = ("fused", "default.qubit")
 
 SENTENCES = len(BUILT_IN)  # of one layer, an epoch of gradient descent a step
 SENTENCES_PROTOCOL = Protocol(precision="fp64", timed=True, learning_rate=0.01, optimiser="gradient-descent")
-# Its `literal` is the published Qiskit circuit, built anew in every evaluation.
+# `literal` is the published Qiskit circuit, built anew in every evaluation.
 LIKELIHOODS: dict[str, Simulator] = {
     "fused": CircuitSimulator.usual("fused"),
     "closed-form": LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast"),
@@ -97,9 +91,9 @@ JAX = "jax"
 # The arms of every kind of model, in the order of figures.
 ALL_ARMS = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, JAX, CLASSICAL)))
 # The arms that do not pass through the host on a GPU.
-GPU_ARMS = ("fused", "literal-fused", "closed-form", CLASSICAL)
+GPU_ARMS = ("fused", "closed-form", CLASSICAL)
 # The steps of the others copy from the host, which a CUDA graph cannot repeat.
-CAPTURABLE = ("fused", "literal-fused", CLASSICAL)
+CAPTURABLE = ("fused", CLASSICAL)
 
 
 class ModelCase(NamedTuple):
@@ -147,8 +141,7 @@ def arms(model: str) -> tuple[str, ...]:
         return (EXACT.device,)
     if MODELS[model].classical:
         return (CLASSICAL,)
-    # If nothing is left out of the published circuits, both kinds of circuits are the same.
-    return tuple(ARMS) if _reducible(model) else ("fused", "literal", *((JAX,) if model == "vqc" else ()))
+    return (*ARMS, JAX) if model == "vqc" else ARMS
 
 
 def evaluations(case: ModelCase, arm: str) -> int:
@@ -274,11 +267,8 @@ def _labelled(case: ModelCase, arm: str, device: torch.device, dropout: float) -
     samples = kind.deviation * torch.randn(case.batch, *shape)
     arguments: dict[str, object] = {"inputs": kind.inputs, "outputs": kind.classes}
     if not MODELS[case.model].classical:
-        name, literal = ARMS[arm]
-        simulator = build_simulator(arm, CircuitSimulator.usual(name), device)
+        simulator = build_simulator(arm, CircuitSimulator.usual(arm), device)
         arguments |= {"qubits": case.qubits, "layers": kind.layers, "simulator": simulator}
-        if _reducible(case.model):
-            arguments["literal"] = literal
     model = construct(case.model, **arguments, dropout=dropout)
     everything = torch.arange(case.batch)
     return Classification(model, samples, everything % kind.classes, {"train": everything}, SEED)
@@ -299,11 +289,6 @@ def _tasks(case: ModelCase, arm: str) -> Problem:
     settings = Settings(run, family, *workload, case.model, kind(), EXACT, TASKS_PROTOCOL)
     built: Problem = family.build(settings, Data(), CPU)
     return built
-
-
-def _reducible(model: str) -> bool:
-    """Whether the model has a setting `literal`: its published circuits can be reduced."""
-    return "literal" in MODELS[model].__struct_fields__
 
 
 def spans_of(call: Callable[[], torch.Tensor], repeats: int, device: torch.device) -> dict[str, float]:

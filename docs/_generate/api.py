@@ -17,7 +17,7 @@ _ARGUMENT = r"\*{0,2}[a-z]\w*(?:, \*{0,2}[a-z]\w*)*: "
 _CIRCUITS = "ketscale.engines.circuits"
 _PROBLEMS = "ketscale.problems"
 PLUG_INS = [
-    f"{_PROBLEMS}.vectors.vqc.VQC", f"{_PROBLEMS}.control.adapted.adapted", f"{_PROBLEMS}.pulses.curves.samples",
+    f"{_PROBLEMS}.vectors.vqc.VQC",
     f"{_PROBLEMS}.trained.Trained", f"{_PROBLEMS}.problem.Problem", f"{_PROBLEMS}.fitted.Samples",
     *(f"{_PROBLEMS}.samplers.{name}" for name in ("Sampler", "Shuffled", "All", "Stream")),
 ]  # fmt: skip

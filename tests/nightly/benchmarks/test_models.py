@@ -22,17 +22,17 @@ def test_a_whole_benchmark_of_models(tmp_path: Path) -> None:
     files = {kind: tmp_path / f"bench.{kind}" for kind in ("json", "png", "md")}
     named = zip(("--json", "--figure", "--markdown"), files.values(), strict=True)
     options = [str(part) for pair in named for part in pair]
-    arguments = "--models mamba_hybrid --qubits 2 --batch 2 --simulators fused,literal --repeats 5"
+    arguments = "--models mamba_hybrid --qubits 2 --batch 2 --simulators fused,default.qubit --repeats 5"
     assert cli.main(["bench", "models", *arguments.split(), *options]) == 0
     result = json.loads(files["json"].read_text())
     assert [(r["simulator"], r["status"]) for r in result["rows"]] == [
         ("fused", "timed"),
-        ("literal", "timed"),
+        ("default.qubit", "timed"),
     ]
     for row in result["rows"]:
         assert row["median_s"] > 0 and row["peak_bytes"] > 0 and row["operand_bytes"] > 0
         assert {"circuit.forward", "circuit.backward", "classical.forward", "optimiser"} <= set(row["spans"])
-    assert "| mamba_hybrid | 2 | 2 | literal |" in files["md"].read_text()
+    assert "| mamba_hybrid | 2 | 2 | default.qubit |" in files["md"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
 
 

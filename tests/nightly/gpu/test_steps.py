@@ -21,8 +21,7 @@ from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy
 from ketscale.problems.control.problem import Objective
-from ketscale.problems.control.settings import Adaptation
-from ketscale.problems.control.workloads import QubitSpectrum
+from ketscale.problems.control.workloads import Adaptation, QubitSpectrum
 from ketscale.problems.problem import Problem
 from ketscale.spans import Recorder, recording
 from ketscale.training.step import Stepper

@@ -14,7 +14,6 @@ from ketscale import grid
 from ketscale.analysis.comparability import modules
 from ketscale.jobs import provenance
 from ketscale.measure.record import check
-from ketscale.problems.images.features import PreparedFeatures
 from tests.process.integration import study
 from tests.process.parallel import worlds
 from tests.record_maker import typed
@@ -87,7 +86,7 @@ def test_a_fitted_model_has_one_timed_phase_and_no_steps(tmp_path, digits_featur
     assert record["parameters"] > 45
     folder = study.results(tmp_path, run)
     kept = ketscale.predictions(folder)
-    features = PreparedFeatures.open(digits_features, network=False).features[kept["samples"]]
+    features = np.load(next(digits_features.parent.glob("*/embeddings.npy")))[kept["samples"]]
     for simulator in (None, "default.qubit"):
         outputs = ketscale.load(folder, simulator)(torch.tensor(features, dtype=torch.float64))
         np.testing.assert_allclose(outputs.detach(), kept["outputs"], rtol=0, atol=1e-9)

@@ -54,7 +54,6 @@ UNSHARDED = [
 ]
 # Gloo sums by messages of pairs where the number of ranks is a power of two.
 PLACES = [
-    pytest.param("mpi-n1r2t1", marks=pytest.mark.nightly),
     "mpi-n1r3t1",
     "ddp-cpu-n1r2t1",
     pytest.param("ddp-cpu-n1r3t1", marks=pytest.mark.nightly),

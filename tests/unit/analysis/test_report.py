@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -23,9 +21,7 @@ from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import RUNS
 from ketscale.analysis.drawing import style
 from ketscale.analysis.report.page import Pictures, table_of
-from ketscale.config import Config
-from ketscale.errors import UserError
-from ketscale.grid import CURVES, HISTORY, Run
+from ketscale.grid import Run
 from ketscale.words import duration
 from tests import records_factory as factory
 
@@ -202,75 +198,3 @@ def test_points_that_differ_in_more_than_the_swept_axis_are_on_lines_of_their_ow
     for name, axis in (("sweep", "batch"), ("deeper", "layers")):
         lines = pd.read_csv(tmp_path / f"figures/{name}.csv").groupby("line")
         assert len(lines) == 4 and (lines[axis].nunique() == 2).all() and (lines.size() == 2).all()
-
-
-# --- curves of trained models ---
-
-
-def pulses(**protocol: Any) -> Config:
-    """Pulses of one and of six qubits with three seeds."""
-    given = factory.default_study()
-    quality = {**given["protocols"]["quality"], **protocol, "precision": "fp64"}
-    simulator = {"device": "interaction4", "dt": 0.1, "tolerance": 1e-6}
-    axes = {
-        "workload": "fluxonium-chain", "model": "cosine_pulse", "levels": 2, "simulator": "interaction4",
-        "backend": "cpu-n1r1t1", "protocol": "pulse", "seed": [0, 1, 2],
-    }  # fmt: skip
-    points = [{"qubits": qubits, "batch": 2**qubits} for qubits in (1, 6)]
-    return factory.small_config(
-        {"gates": {"kind": "accuracy", "question": "?", "axes": axes, "points": points}},
-        workloads={**given["workloads"], "fluxonium-chain": {}},
-        simulators={**given["simulators"], "interaction4": simulator},
-        protocols={**given["protocols"], "pulse": quality},
-    )
-
-
-PULSES = pulses()
-
-
-def text(run: Run) -> str:
-    """A curves.csv as long as the run's seed."""
-    qubits = range(int(run.size[1]))
-    names = [f"{word}_{qubit}" for qubit in qubits for word in ("envelope_re", "envelope_im", "signal")]
-    names += [*(f"population_{qubit}" for qubit in qubits), "population_outside"]
-    rows = [[0.5 * time, *(0.1 * number for number in range(len(names)))] for time in range(run.seed + 2)]
-    return "\n".join([",".join(["time_ns", *names]), *(",".join(map(repr, row)) for row in rows)]) + "\n"
-
-
-def written(results: Path, best: int = 1, others: float | None = 0.01) -> None:
-    """All records. The seed `best` has the best infidelity on validation data, and the worst on test data.
-
-    others: the infidelity of the other seeds on validation data; None if it is undefined.
-    """
-    rest = dict.fromkeys(
-        ("leakage", "loss", "infidelity_without_z", "simulator_error", "norm_error", "chance"), 0.1
-    )
-
-    def change(run: Run) -> dict[str, Any]:
-        contents = {HISTORY: factory.history(PULSES, run), CURVES: text(run)}
-        validation, test = (1e-3, 0.0625) if run.seed == best else (others, 0.01)
-        figures = {**rest, "count": 2, "infidelity": validation}
-        splits = {"validation": figures, "test": {**figures, "infidelity": test}}
-        return {
-            "files": {
-                name: hashlib.sha256(content.encode()).hexdigest() for name, content in contents.items()
-            },
-            "quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, **splits},
-        }
-
-    factory.write_all(PULSES, results, change)
-    for run in PULSES.runs:
-        (results / run.folder / CURVES).write_text(text(run))
-
-
-@pytest.mark.parametrize(
-    "damage, why",
-    [(Path.unlink, "its curves.csv is missing"), (lambda path: path.write_text("time\n0\n"), "its curves.csv is not")],
-)  # fmt: skip
-def test_a_record_without_the_curves_that_its_run_wrote_is_refused(
-    tmp_path: Path, damage: Callable[[Path], object], why: str
-) -> None:
-    written(tmp_path)
-    damage(tmp_path / PULSES.runs[0].folder / CURVES)
-    with pytest.raises(UserError, match=why):
-        factory.collect(PULSES, tmp_path)

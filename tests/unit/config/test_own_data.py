@@ -16,14 +16,13 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems import store
 from ketscale.problems.images import features
-from ketscale.problems.images.features import PreparedFeatures
 from ketscale.problems.images.pixels import channels_of
 from ketscale.problems.images.pretrain import pretrain
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.rows import prepared
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
-from ketscale.problems.vectors.prepared import PreparedVectors
+from ketscale.problems.vectors.prepared import dataset
 from tests.own_files import (
     ANIMALS,
     COLOUR,
@@ -161,12 +160,12 @@ def test_features_are_standardised_one_by_one_over_the_training_split(tmp_path: 
     data = loaded(block)
     manifest = tmp_path / "store" / "features.json"
     prepared.prepare(config(block).workloads["mine"][1], manifest, None)
-    kept = PreparedVectors.of(store.opened(manifest, prepared.VERSION))
-    assert kept.features.dtype == np.float32
-    varied = np.delete(kept.features, 4, axis=1)[data.splits["train"]]
+    kept = dataset(store.opened(manifest, prepared.VERSION))
+    assert kept.inputs.dtype == np.float32
+    varied = np.delete(kept.inputs, 4, axis=1)[data.splits["train"]]
     assert np.abs(varied.mean(0)).max() < 1e-5
     assert np.abs(varied.std(0) - 1).max() < 1e-5
-    assert np.abs(kept.features[:, 4]).max() < 1e-6
+    assert np.abs(kept.inputs[:, 4]).max() < 1e-6
     assert kept.names == ("cat", "dog", "eel")
     assert all(np.array_equal(kept.splits[name], data.splits[name]) for name in SPLITS)
 
@@ -202,14 +201,14 @@ def test_colour_images_are_embedded_and_the_backbone_gives_the_same(tmp_path: Pa
     workload, data = config(block).workloads["mine"][1], loaded(block)
     pretrain(data, 8, tmp_path / "w", steps=1)
     features.compute(workload, data, tmp_path / "w", tmp_path / "features.json")
-    kept = PreparedFeatures.open(tmp_path / "features.json")
-    assert kept.features.shape == (40, 512)
-    assert np.isfinite(kept.features).all()
-    again = kept.backbone()(torch.from_numpy(np.array(kept.pixels)))
-    assert np.abs(again.numpy() - kept.features).max() < 1e-4
+    folder = store.opened(tmp_path / "features.json", features.FEATURES_VERSION)
+    found, inline = features.dataset(folder).inputs, features.dataset(folder, inline=True)
+    assert found.shape == (40, 512) and np.isfinite(found).all()
+    network = inline.backbone()  # type: ignore[misc]
+    assert np.abs(network(torch.from_numpy(np.array(inline.inputs))).numpy() - found).max() < 1e-4
     # Channels are not mixed up: other colours are other embeddings.
-    swapped = kept.backbone()(torch.from_numpy(np.array(kept.pixels)[..., ::-1].copy()))
-    assert np.abs(swapped.numpy() - kept.features).max() > 1e-3
+    swapped = network(torch.from_numpy(np.array(inline.inputs)[..., ::-1].copy()))
+    assert np.abs(swapped.numpy() - found).max() > 1e-3
 
 
 # --- image-folder ---

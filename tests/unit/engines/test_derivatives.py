@@ -16,7 +16,6 @@ FUNCTIONS = {
     "engines.pulses.exponential_cpu": "_TaylorExponential",
     "layers.losses": "_Summed",
     "layers.dense": "_Dense",
-    "problems.eeg.state_space": "_Scan",
     "problems.eeg.selective_scan": "_SelectiveScan",
     "problems.sentences.likelihood": "_ByShift",
 }

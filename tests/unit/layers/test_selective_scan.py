@@ -7,8 +7,7 @@ import torch
 from torch.func import vmap
 
 from ketscale.problems.eeg import selective_scan
-from ketscale.problems.eeg.selective_scan import fits
-from ketscale.problems.eeg.state_space import INNER, STATE, ClassicalHydra, ClassicalMamba
+from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba, scanned
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -45,7 +44,6 @@ def gradients(y: torch.Tensor, tensors: Tensors) -> Tensors:
 @pytest.mark.parametrize("rows, steps, channels", [(3, 17, 32), (1, 1, 16)])
 def test_values_and_gradients(rows: int, steps: int, channels: int, longest: float) -> None:
     tensors = inputs(rows, steps, channels, 16, torch.float64, longest)
-    assert fits(channels, 16, torch.float64)
     expected, found = literally(*tensors), selective_scan.selective_scan(*tensors)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     for mine, theirs in zip(gradients(found, tensors), gradients(expected, tensors), strict=True):
@@ -103,7 +101,6 @@ def test_no_rows_give_no_rows() -> None:
 
 @pytest.mark.parametrize("build", [ClassicalMamba, ClassicalHydra])
 def test_models_compute_the_same_with_it_and_by_torch(build: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fits(INNER, STATE, torch.float64), "the models' sizes are those that the code is for"
     torch.manual_seed(0)
     model = build((5, 23), 2, 0.0).double()
     x = torch.randn(3, 5, 23, dtype=torch.float64)
@@ -113,7 +110,7 @@ def test_models_compute_the_same_with_it_and_by_torch(build: type, monkeypatch: 
         return loss.detach(), torch.autograd.grad(loss, tuple(model.parameters()))
 
     loss, found = loss_and_gradients()
-    monkeypatch.setattr(selective_scan, "fits", lambda *_: False)
+    monkeypatch.setattr(selective_scan, "selective_scan", scanned)
     expected_loss, expected = loss_and_gradients()
     torch.testing.assert_close(loss, expected_loss, rtol=1e-11, atol=0)
     for mine, theirs in zip(found, expected, strict=True):

@@ -26,13 +26,8 @@ BASELINES = [
 ]
 
 
-def fitted(
-    block: dict[str, Any], model: str, folder: Path, precision: str = "fp64", most: int | None = None
-) -> tuple[Problem, Any]:
-    """The problem of a workload whose model is fitted to so many samples, and the run's settings.
-
-    folder: where its data are, or are prepared.
-    """
+def fitted(block: dict[str, Any], model: str, folder: Path, precision: str = "fp64") -> tuple[Problem, Any]:
+    """The problem of a workload prepared in a folder, whose model is fitted to a few samples, and the run's settings."""
     axes = {
         "workload": "mine", "model": model, "qubits": 0, "layers": 0, "batch": 1, "simulator": "none",
         "backend": "cpu-n1r1t1", "protocol": "fit", "seed": 0,
@@ -49,7 +44,7 @@ def fitted(
         family.prepare(settings.workload, manifest, None)
     problem = family.build(settings, family.read(settings, manifest), torch.device("cpu"))
     problem.convert(torch.device("cpu"), torch.float64 if precision == "fp64" else torch.float32)
-    fit(problem, most)
+    fit(problem, most=100)
     return problem, settings
 
 
@@ -62,7 +57,7 @@ def test_each_is_tested_and_comes_back_from_its_file(
         pytest.importorskip("mne", reason="the extra eeg is not installed")
     ((name, block),) = FAMILIES[family].tiny["workloads"].items()
     folder = digits_features.parent if family == "images" else tmp_path
-    problem, settings = fitted({"kind": name, **block}, kind, folder, precision, most=100)
+    problem, settings = fitted({"kind": name, **block}, kind, folder, precision)
     outputs = problem.outputs("test", torch.arange(problem.splits["test"]))
     quality = problem.metrics("test", outputs, full=True)
     assert 0 <= quality[settings.family.headline.name] <= 1

@@ -54,9 +54,9 @@ def sentences(seed, dtype=torch.float64, arm="fused"):
     return NextWord(SuperpositionTransformer(1), likelihood, data).convert(torch.device("cpu"), dtype)
 
 
-def control(seed, dtype=torch.float64, kind="fomaml", tasks=None, loop=False):
-    """Meta-learning of a policy, or of one pulse for all tasks; drawn afresh in each step, or of fixed tasks."""
-    workload = QubitSpectrum(detuning=(-2.0, 2.0), validation=4, test=3, epoch_steps=3, tasks=tasks)
+def control(seed, dtype=torch.float64, kind="fomaml", loop=False):
+    """Meta-learning of a policy, or of one pulse for all tasks."""
+    workload = QubitSpectrum(detuning=(-2.0, 2.0), validation=4, test=3, epoch_steps=3)
     torch.manual_seed(seed)
     if kind == "robust":
         network = RobustPulse(segments=4)
@@ -130,7 +130,6 @@ MADE = {
     "sentences": sentences,
     "sentences, closed form": partial(sentences, arm="closed-form"),
     **{kind: partial(control, kind=kind) for kind in ("fomaml", "maml", "reptile", "multi-task", "robust")},
-    "fixed tasks": partial(control, tasks=11),
     "loop": partial(control, loop=True),
 }
 

@@ -1,4 +1,4 @@
-"""Gates by name, and gates and states of one's own as the numbers of a config. Imports nothing heavy.
+"""Gates by name, or by a matrix. Imports nothing heavy.
 
 A gate's entry (i, j) is <i|U|j> of computational states, in the order of bits, the first qubit's the slowest.
 """
@@ -6,12 +6,10 @@ A gate's entry (i, j) is <i|U|j> of computational states, in the order of bits, 
 from __future__ import annotations
 
 import cmath
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from math import pi, sqrt
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any, Literal
 
 from ketscale.errors import UserError
 from ketscale.words import suggestion
@@ -44,52 +42,11 @@ if TYPE_CHECKING:
     GateName = str
 else:
     GateName = Literal[tuple(GATES)]
-# In a config a complex number is text, such as 0.5+0.5j. A gate is a list of its rows.
-Number = float | str
-State = Annotated[tuple[Number, ...], Meta(min_length=2)]
-Matrix = Annotated[tuple[tuple[Number, ...], ...], Meta(min_length=2)]
-Gate = GateName | Matrix
 
 
-def qubits_of(gate: Gate) -> int:
-    """How many qubits a gate of a config is for."""
-    return (len(GATES[gate] if isinstance(gate, str) else gate) - 1).bit_length()
-
-
-def faults_of_numbers(setting: str, rows: Matrix | tuple[State]) -> Iterator[str]:
-    """What is wrong with the rows of a gate, or with one state as a row, in the form of `Block.faults`."""
-    what = "state" if len(rows) == 1 else "gate"
-    size = len(rows[0])
-    if size & (size - 1) or any(len(row) != (size if what == "state" else len(rows)) for row in rows):
-        yield f"{setting}: a {what} has {'2, 4, 8 ... amplitudes' if what == 'state' else '2, 4, 8 ... rows of as many numbers'}"
-        return
-    try:
-        numbers = [list(map(_number, row)) for row in rows]
-    except ValueError as error:
-        yield f"{setting}: '{error}' is not a complex number; write one as 0.5+0.5j"
-        return
-    for place, row in enumerate(numbers):
-        for other, column in enumerate(numbers[: place + 1]):
-            overlap = sum(a * b.conjugate() for a, b in zip(row, column, strict=True))
-            off = abs(overlap - (place == other))
-            if not off <= UNITARY:
-                yield f"{setting}: is not {'of norm 1' if what == 'state' else 'unitary'} (off by {off:.1e}); give more digits, or other numbers"
-                return
-
-
-def _number(given: Number) -> complex:
-    try:
-        return complex(given)
-    except ValueError:
-        raise ValueError(given) from None
-
-
-def as_rows(given: Matrix | tuple[State]) -> Any:
-    """The complex array of a gate's rows, or of one state's, of which the last digits are made orthonormal."""
-    import numpy as np
-
-    left, _, right = np.linalg.svd([list(map(_number, row)) for row in given], full_matrices=False)
-    return left @ right
+def qubits_of(name: str) -> int:
+    """How many qubits a gate is for."""
+    return (len(GATES[name]) - 1).bit_length()
 
 
 def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]] = ((0, 1),)) -> torch.Tensor:

@@ -10,17 +10,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-# GHz, rad/ns, rad/ns per ns.
-LARGEST_ENERGY, LARGEST_ANGULAR_FREQUENCY, LARGEST_SLOPE = 1e4, 1e5, 1e9
+# GHz, rad/ns.
+LARGEST_ENERGY, LARGEST_ANGULAR_FREQUENCY = 1e4, 1e5
 # ns: a femtosecond and a second of a pulse, and eleven days of coherence.
 SHORTEST, LONGEST, LONGEST_LIVED = 1e-6, 1e9, 1e15
 
 Energy = Annotated[float, Meta(gt=0, le=LARGEST_ENERGY)]
 Coupling = Annotated[float, Meta(ge=-LARGEST_ENERGY, le=LARGEST_ENERGY)]
-Bandwidth = Annotated[float, Meta(ge=1 / LONGEST, le=1 / SHORTEST)]
 AngularFrequency = Annotated[float, Meta(gt=0, le=LARGEST_ANGULAR_FREQUENCY)]
 Detuning = Annotated[float, Meta(ge=-LARGEST_ANGULAR_FREQUENCY, le=LARGEST_ANGULAR_FREQUENCY)]
-Slope = Annotated[float, Meta(gt=0, le=LARGEST_SLOPE)]
 Time = Annotated[float, Meta(ge=SHORTEST, le=LONGEST)]
 # A step of an integrator; how many fit into a pulse is a limit of its own.
 Step = Annotated[float, Meta(gt=0, le=LONGEST)]

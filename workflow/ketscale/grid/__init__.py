@@ -10,7 +10,6 @@ from ketscale.grid.run import (
     CHOSEN,
     CODE,
     CONSTRAINTS,
-    CURVES,
     FETCHED,
     HISTORY,
     LAYOUT,

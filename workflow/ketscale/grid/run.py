@@ -16,8 +16,6 @@ RECORD = "metrics.json"
 HISTORY = "history.csv"
 # What a search has chosen for all seeds of a point, in the folder above those of its runs.
 CHOSEN = "chosen.json"
-# What the trained model does over time, of families whose models have curves.
-CURVES = "curves.csv"
 # Its outputs for the test samples.
 PREDICTIONS = "predictions.npz"
 # The code of a model in a user's own file, as it was trained.

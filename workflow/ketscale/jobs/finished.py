@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale.files import copy_atomic
-from ketscale.grid import CURVES, HISTORY, RECORD
+from ketscale.grid import HISTORY, RECORD
 
 if TYPE_CHECKING:
     from ketscale.config import Settings
@@ -62,7 +62,7 @@ def result(folder: Path, settings: Settings, features_hash: str | None) -> Recor
 
 def _put_in_place(folder: Path) -> None:
     # The record comes last, since it is refused without the others.
-    for name in (HISTORY, CURVES, RECORD):
+    for name in (HISTORY, RECORD):
         if (folder / KEPT / name).exists():
             copy_atomic(folder / KEPT / name, folder / name)
     shutil.rmtree(folder / KEPT, ignore_errors=True)

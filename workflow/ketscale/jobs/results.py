@@ -19,8 +19,8 @@ import torch
 from ketscale import process
 from ketscale.config import Data, FileModel, Settings
 from ketscale.engines.circuits.fused import routes_taken
-from ketscale.files import copy_atomic, csv_of, write_atomic
-from ketscale.grid import CODE, CURVES, HISTORY, PREDICTIONS, RECORD, Run
+from ketscale.files import write_atomic
+from ketscale.grid import CODE, HISTORY, PREDICTIONS, RECORD, Run
 from ketscale.jobs import finished, provenance, supervise
 from ketscale.jobs.outcome import Outcome
 from ketscale.jobs.started import StartedRun
@@ -83,8 +83,6 @@ def write(
         **spent(surroundings.started, seconds, settings.run, surroundings.world.device, run.share_s),
     }
     made = record_of(settings, run.data, trainer, ended, measured)
-    if run.guest and CURVES in made["files"]:
-        copy_atomic(folder / CURVES, place / CURVES)
     record.write(place / RECORD, settings, made)
     if run.guest and process.call():
         write_atomic(place / finished.OF_CALL.format(process.call()), b"")
@@ -108,14 +106,14 @@ def _keep_code(settings: Settings, folder: Path) -> dict[str, str]:
 def _keep(
     settings: Settings, problem: Problem | None, outputs: torch.Tensor | None, folder: Path
 ) -> dict[str, str]:
-    """Write the trained model, its test predictions and its curves, unless the protocol sets keep_model: false.
+    """Write the trained model and its test predictions, unless the protocol sets keep_model: false.
 
     Files of an earlier training of the run are deleted. problem: None if the run was not completed, or was a probe.
 
     Returns:
         SHA-256 by file name.
     """
-    for name in (models.WEIGHTS, PREDICTIONS, CURVES):
+    for name in (models.WEIGHTS, PREDICTIONS):
         (folder / name).unlink(missing_ok=True)
     if problem is None or not settings.protocol.keep_model:
         return {}
@@ -125,10 +123,6 @@ def _keep(
         arrays = problem.predictions("test", outputs)
         np.savez(buffer, allow_pickle=False, **{name: rows.cpu().numpy() for name, rows in arrays.items()})
         files[PREDICTIONS] = buffer.getvalue()
-        curves = {name: column.tolist() for name, column in problem.curves().items()}
-        if curves:
-            rows = (dict(zip(curves, row, strict=True)) for row in zip(*curves.values(), strict=True))
-            files[CURVES] = csv_of(rows, list(curves))
     for name, content in files.items():
         write_atomic(folder / name, content)
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

@@ -18,7 +18,7 @@ from ketscale import strict_json
 from ketscale.config import Families, Settings
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
-from ketscale.grid import CURVES, HISTORY, RECORD, Run, config_hash
+from ketscale.grid import HISTORY, RECORD, Run, config_hash
 from ketscale.measure.form import SCHEMAS, Record, Status
 
 State = Literal["missing", "refused", "stale"] | Status
@@ -40,7 +40,7 @@ class Checked:
 
 def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
     """Check that the record at `path` is complete, belongs to the run with these settings and features, and has its
-    history beside it, and its curves if it has any.
+    history beside it.
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
@@ -133,17 +133,16 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
 
 
 def _complete(folder: Path, found: Checked) -> Checked:
-    """Refuse a record whose history, or whose curves if it has any, is not beside it."""
-    record = found.record
-    for name in () if record is None else (HISTORY, *({CURVES} & record.files.keys())):
-        if fault := _fault(folder, record, name):
-            return Checked("refused", f"its {name} {fault}")
-    return found
+    """Refuse a record whose history is not beside it."""
+    if found.record is None:
+        return found
+    fault = _fault(folder, found.record, HISTORY)
+    return Checked("refused", f"its {HISTORY} {fault}") if fault else found
 
 
-def _fault(folder: Path, record: Record | None, name: str) -> str:
+def _fault(folder: Path, record: Record, name: str) -> str:
     """What is wrong with a file in the run's folder that its record vouches for; '' if nothing is."""
-    expected = record and record.files.get(name)
+    expected = record.files.get(name)
     if expected is None:
         return "is not in its record"
     try:

@@ -185,13 +185,6 @@ class Problem(nn.Module, ABC):
         """What evolves its quantum system, for the record; None if there is none."""
         return None
 
-    def curves(self) -> Mapping[str, torch.Tensor]:
-        """The course of the trained model over time, kept as a table: columns by name, real (points,); none if empty.
-
-        The first is the time.
-        """
-        return {}
-
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The part of a whole split's outputs that is kept: tensors by name, with one row for each sample."""
         return {"outputs": outputs}

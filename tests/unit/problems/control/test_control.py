@@ -65,7 +65,7 @@ def test_controls_are_clamped_to_the_limit(kind: str) -> None:
 
 
 def test_splits_and_seeds_have_tasks_of_their_own() -> None:
-    sets = [drawn(QubitSpectrum(), split) for split in ("train", "validation", "test")]
+    sets = [drawn(QubitSpectrum(), split) for split in ("validation", "test")]
     sets.append(drawn(QubitSpectrum(seed=1)))
     values = torch.cat([each.inputs for each in sets])
     assert len(values.unique(dim=0)) == len(values)
@@ -119,17 +119,13 @@ def tiny(
     ("changes", "named"),
     [
         ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha"),
-        ({"workload": {"jumps": ["z", "x", "z"]}}, "workloads.w.jumps"),
         ({"workload": {"amplitude": 10.5}}, "workloads.w.amplitude"),
         ({"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}}, "workloads.w.t2"),
         ({"workload": {}, "qubits": 2}, "accuracy: .* qubits: 1"),
-        ({"workload": {"duration": 0.5}, "simulator": "loop"}, "simulator loop has dt: 0.2"),
-        ({"workload": {"duration": 1e8}, "simulator": "rk4"}, "simulator rk4 has dt: 0.3"),
         ({"workload": {}, "protocol": {"precision": "amp"}, "backend": "gpu-n1r1t1"}, "precision: amp"),
         ({"workload": {"alpha": [1.0, 1.0], "strength": [1e-3, 1e-3], "cutoff": [100.0, 100.0]}}, "accuracy: workload w "),
         ({"workload": {}, "model": {"kind": "grape", "starts": 4}}, "models.m.starts"),
         ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "optimiser: l-bfgs"),
-        ({"workload": {"tasks": 5}, "protocol": {"optimiser": "l-bfgs"}}, "adaptation: fomaml"),
     ],
 )  # fmt: skip
 def test_bad_settings_are_refused_by_name(changes: dict[str, Any], named: str) -> None:

@@ -19,7 +19,7 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
-from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba, linear_scan
+from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.simulators.factory import build_simulator
 
 Array = NDArray[Any]
@@ -31,7 +31,6 @@ QUANTUM: dict[str, Any] = {
     "mamba_lite": MambaLite,
     "mamba_hybrid_lite": MambaHybridLite,
 }
-WITH_LITERAL = ("hydra", "hydra_hybrid", "mamba_hybrid", "mamba_hybrid_lite")
 
 
 @cache
@@ -280,11 +279,11 @@ def test_a_model_agrees_with_its_circuits_in_pennylane(name: str, qubits: int) -
 
 
 @pytest.mark.parametrize("name", QUANTUM)
-def test_simulators_and_literal_circuits_give_the_same_numbers_and_gradients(name: str) -> None:
+def test_simulators_give_the_same_numbers_and_gradients(name: str) -> None:
     x = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     results = []
-    for by, literal in (("fused", {}), ("default.qubit", {"literal": True} if name in WITH_LITERAL else {})):
-        made = model(name, 3, 2, (5, 4), by, **literal).double()
+    for by in ("fused", "default.qubit"):
+        made = model(name, 3, 2, (5, 4), by).double()
         logits = made(x)
         results.append([logits, *torch.autograd.grad(logits.exp().sum(), list(made.parameters()))])
     for got, expected in zip(*results, strict=True):
@@ -303,22 +302,6 @@ def test_logits_do_not_depend_on_the_rest_of_the_batch_which_may_be_empty(name: 
 
 
 # --- classical scans ---
-
-
-@pytest.mark.parametrize("steps", [1, 7, 16])
-def test_a_scan_is_its_recurrence(steps: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    a, u, weights = (torch.randn(2, steps, 3, dtype=torch.float64, generator=generator) for _ in range(3))
-    a = torch.tanh(a).requires_grad_()
-    u.requires_grad_()
-    state, loop = torch.zeros(2, 3, dtype=torch.float64), []
-    for t in range(steps):
-        state = a[:, t] * state + u[:, t]
-        loop.append(state)
-    expected, found = torch.stack(loop, 1), linear_scan(a, u)
-    torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad((h * weights).sum(), [a, u]) for h in (found, expected)]
-    torch.testing.assert_close(*gradients)
 
 
 class Blocks:

@@ -15,9 +15,11 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
+from ketscale.problems import store as stored
+from ketscale.problems.datasets import Dataset
 from ketscale.problems.images import features as features_of_images
 from ketscale.problems.images import resnet
-from ketscale.problems.images.features import NETWORK_FILES, PreparedFeatures, compute, prepare
+from ketscale.problems.images.features import FEATURES_VERSION, NETWORK_FILES, compute, dataset, prepare
 from ketscale.problems.images.pretrain import clusters, origin_of, pretrain, train, views
 from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
 from ketscale.problems.samples import Samples
@@ -35,12 +37,9 @@ def embed(weights: Path, manifest: Path, workload: Digits = DIGITS) -> None:
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights after a few steps only, each of which was reported."""
-    path, seen = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors", []
-    pretrain(DIGITS.load(None), 8, path, STEPS, lambda *step: seen.append(step))
-    assert [step[:2] for step in seen] == [(1, STEPS), (2, STEPS)] and np.isfinite(
-        [step[2] for step in seen]
-    ).all()
+    """Weights after a few steps only."""
+    path = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors"
+    pretrain(DIGITS.load(None), 8, path, STEPS)
     return path
 
 
@@ -70,6 +69,21 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state["classifier.1.weight"] = torch.zeros(1000, 512)
     save_file(state, folder / "model.safetensors")
     return folder
+
+
+def opened(manifest: Path, inline: bool = False) -> Dataset:
+    """The embeddings, or pixels with the network."""
+    unread = () if inline else NETWORK_FILES
+    return dataset(stored.opened(manifest, FEATURES_VERSION, unread), inline=inline)
+
+
+def agreement(manifest: Path, rows: slice, dtype: torch.dtype = torch.float32) -> float:
+    """How far the network's embeddings of some pixels are from the kept ones."""
+    inline = opened(manifest, inline=True)
+    assert inline.backbone is not None
+    found = inline.backbone().to(dtype)(torch.from_numpy(np.array(inline.inputs[rows])))
+    assert found.dtype == dtype
+    return float(np.abs(found.numpy() - opened(manifest).inputs[rows]).max())
 
 
 def folder_of(manifest: Path) -> Path:
@@ -105,7 +119,7 @@ def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
     def trained(data: Samples) -> dict[str, torch.Tensor]:
         with resnet.fixed_threads():
             torch.manual_seed(0)
-            return train(data, 8, 1, lambda step, steps, loss: None)
+            return train(data, 8, 1)
 
     first, second = trained(images), trained(blind)
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -127,30 +141,26 @@ def test_views_differ_and_clusters_find_separate_groups_and_allow_duplicates() -
 def test_cached_features_are_standardised_on_the_training_split_and_beside_the_workloads_data(
     computed: Path,
 ) -> None:
-    features, images = PreparedFeatures.open(computed), DIGITS.load(None)
-    assert np.array_equal(features.pixels, images.values)
+    features, images = opened(computed), DIGITS.load(None)
+    assert np.array_equal(opened(computed, inline=True).inputs, images.values)
     assert np.array_equal(features.targets, images.targets)
     assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())
-    train_rows = features.features[features.splits["train"]]
-    assert features.features.shape == (1797, 512)
-    assert features.features.dtype == np.float32
+    train_rows = features.inputs[features.splits["train"]]
+    assert features.inputs.shape == (1797, 512)
+    assert features.inputs.dtype == np.float32
     assert np.abs(train_rows.mean(0)).max() < 1e-3
     assert train_rows.std(0).max() < 1.001
-    assert np.isfinite(features.features).all()
+    assert np.isfinite(features.inputs).all()
 
 
 def test_the_inline_backbone_gives_the_cached_embeddings(computed: Path) -> None:
-    features = PreparedFeatures.open(computed)
-    backbone = features.backbone().train()
+    made = opened(computed, inline=True).backbone
+    assert made is not None
+    backbone = made().train()
     assert not any(module.training for module in backbone.modules())
     assert not any(weight.requires_grad for weight in backbone.parameters())
-    pixels = torch.from_numpy(np.array(features.pixels[100:164]))
-    cached = features.features[100:164]
-    single = backbone(pixels)
-    assert np.abs(single.numpy() - cached).max() < 1e-5
-    double = backbone.to(torch.float64)(pixels)
-    assert double.dtype == torch.float64
-    assert np.abs(double.numpy() - cached).max() < 1e-4
+    assert agreement(computed, slice(100, 164)) < 1e-5
+    assert agreement(computed, slice(100, 164), torch.float64) < 1e-4
 
 
 def test_a_valid_folder_is_used_again(store: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +181,7 @@ def test_a_damaged_folder_is_built_again_and_is_the_same_everywhere_with_any_num
         embed(weights, store)
     finally:
         torch.set_num_threads(before)
-    PreparedFeatures.open(store)
+    opened(store, inline=True)
     assert store.read_bytes() == computed.read_bytes()
     assert sorted(path.name for path in store.parent.iterdir()) == sorted([store.name, folder_of(store).name])
 
@@ -186,10 +196,10 @@ def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(
         if name in NETWORK_FILES:
             for heavy in ("transformers", "sklearn"):
                 monkeypatch.setitem(sys.modules, heavy, None)
-            assert PreparedFeatures.open(store, network=False).pixels is None
+            assert opened(store).backbone is None
         else:
             with pytest.raises(UserError, match=rf"{name}: is damaged"):
-                PreparedFeatures.open(store, network=False)
+                opened(store)
         path.write_bytes(content)
 
 
@@ -214,7 +224,7 @@ def test_a_manifest_that_does_not_fit_is_refused(
 ) -> None:
     damage(store)
     with pytest.raises(UserError, match=message):
-        PreparedFeatures.open(store)
+        opened(store, inline=True)
 
 
 def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
@@ -222,7 +232,7 @@ def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
 ) -> None:
     trained, state = [], resnet.resnet18(1).state_dict()
 
-    def counted(images: Samples, size: int, out: Path, steps: int, **_: Any) -> None:
+    def counted(images: Samples, size: int, out: Path, steps: int) -> None:
         trained.append((size, steps))
         resnet.write_weights(out, state, origin_of(images, size, steps))
 
@@ -262,9 +272,7 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
         prepare(workload, tmp_path / "features.json", None)
     assert workload.fetch(tmp_path) == [tmp_path / IMAGENET_FILE]
     prepare(workload, tmp_path / "features.json", tmp_path)
-    features = PreparedFeatures.open(tmp_path / "features.json")
-    pixels = torch.from_numpy(np.array(features.pixels[:32]))
-    assert np.abs(features.backbone()(pixels).numpy() - features.features[:32]).max() < 1e-5
+    assert agreement(tmp_path / "features.json", slice(32)) < 1e-5
 
 
 @pytest.mark.parametrize("damage, said", [(b"other bytes", "damaged"), (None, "missing")])

@@ -26,9 +26,6 @@ from tests.tiny_study import config as tiny_config
 
 ALL = ["amplitude", "frequency", "phase", "length", "device"]
 CNOT = {"gate": "cnot", "length": 20.0}
-EIGHT = [[int(row == column) for column in range(8)] for row in range(8)]
-TOFFOLI = [EIGHT[number] for number in (0, 1, 2, 3, 4, 5, 7, 6)]
-TURN = [[0.6, "-0.8j"], ["-0.8j", 0.6]]
 
 
 def tiny(
@@ -103,10 +100,8 @@ CASES: list[dict[str, Any]] = [
     {"workload": {"gate": "hadamard"}, "model": {"kind": "piecewise_pulse", "segments": 4}},
     {"workload": CNOT, "levels": 3},
     {"workload": {**CNOT, "pairs": [[1, 0]], "virtual_z": False}, "model": {"kind": "piecewise_pulse", "segments": 5}},
-    {"workload": {"target": "state", "initial": 2}, "batch": 1, "levels": 3},
+    {"workload": {"target": "state"}, "batch": 1, "levels": 3},
     {"workload": {**CNOT, "gate": "iswap", "pairs": [[1, 0]]}},
-    {"workload": {"gate": TURN}, "model": {"kind": "piecewise_pulse", "segments": 4}},
-    {"workload": {"target": [0.6, 0, 0, "0.8j"], "initial": 1, "gate": "cz", "length": 20.0}, "batch": 1},
     {"workload": {"kind": "transmon-chain", "frame": "laboratory"}, "model": {"ramp": 0.3}, "levels": 3},
     {"workload": {"kind": "fluxonium-lattice", "block": [2, 1], "gate": "hadamard", "length": 15.0}},
 ]  # fmt: skip
@@ -116,8 +111,7 @@ CASES: list[dict[str, Any]] = [
     ("workload", "expected"),
     [
         ({"gate": "sqrt_iswap", "pairs": [[2, 1]]}, lambda: qml.matrix(qml.SISWAP([2, 1]), wire_order=range(3))),
-        ({"gate": TURN}, lambda: qml.matrix(qml.prod(*(qml.RX(2 * math.acos(0.6), wire) for wire in range(3))))),
-        ({"gate": TOFFOLI}, lambda: qml.matrix(qml.Toffoli([0, 1, 2]))),
+        ({"gate": "sqrt_x"}, lambda: qml.matrix(qml.prod(*(qml.SX(wire) for wire in range(3))))),
     ],
 )  # fmt: skip
 def test_targets_are_the_gates_of_the_settings(workload: dict[str, Any], expected: Any) -> None:
@@ -129,7 +123,7 @@ def test_targets_are_the_gates_of_the_settings(workload: dict[str, Any], expecte
     ("workload", "sites", "length"),
     [
         ({"gate": "cz", "pairs": [[1, 0]]}, (1, 0), 100.0),
-        ({"gate": TURN}, (0, 1), 50.0),
+        ({"gate": "sqrt_x"}, (0, 1), 50.0),
     ],
 )
 def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
@@ -171,7 +165,7 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     assert found.item() == pytest.approx(1 - best / initial.shape[1] ** 2, abs=1e-7)
 
 
-@pytest.mark.parametrize("case", [CASES[number] for number in (0, 1, 4, 8, 9, 10)])
+@pytest.mark.parametrize("case", [CASES[number] for number in (0, 1, 4, 5, 7, 8)])
 def test_gradients_by_everything_are_those_of_finite_differences(case: dict[str, Any]) -> None:
     bounds = {"amplitude_bound": 0.05, "frequency_bounds": [0.1, 1.0], "length_bounds": [1.0, 100.0]}
     model = {**case.get("model", {}), "trains": ALL}
@@ -206,31 +200,22 @@ def test_two_shards_have_the_sums_and_gradients_of_all_columns() -> None:
 
 
 def test_the_penalty_is_what_is_out_of_bounds() -> None:
-    bounds = {"length_bounds": [10.0, 12.0], "bounds_weight": 3.0}
-    problem = built(workload=bounds)
+    problem = built(workload={"length_bounds": [10.0, 12.0]})
     assert problem.penalty() == 0
     with torch.no_grad():
         problem.model.length.copy_(torch.tensor([math.log(1.5), 0.0]))
     penalty = problem.penalty()
-    assert penalty is not None and penalty.item() == pytest.approx(3 * (15 / 12 - 1) ** 2)
+    assert penalty is not None and penalty.item() == pytest.approx((15 / 12 - 1) ** 2)
     assert built().penalty() is None
 
 
 @pytest.mark.parametrize("kind", ["cosine_pulse", "piecewise_pulse"])
-def test_hard_bounds_are_kept_and_penalties_tell_how_far_they_are_exceeded(kind: str) -> None:
-    """And their losses have the derivatives of finite differences."""
+def test_metrics_tell_how_far_bounds_are_exceeded(kind: str) -> None:
     model = {"kind": kind, "trains": ALL[:4]} | ({"segments": 5} if kind == "piecewise_pulse" else {})
-
-    def exceeded(workload: dict[str, Any]) -> float:
-        problem = moved(built(workload=workload, model=model), 2.0)
-        outputs = problem.outputs("test", torch.arange(4))
-        return float(problem.metrics("test", outputs, full=True)["bounds_exceeded"])
-
-    assert exceeded({name: HARD[name] for name in ("amplitude_bound", "length_bounds")}) > 0.1
-    assert exceeded(HARD) < 1e-12
-    problem = moved(built(workload=HARD, model=model), 0.5)
-    assert problem.penalty() is None and problem.model.usual().duration > 5
-    assert_slopes(problem, [each for each in problem.named_parameters() if each[1].requires_grad])
+    workload = {"amplitude_bound": 0.5, "length_bounds": [5.0, 20.0]}
+    problem = moved(built(workload=workload, model=model), 2.0)
+    outputs = problem.outputs("test", torch.arange(4))
+    assert problem.metrics("test", outputs, full=True)["bounds_exceeded"] > 0.1
 
 
 def test_starts_depend_on_the_seed_and_only_on_it() -> None:
@@ -282,29 +267,6 @@ def test_leakage_is_what_leaves_the_qubits() -> None:
     assert leakage(4, 10.0) > 5 * leakage(4, 0.0) > 0
 
 
-@pytest.mark.parametrize("kind", ["cosine_pulse", "piecewise_pulse"])
-def test_curves_are_of_the_pulses_and_of_an_x(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ketscale.problems.pulses.curves.INTERVAL", 0.5)
-    problem = built(workload={"length": 50.0}, model={"kind": kind, "start_spread": 0.0}, levels=3)
-    curves, pulses = problem.curves(), problem.model()
-    assert curves["time_ns"][0] == 0 and curves["time_ns"][-1] == pulses.duration
-    signals = torch.stack([curves[f"signal_{drive}"] for drive in range(2)], 1)
-    torch.testing.assert_close(signals, pulses.sample(curves["time_ns"]), rtol=0, atol=0)
-    modulus = torch.hypot(curves["envelope_re_1"], curves["envelope_im_1"]).max()
-    assert modulus.item() == pytest.approx(float(pulses.envelope.modulus()[1].max().detach()), rel=1e-3)
-    for qubit in range(2):
-        assert curves[f"population_{qubit}"][0].item() == pytest.approx(1, abs=1e-9)
-        assert curves[f"population_{qubit}"][-1] < 0.02
-    assert curves["population_outside"].abs().max() < 0.05
-
-
-def test_curves_have_a_sample_of_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ketscale.problems.pulses.curves.INTERVAL", 1.0)
-    problem = moved(built(model={"kind": "piecewise_pulse", "segments": 40}))
-    amplitudes = problem.model().envelope.amplitude.detach()  # type: ignore[attr-defined]
-    assert torch.equal(problem.curves()["envelope_re_1"][:-1], amplitudes[1, :, 0])
-
-
 def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
     config = analysis.of(tiny(workload={"kind": "transmon-chain"}, model={"trains": ALL}, levels=3))
     settings = config.settings(config.runs[0])
@@ -337,13 +299,6 @@ def test_what_training_drives_out_has_a_loss_that_is_not_a_number(name: str, val
     assert math.isnan(problem.metrics("validation", outputs, full=False)["loss"])
 
 
-HARD = {
-    "bounds": "hard",
-    "amplitude_bound": 0.5,
-    "slope_bound": 1.0,
-    "bandwidth_bound": 0.4,
-    "length_bounds": [5.0, 20.0],
-}
 CHAIN3 = {"qubits": 3, "batch": 8}
 ALIKE = {"spread": 0.0, "inductive": [1.0]}
 
@@ -352,25 +307,18 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
     ("changes", "named"),
     [
         ({"levels": 11}, "accuracy: levels: 11"),
-        ({"workload": {"target": "state"}, "batch": 1, "backend": "mpi-n1r2t1"}, "accuracy: .* 2 ranks"),
         ({"workload": {"target": "state"}}, "accuracy: .* batch 1"),
         ({"protocol": {"precision": "fp32"}}, "precision: fp32"),
         ({"simulator": {"dt": 20.0}}, "simulator s has dt: 20"),
         ({"simulator": {"route": "compiled"}, "backend": "gpu-n1r1t1"}, "route: compiled"),
         ({"workload": {"pairs": [[1, 0]]}}, "workloads.w.pairs"),
-        ({"workload": {**CNOT, "pairs": [[0, 2]]}}, "pairs: 0, 2 "),
+        ({"workload": {**CNOT, "pairs": [[0, 2]]}}, "pairs: "),
         ({"workload": {**CNOT, "pairs": [[0, 2]]}, **CHAIN3}, "pairs: 0 and 2 "),
         ({"workload": {**CNOT, "capacitive_coupling": 0.0, "inductive_coupling": 0.0}}, "pairs: .* 0 and 1 "),
-        ({"qubits": 6, "levels": 5, "batch": 64}, "accuracy: 6 qubits of 5 levels"),
+        ({"qubits": 6, "levels": 5, "batch": 64}, "frame: 15625 product states"),
         ({"workload": ALIKE}, "frame: "),
-        ({"workload": {"initial": 9, "target": "state"}, "batch": 1}, "accuracy: workload w .* state 9"),
         ({"workload": {"frequency_bounds": [5.0, 3.0]}}, "w.frequency_bounds"),
         ({"workload": {"amplitude_bound": [0.1, 0.2, 0.3]}}, "amplitude: .* 3 drives"),
-        ({"workload": {**HARD, "bandwidth_bound": 0.01}}, "length: .* 118.9 ns"),
-        ({"workload": {"gate": [[1, 0], [0, 0.9]]}}, "workloads.w.gate"),
-        ({"workload": {"gate": EIGHT}}, "accuracy: gate: "),
-        ({"workload": {"target": [1, 1, 0, 0]}, "batch": 1}, "workloads.w.target"),
-        ({"workload": {"target": [1, 0]}, "batch": 1}, "accuracy: target: "),
     ],
 )  # fmt: skip
 def test_bad_settings_are_refused_by_name(changes: dict[str, Any], named: str) -> None:

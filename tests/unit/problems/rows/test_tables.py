@@ -17,7 +17,7 @@ from ketscale.problems import store
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.rows.prepared import VERSION
 from ketscale.problems.splits import SPLITS
-from ketscale.problems.vectors.prepared import PreparedVectors, prepare
+from ketscale.problems.vectors.prepared import dataset, prepare
 from tests.own_files import ANIMALS, VECTORS, config, loaded, npz
 from tests.property import attempt
 
@@ -80,14 +80,14 @@ def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) 
     made = config({**NUMBERS, "file": table(tmp_path, columns(weight=WEIGHTS))})
     workload = made.workloads["mine"][1]
     FAMILIES["rows"].prepare(workload, tmp_path / "features.json", None)
-    kept = PreparedVectors.of(store.opened(tmp_path / "features.json", VERSION))
+    kept = dataset(store.opened(tmp_path / "features.json", VERSION))
     train = VECTORS[kept.splits["train"]]
     expected = (VECTORS - train.mean(0)) / train.std(0)
-    np.testing.assert_allclose(kept.features, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(kept.inputs, expected, rtol=0, atol=1e-5)
     raw = kept.preprocessing.inputs(pd.DataFrame(columns()))
-    assert np.array_equal(raw, kept.features)
+    assert np.array_equal(raw, kept.inputs)
     assert np.array_equal(kept.targets, WEIGHTS[:, None]) and kept.names == ("weight",)
-    assert kept.features.flags.c_contiguous  # though a data frame's columns are side by side
+    assert kept.inputs.flags.c_contiguous  # though a data frame's columns are side by side
 
 
 def test_rows_of_a_group_stay_together(tmp_path: Path) -> None:

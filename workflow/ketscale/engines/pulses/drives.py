@@ -63,21 +63,17 @@ class Cosine:
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Constant over each of some segments of equal length, or filtered so that each jump is a ramp of half a cosine.
+    """Constant over each of some segments of equal length.
 
-    amplitude: real and imaginary parts, rad/ns, real (drives, segments, 2). ramp: None, or the fraction of the pulse's
-    length that a jump takes, real (): see `filtered`.
+    amplitude: real and imaginary parts, rad/ns, real (drives, segments, 2).
 
     Raises:
-        UserError: the amplitude has another shape, or a ramp is longer than the pulse.
+        UserError: the amplitude has another shape.
     """
 
     amplitude: torch.Tensor
-    ramp: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.ramp is not None and not is_mapped(self.ramp) and self.ramp > 1 + ROUNDING:
-            raise UserError(f"length: the pulse is shorter than a jump takes, by a factor of {self.ramp:.4g}")
         if self.amplitude.ndim != 3 or self.amplitude.shape[-1] != 2 or self.amplitude.shape[1] < 1:
             raise UserError(f"amplitude: must be (drives, segments, 2), not {tuple(self.amplitude.shape)}")
 
@@ -89,10 +85,6 @@ class Segments:
     def at(self, fraction: torch.Tensor) -> torch.Tensor:
         """Values in rad/ns, complex (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
         segments = self.amplitude.shape[1]
-        if self.ramp is not None:
-            values = torch.view_as_complex(self.amplitude)
-            flat = fraction.reshape(-1, self.drives).T
-            return filtered(values, flat, self.ramp.expand(self.drives, 1)).T.view(fraction.shape)
         index = (fraction.detach() * segments + ROUNDING).floor().long().clamp(0, segments - 1)
         values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives, device=index.device), index]
         return torch.where((fraction >= 0) & (fraction <= 1), values, 0)
@@ -103,7 +95,7 @@ class Segments:
         return self.amplitude.shape[1]
 
     def modulus(self) -> torch.Tensor:
-        """|values| of all segments, (drives, segments); ramps have no larger ones."""
+        """|values| of all segments, (drives, segments)."""
         return torch.linalg.vector_norm(self.amplitude, dim=-1)
 
 
@@ -178,10 +170,8 @@ def limited(values: torch.Tensor, largest: float | torch.Tensor) -> torch.Tensor
     return values * above.rsqrt() * (above**-2 + (size / above).square()) ** -0.25
 
 
-def between(values: torch.Tensor, low: float, high: float | None) -> torch.Tensor:
-    """Positive values mapped between two bounds, smoothly and one to one; high None: there is none above."""
-    if high is None:
-        return values if low == 0 else low * (1 + (values / low) ** 4) ** 0.25
+def between(values: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    """Values mapped between two bounds, smoothly and one to one."""
     half = (high - low) / 2
     # Without a choice there is a gradient still, which is 0.
     return low + half + limited(values - (low + half), half) if half else low + 0 * values
@@ -280,20 +270,23 @@ class Pulses:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds(Limits):
-    """What hardware can do: `Limits` of envelopes, and those of carriers and lengths; None: no bound.
+class Bounds:
+    """What hardware can do; None: no bound.
 
-    frequency: lowest and highest, rad/ns. length: shortest and longest, ns.
+    amplitude: largest modulus of an envelope, rad/ns; a number, or one for each drive. frequency: lowest and highest,
+    rad/ns. length: shortest and longest, ns.
 
     Raises:
-        UserError: a bound is not positive, or a lowest one is above the highest; or as for `Limits`.
+        UserError: a bound is not positive, or a lowest one is above the highest.
     """
 
+    amplitude: float | Sequence[float] | None = None
     frequency: tuple[float, float] | None = None
     length: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        if self.amplitude is not None and not all(map(is_positive, np.ravel(self.amplitude).tolist())):
+            raise UserError(f"amplitude: a bound must be positive, not {self.amplitude}")
         for name in ("frequency", "length"):
             bounds = getattr(self, name)
             if bounds is not None and not 0 < bounds[0] <= bounds[1]:
@@ -315,47 +308,16 @@ class Bounds(Limits):
 
     def _beyond(self, pulses: Pulses) -> Iterator[torch.Tensor]:
         if self.amplitude is not None:
-            modulus = pulses.envelope.modulus()
-            yield (modulus / self._largest(pulses).view(-1, *[1] * (modulus.ndim - 1)) - 1).relu()
+            modulus, largest = (
+                pulses.envelope.modulus(),
+                pulses.frequency.new_tensor(np.ravel(self.amplitude)),
+            )
+            if len(largest) not in (1, len(modulus)):
+                raise UserError(
+                    f"amplitude: there are bounds for {len(largest)} drives, and pulses on {len(modulus)}"
+                )
+            yield (modulus / largest.view(-1, *[1] * (modulus.ndim - 1)) - 1).relu()
         for bounds, values in ((self.frequency, pulses.frequency), (self.length, pulses.length)):
             if bounds is not None:
                 yield (values / bounds[1] - 1).relu()
                 yield (1 - values / bounds[0]).relu()
-
-    def _largest(self, pulses: Pulses) -> torch.Tensor:
-        """The largest amplitude of each drive, or one for all."""
-        largest = pulses.frequency.new_tensor(self.amplitudes)
-        if len(largest) not in (1, pulses.envelope.drives):
-            raise UserError(
-                f"amplitude: there are bounds for {len(largest)} drives, and pulses on {pulses.envelope.drives}"
-            )
-        return largest
-
-    def hold(self, pulses: Pulses) -> Pulses:
-        """These pulses mapped smoothly to such as keep all bounds, whatever they are; small ones change little.
-
-        Segments are filtered. Cosine ramps are such a filter's response already, and become as long as it needs.
-
-        Raises:
-            UserError: the longest pulse is shorter than slope and bandwidth need, or there are amplitudes for another number
-                of drives.
-        """
-        envelope, ramp = pulses.envelope, self.ramp
-        shortest, longest = self.length or (0.0, None)
-        shortest = max(shortest, ramp / (envelope.ramp if isinstance(envelope, Cosine) else 1))
-        if longest is not None and shortest > longest:
-            raise UserError(
-                f"length: slope and bandwidth need a pulse of {shortest:.4g} ns, longer than the longest, {longest:.4g}"
-            )
-        length = between(pulses.length, shortest, longest)
-        frequency = pulses.frequency if self.frequency is None else between(pulses.frequency, *self.frequency)
-        amplitude = envelope.amplitude
-        if isinstance(envelope, Cosine):
-            if self.amplitude is not None:
-                amplitude = limited(amplitude, self._largest(pulses))
-            return Pulses(Cosine(amplitude, envelope.ramp), frequency, pulses.phase, length)
-        if self.amplitude is not None:
-            amplitude = torch.view_as_real(
-                limited(torch.view_as_complex(amplitude), self._largest(pulses)[:, None])
-            )
-        return Pulses(Segments(amplitude, ramp / length if ramp else None), frequency, pulses.phase, length)

@@ -88,10 +88,6 @@ class Grape(ControlProblem):
         """The overlaps of each task's best start, which no steps of adaptation follow."""
         return overlaps[torch.arange(len(overlaps)), self._best(overlaps)], overlaps[:, :0]
 
-    def environment(self, split: str, count: int) -> Rates:
-        """See `ControlProblem.environment`."""
-        return self._environment(self._numbers(split, torch.arange(count)))
-
     @property
     def _rows(self) -> torch.Size:
         """(tasks, starts)."""

@@ -20,9 +20,8 @@ from ketscale.engines.members import together
 from ketscale.engines.randomness import Step
 from ketscale.problems.control.policy import Layers, Network, Update, linear
 from ketscale.problems.control.problem import ControlProblem, Drawn, Objective, Outputs
-from ketscale.problems.control.settings import SHOWN, Adaptation
-from ketscale.problems.control.workloads import Rates
-from ketscale.problems.samplers import Sampler, Shuffled, Stream
+from ketscale.problems.control.workloads import SHOWN, Adaptation, Rates
+from ketscale.problems.samplers import Stream
 from ketscale.spans import span
 
 # The losses (n,) of tasks' controls (n, segments, controls); each depends on its own task alone.
@@ -123,10 +122,7 @@ class MetaLearning(ControlProblem):
     ) -> None:
         super().__init__(model, objective, arguments, singly=objective.creation == "once")
         self.kind, self.inner, self.seed, self.loop = kind, inner, seed, loop
-        workload = objective.workload
-        self.sampler: Sampler = (
-            Stream(workload.epoch_steps) if workload.tasks is None else Shuffled(workload.tasks)
-        )
+        self.sampler = Stream(objective.workload.epoch_steps)
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed loss, shape (1,)."""
@@ -143,10 +139,6 @@ class MetaLearning(ControlProblem):
     def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The overlaps after the model's own number of steps, and all of them."""
         return overlaps[:, self.inner.steps], overlaps
-
-    def environment(self, split: str, count: int) -> Rates:
-        """See `ControlProblem.environment`."""
-        return self._fixed(split, torch.arange(count)).environment
 
     def _together(
         self, function: Callable[[torch.Tensor, torch.Tensor, Layers], torch.Tensor], indices: torch.Tensor
@@ -165,7 +157,8 @@ class MetaLearning(ControlProblem):
 
     def _sum(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
         with span("data"):
-            drawn = self._training(step, seeds, indices.flatten())
+            own, dtype = seeds.flatten().tolist(), self._dtype_and_device[0]
+            drawn = self.distribution.fresh(own, step, indices.flatten(), dtype)
         inputs = drawn.inputs.unflatten(0, indices.shape)
         return meta_loss(self.kind, self.model, layers, inputs, self.inner, self._losses(drawn))
 
@@ -179,12 +172,6 @@ class MetaLearning(ControlProblem):
         with torch.no_grad():
             found = [_by_task(self.objective.overlaps, each, self._environment(drawn)) for each in pulses]
         return Outputs(torch.stack(found, -1), pulses[self.inner.steps]).rows
-
-    def _training(self, step: Step, seeds: torch.Tensor, numbers: torch.Tensor) -> Drawn:
-        if self.objective.workload.tasks is None:
-            own = seeds.flatten().tolist()
-            return self.distribution.fresh(own, step, numbers, self._dtype_and_device[0])
-        return self._fixed("train", numbers)
 
     def _fixed(self, split: str, numbers: torch.Tensor) -> Drawn:
         dtype, device = self._dtype_and_device

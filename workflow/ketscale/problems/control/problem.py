@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,21 +15,19 @@ import torch
 from torch import nn
 
 from ketscale.dynamics import fidelity, violations
-from ketscale.dynamics.evolution import resolution_error
 from ketscale.engines import randomness
 from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.engines.evolved import Evolved
-from ketscale.problems.control.settings import DEVIATIONS, SHOWN
-from ketscale.problems.control.workloads import ControlWorkload, Rates
+from ketscale.problems.control.workloads import DEVIATIONS, SHOWN, ControlWorkload, Rates
 from ketscale.problems.problem import Problem
 from ketscale.spans import span, with_backward_span
 
 # FRESH draws the training tasks of a step; FIXED draws fixed sets, which belong to the workload.
 FRESH = randomness.RandomStream("control.fresh")
 FIXED = randomness.RandomStream("control.fixed")
-SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
+SPLIT_KEYS = {"validation": 1, "test": 2}
 
 
 class Drawn(NamedTuple):
@@ -61,7 +58,7 @@ class Distribution:
         return self._drawn(key, numbers, dtype)
 
     def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
-        """The tasks of a split (train, validation or test) with these numbers, int64 (n,)."""
+        """The tasks of a split (validation or test) with these numbers, int64 (n,)."""
         return self._drawn(FIXED.key(self.workload.seed, 0, SPLIT_KEYS[split]), numbers, dtype)
 
     def _drawn(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
@@ -162,19 +159,14 @@ class ControlProblem(Problem):
     def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Select from overlaps (n, columns) those that count, (n,), and those after 0, 1, ... steps of adaptation."""
 
-    @abstractmethod
     def environment(self, split: str, count: int) -> Rates:
         """The environments in which the first `count` tasks of a split are judged."""
+        like = next(self.model.parameters())
+        numbers = torch.arange(count, device=like.device)
+        return self.distribution.fixed(split, numbers, like.dtype).environment
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """The loss and the mean infidelity 1 - Tr(rho sigma) of the overlaps that count; when full all metrics.
-
-        lowest_rate, highest_rate: the extremes over all jumps and environments, 1 / time. pulse_spread: the root mean square
-        difference of the pulses' amplitudes from those of their mean pulse, in units of the workload's `amplitude`; pulses
-        from starts of their own differ even if one is best for all. exchanged_infidelity: the mean infidelity of each
-        task's pulse in the next task's environment (the last one's in the first's). If it equals the infidelity, the
-        tasks share one best pulse. These two are None for a single task.
-        """
+        """The loss and the mean infidelity 1 - Tr(rho sigma) of the overlaps that count; when full all metrics."""
         objective, (overlaps, pulses) = self.objective, self._parts(outputs)
         final, course = self.judged(overlaps)
         found: dict[str, Any]
@@ -186,12 +178,6 @@ class ControlProblem(Problem):
         for steps in SHOWN:
             defined = course.shape[1] > steps
             found[f"infidelity_{steps}"] = float((1 - course[:, steps]).mean()) if defined else None
-        found["lowest_rate"], found["highest_rate"] = (float(end) for end in environment.rates.aminmax())
-        alone = len(final) == 1
-        apart = (pulses - pulses.mean(0)) / objective.workload.amplitude
-        found["pulse_spread"] = None if alone else float(apart.square().mean().sqrt())
-        exchanged = 1 - objective.overlaps(pulses.roll(1, 0), environment)
-        found["exchanged_infidelity"] = None if alone else float(exchanged.mean())
         found |= {"chance": objective.chance, "count": len(final)}
         like = next(self.model.parameters())
         return found | deviations(objective, pulses, environment, like, split)
@@ -226,8 +212,7 @@ def deviations(
     """The metrics `DEVIATIONS` of the objective's propagator, in the precision and on the device of `like`.
 
     exact_infidelity is the mean infidelity of the tasks' own pulses (n, segments, controls), in the environments in which
-    they are judged. error_estimate is the largest of their states from |0>; see `kd.error_estimate`. For the other two, each test
-    task has one pulse, drawn by the workload's seed and the task's number and uniform within the amplitude. simulator_error is
+    they are judged. For the other two, each test task has one pulse, drawn by the workload's seed and the task's number and uniform within the amplitude. simulator_error is
     the largest |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of the least physical state; see
     `violations`. Exact is `exact` in fp64 by torch's operators with each segment in thirds, so that simulator_error of `exact` is its
     rounding error.
@@ -252,18 +237,10 @@ def deviations(
         given = Rates(*(each.to(like.device, torch.float64) for each in environment))
         overlaps = Objective(workload, exact).overlaps(pulses.double(), given)
 
-    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
-        own = Rates(*(each.to(controls) for each in environment))
-        by = objective.propagator if dt is None else replace(objective.propagator, dt=dt)  # type: ignore[type-var]
-        return by.state(system, Tasks(controls, workload.duration, *own))
-
-    dt = getattr(objective.propagator, "dt", None)
-    estimates = resolution_error(evolved, pulses.to(like), dt, axes=2)
     # Computing eigenvalues of NaN raises an error.
     negativity = float(violations(found).negativity.max()) if math.isfinite(error) else error
     return {
         "exact_infidelity": float((1 - overlaps).mean()),
         "simulator_error": error,
-        "error_estimate": float(estimates.max()),
         "negativity": negativity,
     }

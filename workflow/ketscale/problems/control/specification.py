@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 from ketscale.config import Data, Family, Settings, SizeAxis, checked
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.config.simulators.dynamics import DynamicsSimulator
-from ketscale.problems.control.settings import METRICS, GrapeSettings, PolicySettings, RobustSettings
-from ketscale.problems.control.workloads import ControlWorkload, QubitRelaxation, QubitSpectrum
+from ketscale.problems.control.workloads import (
+    METRICS,
+    ControlWorkload,
+    GrapeSettings,
+    PolicySettings,
+    QubitRelaxation,
+    QubitSpectrum,
+    RobustSettings,
+)
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,6 @@
-"""The workloads of control: distributions of tasks of a qubit, with a spectrum or relaxation times. Imports nothing heavy.
+"""The settings of the workloads and models of `control`, and the metrics of its tasks. Imports nothing heavy.
+
+Workloads are distributions of tasks of a qubit, with a spectrum or relaxation times.
 
 A task is an environment: a value for each range that `VARIED` names, uniform in the range. The values are inputs of the
 models, except those whose range has no width.
@@ -13,10 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 
-from ketscale.config import Positive, Seed, Settings, Workload
-from ketscale.config.simulators.dynamics import DynamicsSimulator
+from ketscale.config import Metric, Model, Positive, Sampling, Seed, Settings, Workload
 from ketscale.engines import quantities
-from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.quantities import AngularFrequency, Detuning, Lifetime, Time
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     """
 
     VARIED: ClassVar[tuple[str, ...]] = ()
-    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"environment_spread": 0.0})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"environment_spread": 0.0, "tasks": None})
 
     # Subclasses have them with defaults of their own.
     duration: float
@@ -58,14 +58,11 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     # fmt: off
     fidelity: Annotated[Literal["overlap", "squared"], Meta(description="F in the loss 1 - F. overlap: Tr(rho sigma), the fidelity; "
         "squared: its square, as published")] = "overlap"
-    tasks: Annotated[int, Meta(ge=1, description="Training tasks, the same in every epoch; if left out, every step "
-        "draws new ones")] | None = None
-    epoch_steps: Annotated[Positive, Meta(description="Steps in an epoch if each step draws new tasks; the model "
-        "is validated after each epoch")] = 50
+    epoch_steps: Annotated[Positive, Meta(description="Steps in an epoch, each with new tasks; the model is validated "
+        "after each epoch")] = 50
     validation: Annotated[Positive, Meta(description="Tasks held out for validation")] = 100
     test: Annotated[Positive, Meta(description="Tasks held out for the test")] = 100
-    seed: Annotated[Seed, Meta(description="Seed of the tasks for validation and test, and of fixed training "
-        "tasks")] = 0
+    seed: Annotated[Seed, Meta(description="Seed of the tasks for validation and test")] = 0
     # fmt: on
 
     def system(self) -> System:
@@ -108,24 +105,12 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
                 yield f"{name}: goes from {low:g} down to {high:g}; give the smaller number first"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """The system is one qubit, and steps fit into segments."""
-        run, sizes, simulator = settings.run, settings.sizes, settings.simulator
-        if sizes["qubits"] != 1:
+        """The system is one qubit, in a precision that its dynamics need."""
+        run = settings.run
+        if settings.sizes["qubits"] != 1:
             yield f"workload {run.workload} is a system of 1 qubit; set qubits: 1"
         if settings.protocol.precision == "amp":
             yield f"protocol {run.protocol} has precision: amp, too coarse for the dynamics of {run.workload}; use fp32"
-        if isinstance(simulator, DynamicsSimulator) and simulator.dt and sizes["segments"]:
-            segment = self.duration / sizes["segments"]
-            if simulator.batching == "loop" and simulator.dt > segment * (1 + 1e-12):
-                yield (
-                    f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than a segment of {run.workload}, which "
-                    f"takes {segment:g}; use at most that"
-                )
-            if simulator.dt < segment / MOST_STEPS:
-                yield (
-                    f"simulator {run.simulator} has dt: {simulator.dt:g}, more than {MOST_STEPS:,} steps in a segment of "
-                    f"{run.workload}, which takes {segment:g}; use a longer one"
-                )
 
 
 @lru_cache(maxsize=16)
@@ -145,7 +130,6 @@ Limit = Annotated[AngularFrequency, Meta(description="Largest magnitude of a con
 # The published ranges, section 4 of the ledger of systems, in which 1 is a pulse's duration.
 ALPHA, STRENGTH, CUTOFF = (0.5, 2.0), (1e-3, 1e-2), (100.0, 1000.0)
 Lifetimes = tuple[Lifetime, Lifetime]
-Jump = Literal["x", "y", "z", "relaxation", "dephasing"]
 
 
 class Qubit(ControlWorkload, frozen=True, kw_only=True):
@@ -169,6 +153,7 @@ class QubitSpectrum(Qubit, frozen=True, kw_only=True):
     """
 
     VARIED: ClassVar[tuple[str, ...]] = ("alpha", "strength", "cutoff", "detuning")
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({**Qubit.former, "jumps": ["x", "y", "z"]})
 
     # fmt: off
     alpha: Annotated[tuple[quantities.Exponent, quantities.Exponent], Meta(description="Range of the spectrum's "
@@ -176,29 +161,19 @@ class QubitSpectrum(Qubit, frozen=True, kw_only=True):
     strength: Annotated[tuple[quantities.Strength, quantities.Strength], Meta(description="Range of the spectrum's "
         "amplitude A")] = STRENGTH
     cutoff: Annotated[tuple[quantities.Cutoff, quantities.Cutoff], Meta(description="Range of omega_c")] = CUTOFF
-    jumps: Annotated[tuple[Jump, ...], Meta(min_length=1, description="Jump operators, which all have the spectrum's "
-        "rate. x, y, z: Pauli matrices; relaxation: |0><1|; dephasing: Z / sqrt(2), whose rate is that at which "
-        "coherence decays")] = ("x", "y", "z")
     # fmt: on
 
     def system(self) -> System:
         """See `systems.qubit`."""
         from ketscale.dynamics import qubit
 
-        return qubit(0.0, self.jumps)
+        return qubit(0.0, ("x", "y", "z"))
 
     def rates(self, *noise: torch.Tensor) -> torch.Tensor:
         """See `ControlWorkload.rates` and `noise_rates`."""
         from ketscale.dynamics import noise_rates
 
-        return noise_rates(*noise)[..., None].expand(-1, len(self.jumps))
-
-    def faults(self) -> Iterator[str]:
-        """No jump is named twice."""
-        yield from super().faults()
-        for name in dict.fromkeys(self.jumps):
-            if self.jumps.count(name) > 1:
-                yield f"jumps: {name} is named twice; once is enough"
+        return noise_rates(*noise)[..., None].expand(-1, 3)
 
 
 class QubitRelaxation(Qubit, frozen=True, kw_only=True):
@@ -227,3 +202,109 @@ class QubitRelaxation(Qubit, frozen=True, kw_only=True):
         most = 2 * self.t1[0]
         if self.t2[1] > most:
             yield f"t2: reaches {self.t2[1]:g}, but T2 is at most 2 T1, here {most:g} with the shortest t1; lower t2 or raise t1"
+
+
+# Numbers of adaptation steps whose infidelity is always measured.
+SHOWN = (0, 1, 5, 20)
+
+# The deviations of the run's propagator; see `problem.deviations`.
+DEVIATIONS = (
+    Metric("exact_infidelity", "infidelity of the pulses by exact propagation", "", "down"),
+    Metric("simulator_error", "largest error of a random pulse's fidelity", "", "down", about="error"),
+    Metric("negativity", "negativity of a random pulse's state", "", "down"),
+)
+
+METRICS = (
+    Metric("infidelity", "infidelity", "", "down", chance="data"),
+    Metric("worst_infidelity", "largest infidelity of a task", "", "down"),
+    *(
+        Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down")
+        for steps in SHOWN
+    ),
+    *DEVIATIONS,
+)
+
+# The aims of a policy's training; see `meta_learning.meta_loss`.
+Adaptation = Literal["fomaml", "maml", "reptile", "multi-task"]
+
+
+class NetworkSettings(Model, frozen=True, kw_only=True):
+    """A model of any number of tasks, which is adapted to each by gradient steps."""
+
+    stacks: ClassVar[bool] = True
+
+    # fmt: off
+    inner_steps: Annotated[int, Meta(ge=1, le=1000, description="Gradient steps on a task, after which it is "
+        "judged")] = 10
+    # fmt: on
+    inner_learning_rate: Annotated[float, Meta(gt=0, description="Learning rate of these steps")] = 0.02
+
+
+class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
+    """A network that makes a pulse from a task's values, and is adapted to the task by gradient steps."""
+
+    implementation: ClassVar[str] = "ketscale.problems.control.policy:Policy"
+    control: ClassVar[str | None] = "robust_grape"
+
+    # fmt: off
+    adaptation: Annotated[Adaptation, Meta(description="Aim of the training. fomaml: weights to adapt from, with "
+        "first-order gradients, as published; maml: the same with all derivatives; reptile: the same, towards the "
+        "adapted weights; multi-task: weights that are good without adaptation")] = "fomaml"
+    inputs: Annotated[Literal["raw", "normalised"], Meta(description="raw: a task's values, as published; "
+        "normalised: from their ranges to -1..1")] = "raw"
+    batching: Annotated[Literal["broadcast", "loop"], Meta(description="Evaluation in training. broadcast: the "
+        "network is evaluated for all tasks at once; loop: network and dynamics for one after the other, as first "
+        "published")] = "broadcast"
+    # fmt: on
+    width: Annotated[int, Meta(ge=1, le=4096, description="Width of the hidden layers")] = 128
+    depth: Annotated[int, Meta(ge=1, le=16, description="Number of hidden layers")] = 3
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """Tasks that are all the same give a policy no inputs."""
+        assert isinstance(settings.workload, ControlWorkload)
+        if not settings.workload.varied:
+            yield (
+                f"workload {settings.run.workload} has one task only, and {settings.run.model} needs values that vary; "
+                f"give {' or '.join(settings.workload.VARIED)} a range"
+            )
+
+
+class RobustSettings(NetworkSettings, frozen=True, kw_only=True):
+    """One pulse for all tasks, trained on their mean loss; before it is judged, it is adapted to each task."""
+
+    implementation: ClassVar[str] = "ketscale.problems.control.policy:RobustPulse"
+
+
+class GrapeSettings(Model, frozen=True, kw_only=True):
+    """The controls of each held-out task, optimised directly (GRAPE): the best that any other model could reach.
+
+    Khaneja et al., J. Magn. Reson. 172, 296 (2005). Each start of each task is a minimisation of its own.
+    """
+
+    implementation: ClassVar[str] = "ketscale.problems.control.grape:TaskPulses"
+
+    # fmt: off
+    starts: Annotated[int, Meta(ge=8, le=4096, description="Random starts of each task, of which the best counts; "
+        "zero pulses are a saddle point")] = 8
+    # fmt: on
+
+    def sampling(self, settings: Settings) -> Sampling | None:
+        """All held-out tasks in every step."""
+        return "all"
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """Tasks share nothing that would make one depend on the others."""
+        protocol, workload = settings.protocol, settings.workload
+        assert isinstance(workload, ControlWorkload)
+        for setting in ("clip_norm", "plateau"):
+            if getattr(protocol, setting) is not None:
+                yield (
+                    f"protocol {settings.run.protocol} has {setting}, through which the tasks of {settings.run.model} "
+                    "would affect each other; leave it out"
+                )
+        held_out = sum(workload.held_out.values())
+        if settings.run.batch != held_out:
+            yield (
+                f"{settings.run.model} optimises all tasks of validation and test in every step; with {settings.run.workload} "
+                f"use batch {held_out}, not {settings.run.batch}"
+            )

@@ -14,11 +14,6 @@ def shift(qubits: int) -> list[Gate]:
     return [Gate("SWAP", (w, w + 1)) for w in range(qubits - 1)]
 
 
-def flip(qubits: int) -> list[Gate]:
-    """The wires in reverse order."""
-    return [Gate("SWAP", (w, qubits - 1 - w)) for w in range(qubits // 2)]
-
-
 def skip_circuit(qubits: int) -> Circuit:
     """RX on all wires, then RY on all, then RZ on all, with 3n weights."""
     wires, weights = _wires(qubits), _columns("weight", 0)

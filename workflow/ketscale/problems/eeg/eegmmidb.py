@@ -1,26 +1,24 @@
-"""The workload eegmmidb: PhysioNet's EEG Motor Movement/Imagery Database, movements of fists and feet.
+"""The workload eegmmidb: PhysioNet's EEG Motor Movement/Imagery Database, movements of one fist.
 
 Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004); Goldberger et al., Circulation 101, e215 (2000).
 Each run is resampled, and trials are cut from it, 1.0 to 4.1 s after the cues T1 and T2 unless
-told otherwise. Volts become millivolts. Nothing is filtered or standardised unless asked for.
+told otherwise. Volts become millivolts. Nothing is filtered unless asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ketscale.errors import UserError, damaged, short
+from ketscale.errors import UserError, damaged
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.trials import folds
-from ketscale.problems.eeg.workloads import CHANNELS, RATE, TASKS, eeg_file
-from ketscale.problems.preprocessing import standardised
+from ketscale.problems.eeg.workloads import CHANNELS, CLASSES, RATE, eeg_file
 from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
@@ -58,17 +56,16 @@ def recorded(workload: Eegmmidb, folder: Path) -> Samples:
             labels.append(cues)
             of_subject.append(np.full(len(cues), subject))
             of_run.append(np.full(len(cues), run))
-    data = np.concatenate(signals) * TO_MILLIVOLTS
-    plain = data.astype(np.float32)
+    data = (np.concatenate(signals) * TO_MILLIVOLTS).astype(np.float32)
     return Samples(
-        values=standardised(data) if workload.standardise else plain,
+        values=data,
         targets=np.concatenate(labels).astype(np.int64),
-        names=TASKS[workload.task].classes,
+        names=CLASSES,
         groups={
             "subjects": np.concatenate(of_subject).astype(np.int64),
             "runs": np.concatenate(of_run).astype(np.int64),
         },
-        marks=overlaps.marks(plain),
+        marks=overlaps.marks(data),
     )
 
 
@@ -78,7 +75,8 @@ def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
     with needed_for("workload eegmmidb"):
         import mne
 
-    with _readable(path):
+    # MNE raises errors of any type on damaged files.
+    with damaged(f"{path}: is not a readable EDF file", "fetch or copy it again"):
         _check_size(path)
         raw = mne.io.read_raw_edf(path, preload=True, verbose="ERROR")
         _check_recording(path, raw)
@@ -89,8 +87,6 @@ def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
             )
         if workload.split == "runs":
             _check_apart(path, onsets, window)
-        if workload.standardise:
-            _check_varies(path, raw, onsets, window)
         if workload.band is not None:
             raw.filter(*workload.band, verbose="ERROR")
         raw.resample(workload.rate, verbose="ERROR")
@@ -103,18 +99,6 @@ def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
                 f"{path}: ends before {window[1]} s after its last cue; shorten the window, or fetch or copy it again"
             )
         return epochs.get_data(copy=False), epochs.events[:, 2]
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn any error of the block into one that names the file."""
-    if not path.is_file():
-        raise UserError(
-            f"{path}: is missing; put it into the workload's folder, or leave folder out to fetch it"
-        )
-    # MNE raises errors of any type on damaged files.
-    with damaged(f"{path}: is not a readable EDF file", "fetch or copy it again"):
-        yield
 
 
 def _check_size(path: Path) -> None:
@@ -134,15 +118,10 @@ def _check_size(path: Path) -> None:
 
 def _check_recording(path: Path, raw: Any) -> None:
     """Raise UserError unless a recording has the channels and the rate of the database, and numbers in each."""
-    names = [name.rstrip(".") for name in raw.ch_names]
-    if len(names) != len(CHANNELS):
-        raise UserError(f"{path}: has {len(names)} channels, not {len(CHANNELS)}; fetch or copy it again")
-    for number, (found, wanted) in enumerate(zip(names, CHANNELS, strict=True), 1):
-        if found != wanted:
-            raise UserError(
-                f"{path}: channel {number} is {short(found)}, in the database it is {wanted}; use the original file, or a "
-                "workload of kind series"
-            )
+    if tuple(name.rstrip(".") for name in raw.ch_names) != CHANNELS:
+        raise UserError(
+            f"{path}: its channels are not those of the database; use the original file, or a workload of kind series"
+        )
     if raw.info["sfreq"] != RATE:
         raise UserError(
             f"{path}: is sampled at {raw.info['sfreq']:g} Hz, not {RATE:g} (known of subjects 88, 92 and 100); leave "
@@ -162,23 +141,6 @@ def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -
             f"{path}: windows of {length:g} s overlap, since two cues are {between:g} s apart, so validation would have "
             "signals of training; shorten window, or set split: subjects"
         )
-
-
-def _check_varies(path: Path, raw: Any, onsets: Sequence[float], window: Sequence[float]) -> None:
-    """Raise UserError if a channel is flat in a trial, as if an electrode were loose: it has no deviation to be divided by.
-
-    Checked before a filter turns the flat channel into rounding errors, which would become signals of deviation 1.
-    """
-    signals = raw.get_data()
-    for number, onset in enumerate(onsets, 1):
-        start, stop = (max(0, round((onset + at) * RATE)) for at in window)
-        trial = signals[:, start : stop + 1]
-        flat = np.flatnonzero((trial == trial[:, :1]).all(axis=1))
-        if trial.size and len(flat):
-            raise UserError(
-                f"{path}: channel {CHANNELS[flat[0]]} is flat in trial {number}, so it cannot be standardised; leave the "
-                "run or the subject out, or set standardise: false"
-            )
 
 
 def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> None:

@@ -14,9 +14,9 @@ from torch import nn
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.superposition import Superposition, measured, superposed
+from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.layers.complex_weights import ComplexWeights
-from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
+from ketscale.problems.eeg.circuits import shift, skip_circuit
 from ketscale.problems.eeg.per_step import (
     AngleHead,
     AnglesPerStep,
@@ -36,28 +36,22 @@ class HydraCircuits(Core):
     """The three branches of both models.
 
     The offsets of the branches' angles and the angles of the skip start uniform in [0, 1) rad, as published.
-
-    literal: simulate the backward branch's own circuit, and the skip for every row, as published.
     """
 
-    def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool) -> None:
+    def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None) -> None:
         super().__init__()
         self.simulator = resolve_simulator(simulator)
-        self.literal = literal
         layer = qlcu_ansatz(qubits, layers)
         self.width = layer.inputs
         self.forward_branch = Circuit(qubits, (*layer.gates, *shift(qubits)))
-        flipped = flip(qubits)
-        self.backward_branch = Circuit(qubits, (*flipped, *layer.gates, *shift(qubits), *flipped))
         self.skip = skip_circuit(qubits)
         self.words = pauli_words(qubits, "XYZ")
         self.angles = AngleHead(self.width, PUBLISHED_TURN, torch.rand(self.width))
         self.skip_angles = nn.Parameter(torch.rand(self.skip.weights))
 
     def skip_of(self, angles: torch.Tensor) -> Angles:
-        """The skip's angles: for every row if `literal`, else for one row, since the data do not change them."""
-        rows = len(angles) if self.literal else 1
-        return Angles(angles.new_empty(rows, 0), self.skip_angles)
+        """The skip's angles, for one row, since the data do not change them."""
+        return Angles(angles.new_empty(1, 0), self.skip_angles)
 
 
 class HydraCore(HydraCircuits):
@@ -66,10 +60,8 @@ class HydraCore(HydraCircuits):
     The coefficients are complex; their real and imaginary parts start uniform in [0, 1).
     """
 
-    def __init__(
-        self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
-    ) -> None:
-        super().__init__(qubits, layers, simulator, literal)
+    def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None) -> None:
+        super().__init__(qubits, layers, simulator)
         self.coefficients = ComplexWeights(torch.rand(3), torch.rand(3))
         self.out = nn.Linear(len(self.words), len(self.words))
 
@@ -79,13 +71,9 @@ class HydraCore(HydraCircuits):
         per_row = Angles(angles, angles.new_empty(0))
         alpha, beta, gamma = self.coefficients()
         skip = gamma * self.simulator.state(self.skip, self.skip_of(angles))
-        if not self.literal:
-            superposition = Superposition(torch.stack([alpha, beta]), skip[0])
-            values = superposed(self.simulator, self.forward_branch, per_row, self.words, superposition)
-            return over_time(values, self.out)
-        forward = self.simulator.state(self.forward_branch, per_row)
-        state = alpha * forward + beta * self.simulator.state(self.backward_branch, per_row) + skip
-        return over_time(measured(self.simulator, state, self.words), self.out)
+        superposition = Superposition(torch.stack([alpha, beta]), skip[0])
+        values = superposed(self.simulator, self.forward_branch, per_row, self.words, superposition)
+        return over_time(values, self.out)
 
 
 class HydraHybridCore(HydraCircuits):
@@ -94,10 +82,8 @@ class HydraHybridCore(HydraCircuits):
     The weights of the sum must add up to 1: then mixing the sums is the same as summing mixtures.
     """
 
-    def __init__(
-        self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
-    ) -> None:
-        super().__init__(qubits, layers, simulator, literal)
+    def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None) -> None:
+        super().__init__(qubits, layers, simulator)
         self.mixture = Mixture(len(self.words))
         # The word on the state itself for each word on the flipped state: the same letter, wires reversed.
         order = [letter * qubits + qubits - 1 - w for letter in range(3) for w in range(qubits)]
@@ -109,17 +95,14 @@ class HydraHybridCore(HydraCircuits):
         per_row = Angles(angles, angles.new_empty(0))
         forward = over_time(self.simulator.expval(self.forward_branch, per_row, self.words))
         skip = self.simulator.expval(self.skip, self.skip_of(angles), self.words)
-        if not self.literal:
-            return self.mixture(forward, forward[:, self.get_buffer("flipped")], skip)
-        backward = over_time(self.simulator.expval(self.backward_branch, per_row, self.words))
-        return self.mixture(forward, backward, over_time(skip))
+        return self.mixture(forward, forward[:, self.get_buffer("flipped")], skip)
 
 
 class Hydra(AnglesPerStep):
     """Series (batch, channels, steps) -> logits, by superposed branches and complex weights over time.
 
-    6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
-    `literal`, and `resolve_simulator` for `simulator`.
+    6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `resolve_simulator` for
+    `simulator`.
     """
 
     CORE = HydraCore
@@ -129,8 +112,8 @@ class Hydra(AnglesPerStep):
 class HydraHybrid(AnglesPerStep):
     """Series (batch, channels, steps) -> logits, by branches measured separately and softmax weights over time.
 
-    7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
-    `literal`, and `resolve_simulator` for `simulator`.
+    7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `resolve_simulator` for
+    `simulator`.
     """
 
     CORE = HydraHybridCore

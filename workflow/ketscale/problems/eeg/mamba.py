@@ -107,16 +107,11 @@ class AngleCore(Core):
     """(rows, P) -> 3n numbers: a state-space circuit with the data as angles, a gate and a skip, measured and mixed.
 
     The weights of the sum over time must add up to 1: then mixing the sums is the same as summing mixtures.
-
-    literal: run gate and skip for every row, as published, although they are the same for all rows.
     """
 
-    def __init__(
-        self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
-    ) -> None:
+    def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None) -> None:
         super().__init__()
         self.simulator = resolve_simulator(simulator)
-        self.literal = literal
         self.words = pauli_words(qubits, "XYZ")
         self.circuits = angle_circuits(qubits, layers)
         self.width = self.circuits[0].inputs
@@ -134,13 +129,11 @@ class AngleCore(Core):
         ssm, gate, skip = self.circuits
         angles = self.angles(entered)
         shared = torch.cat([self.b, self.c, self.dt])
-        nothing = angles.new_empty(len(entered) if self.literal else 1, 0)
+        nothing = angles.new_empty(1, 0)
         constant = [
             self.simulator.expval(circuit, Angles(nothing, weights), self.words)
             for circuit, weights in ((gate, self.gate_angles), (skip, self.skip_angles))
         ]
-        if self.literal:
-            constant = [over_time(values) for values in constant]
         return self.mixture(
             over_time(self.simulator.expval(ssm, Angles(angles, shared), self.words)), *constant
         )
@@ -177,7 +170,7 @@ class Mamba(nn.Module):
 class MambaHybrid(nn.Module):
     """Series (batch, channels, steps) -> convolution, SiLU, mean over time -> angles -> logits.
 
-    19,365 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs. See `AngleCore` for `literal`.
+    19,365 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs.
     """
 
     def __init__(
@@ -188,14 +181,13 @@ class MambaHybrid(nn.Module):
         inputs: tuple[int, int] = (64, 249),
         outputs: int = 2,
         dropout: float = 0.1,
-        literal: bool = False,
     ) -> None:
         super().__init__()
         self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1)
         self.dropout = SampleDropout(dropout)
-        self.core = AngleCore(qubits, layers, simulator, literal)
+        self.core = AngleCore(qubits, layers, simulator)
         self.embed = nn.Linear(channels, self.core.width)
         self.classifier = nn.Linear(3 * qubits, outputs)
 
@@ -230,8 +222,7 @@ class MambaLite(PerStep):
 class MambaHybridLite(AnglesPerStep):
     """Series (batch, channels, steps) -> logits, by `mamba_hybrid`'s core at every time step and softmax weights.
 
-    7,262 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `AngleCore` for
-    `literal`.
+    7,262 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
     """
 
     CORE = AngleCore

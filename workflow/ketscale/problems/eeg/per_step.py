@@ -102,7 +102,7 @@ class PerStep(nn.Module):
 class AnglesPerStep(PerStep):
     """`PerStep` of a core whose rows become the angles of its circuits.
 
-    CORE: the core's class, made of qubits, layers, simulator and literal. OVER_TIME: the class of the sum over time.
+    CORE: the core's class, made of qubits, layers and simulator. OVER_TIME: the class of the sum over time.
     """
 
     CORE: ClassVar[type[Any]]
@@ -116,9 +116,8 @@ class AnglesPerStep(PerStep):
         inputs: tuple[int, int] = (64, 249),
         outputs: int = 2,
         dropout: float = 0.1,
-        literal: bool = False,
     ) -> None:
-        core = self.CORE(qubits, layers, simulator, literal)
+        core = self.CORE(qubits, layers, simulator)
         super().__init__(inputs, core.width, core, self.OVER_TIME(inputs[1]), 3 * qubits, outputs, dropout)
 
 

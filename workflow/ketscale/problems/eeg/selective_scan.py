@@ -1,7 +1,7 @@
 """The selective scan of a state-space model, compiled: y[t] = c[t] . h[t], h[t] = exp(dt[t] rate) h[t - 1] + b[t] x[t].
 
 Every channel has its own states, so the lanes of a vector hold channels, and time is a loop in registers. No state
-leaves the cache, whereas a scan by torch's operators moves all states through memory dozens of times. The backward
+leaves the cache, whereas a scan by torch's operators (`state_space.scanned`, on GPUs) moves all states through memory dozens of times. The backward
 pass recomputes the states of one row and one vector of channels and keeps them in the cache for the adjoint
 recurrence g[t] = c[t] y'[t] + exp(dt[t + 1] rate) g[t + 1]. Source of the model: Gu and Dao, arXiv:2312.00752.
 """
@@ -59,10 +59,6 @@ class ScanSizes(NamedTuple):
     def groups(self) -> int:
         """Vectors of states."""
         return self.state // self.lanes
-
-    def fits(self) -> bool:
-        """Whether channels and states fill whole vectors."""
-        return self.channels % self.lanes == 0 and self.state % self.lanes == 0
 
     def scratch_vectors(self, steps: int) -> int:
         """Vectors of a thread's scratch memory in the backward pass: states before and after each step, and decays."""
@@ -140,17 +136,12 @@ def _again(
             h[t + 1, n] = fma(decay, h[t, n], b[n] * x)
 
 
-def fits(channels: int, state: int, dtype: torch.dtype) -> bool:
-    """Whether the compiled scan supports these sizes and this precision on this processor."""
-    return dtype in (torch.float32, torch.float64) and _sizes(channels, state, dtype).fits()
-
-
 def selective_scan(
     rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
 ) -> torch.Tensor:
     """y (rows, steps, channels), differentiable in all arguments; on the CPU, in fp32 or fp64.
 
-    rate: (channels, state). dt, x: (rows, steps, channels). b, c: (rows, steps, state). Sizes must satisfy `fits`.
+    rate: (channels, state). dt, x: (rows, steps, channels). b, c: (rows, steps, state). Channels and states must fill whole vectors.
     """
     result: torch.Tensor = _SelectiveScan.apply(*(part.contiguous() for part in (rate.T, dt, x, b, c)))
     return result

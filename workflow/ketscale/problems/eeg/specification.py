@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
-
-from msgspec import Meta
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from ketscale.config import METRICS, Baseline, Family, FileModel, Model, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
@@ -19,22 +19,20 @@ class Classifier(Model, frozen=True, kw_only=True):
     has_dropout: ClassVar[bool] = True
 
 
-class _WithLiteral(Classifier, frozen=True, kw_only=True):
-    """A model whose published circuits can be simplified exactly."""
+class _Simplified(Classifier, frozen=True, kw_only=True):
+    """A classifier whose published circuits are simplified exactly."""
 
-    literal: Annotated[
-        bool, Meta(description="Run the published circuits for every row, without exact simplifications")
-    ] = False
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"literal": False})
 
 
-class HydraSettings(_WithLiteral, frozen=True, kw_only=True):
+class HydraSettings(_Simplified, frozen=True, kw_only=True):
     """Three circuit branches for each time step, in superposition."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.hydra:Hydra"
     control: ClassVar[str | None] = "classical_hydra"
 
 
-class HydraHybridSettings(_WithLiteral, frozen=True, kw_only=True):
+class HydraHybridSettings(_Simplified, frozen=True, kw_only=True):
     """The branches of `hydra`, measured separately and mixed."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.hydra:HydraHybrid"
@@ -48,7 +46,7 @@ class MambaSettings(Classifier, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class MambaHybridSettings(_WithLiteral, frozen=True, kw_only=True):
+class MambaHybridSettings(_Simplified, frozen=True, kw_only=True):
     """A convolution, the mean over time, and three circuits on angles."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:MambaHybrid"
@@ -62,7 +60,7 @@ class MambaLiteSettings(Classifier, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class MambaHybridLiteSettings(_WithLiteral, frozen=True, kw_only=True):
+class MambaHybridLiteSettings(_Simplified, frozen=True, kw_only=True):
     """The circuits of `mamba_hybrid` for each time step."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:MambaHybridLite"

@@ -7,14 +7,12 @@ with shared parameters. Sizes: d = 128, inner 256, state 16, convolution 4, dt o
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.members import one_by_one
 from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
 
@@ -24,76 +22,16 @@ EPSILON = 1e-5
 DT_START = (0.001, 0.1)
 
 
-# The states of a whole batch are gigabytes and would pass through memory dozens of times. Slices of this many
-# numbers stay in the cache and are recomputed in the backward pass.
-SLICE = 2**20
-
-
-def linear_scan(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """Solve h[t] = a[t] h[t - 1] + u[t] from h[-1] = 0 for h without a loop over time; once differentiable.
-
-    A recurrence is associative in (a, u), so pieces of the series are scanned side by side, each from zero, and
-    the state that enters each piece is added afterwards (Blelloch, CMU-CS-90-190). With pieces of about the square
-    root of the series' length, this takes two short loops over long vectors.
-
-    a, u and h: (batch, steps, ...).
-    """
-    result: torch.Tensor = _Scan.apply(a, u)
-    return result
-
-
-class _Scan(torch.autograd.Function):
-    @staticmethod
-    def forward(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        return _recurrence(a, u)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        ctx.save_for_backward(inputs[0], output)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        first_derivatives_only("a linear scan")
-        # The adjoint recurrence runs backwards: g[t] = cotangent[t] + a[t + 1] g[t + 1].
-        a, h = ctx.saved_tensors
-        following = torch.zeros_like(a)
-        following[:, :-1] = a[:, 1:]
-        to_u = _recurrence(following.flip(1), cotangent.flip(1)).flip(1)
-        to_a = torch.zeros_like(a)
-        torch.mul(to_u[:, 1:], h[:, :-1], out=to_a[:, 1:])
-        return to_a, to_u
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: torch.Tensor) -> tuple[torch.Tensor, int]:
-        return one_by_one(_Scan, info, in_dims, *inputs)
-
-
-def _recurrence(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    batch, steps, *rest = u.shape
-    length = math.isqrt(steps - 1) + 1
-    pieces = -(-steps // length)
-    padding = pieces * length - steps
-
-    def cut(x: torch.Tensor) -> torch.Tensor:
-        padded = torch.cat([x, x.new_zeros(batch, padding, *rest)], dim=1)
-        return padded.view(batch, pieces, length, *rest)
-
-    h, carried = cut(u), cut(a)
-    factor = carried.clone()
-    for i in range(1, length):
-        h[:, :, i].addcmul_(factor[:, :, i], h[:, :, i - 1])
-        carried[:, :, i] *= carried[:, :, i - 1]
-    for piece in range(1, pieces):
-        h[:, piece].addcmul_(carried[:, piece], h[:, piece - 1, -1:])
-    return h.flatten(1, 2)[:, :steps]
-
-
-def _scanned(
+def scanned(
     rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
 ) -> torch.Tensor:
-    """c[t] . h[t] of h[t] = exp(dt[t] rate) h[t - 1] + b[t] x[t]."""
-    h = linear_scan(torch.exp(dt.unsqueeze(-1) * rate), x.unsqueeze(-1) * b.unsqueeze(2))
-    return (h @ c.unsqueeze(-1)).squeeze(-1)
+    """c[t] . h[t] of h[t] = exp(dt[t] rate) h[t - 1] + b[t] x[t] by torch's operators, one step after the other."""
+    state, values = x.new_zeros(len(x), *rate.shape), []
+    # Unbound first: the backward pass of an index into a series grows faster than its steps.
+    for dt_t, x_t, b_t, c_t in zip(*(part.unbind(1) for part in (dt, x, b, c)), strict=True):
+        state = torch.exp(dt_t[..., None] * rate) * state + x_t[..., None] * b_t[:, None]
+        values.append((state @ c_t[..., None]).squeeze(-1))
+    return torch.stack(values, 1)
 
 
 class SelectiveScan(nn.Module):
@@ -128,19 +66,14 @@ class SelectiveScan(nn.Module):
         """
         entering = dt * x if scale_input else x
         rate = -torch.exp(self.a_log)
-        if x.is_cpu:
-            # Imported here, since a GPU does without the compiler.
+        if x.is_cpu and x.dtype in (torch.float32, torch.float64):
+            # Imported here, since a GPU does without the compiler. Mixed precision does too.
             from ketscale.problems.eeg import selective_scan
 
-            if selective_scan.fits(INNER, STATE, x.dtype):
-                return selective_scan.selective_scan(rate, dt, entering, b, c) + self.d * x
-        rows = max(1, SLICE // (x.shape[1] * INNER * STATE))
-        slices = zip(*(part.split(rows) for part in (dt, entering, b, c)), strict=True)
-        y = [
-            checkpoint(_scanned, rate, *parts, use_reentrant=False, preserve_rng_state=False)
-            for parts in slices
-        ]
-        return torch.cat(y) + self.d * x
+            return selective_scan.selective_scan(rate, dt, entering, b, c) + self.d * x
+        # The states of a block are computed again for its backward pass, since those of all blocks are gigabytes.
+        y = checkpoint(scanned, rate, dt, entering, b, c, use_reentrant=False, preserve_rng_state=False)
+        return y + self.d * x
 
 
 class MambaBlock(nn.Module):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems.eeg.trials import folds
-from ketscale.problems.eeg.workloads import TASKS
+from ketscale.problems.eeg.workloads import CLASSES
 from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def generate(workload: EegSynthetic) -> Samples:
     return Samples(
         values=np.concatenate([np.float32(workload.gain) * signals for signals, _ in parts]),
         targets=np.concatenate([labels for _, labels in parts]),
-        names=TASKS["fists"].classes,
+        names=CLASSES,
         groups={
             "subjects": np.repeat(np.arange(1, subjects + 1), trials),
             "runs": np.tile(np.arange(trials) // 15, subjects),

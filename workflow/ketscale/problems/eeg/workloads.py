@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import MOST, Draft, Positive, Seed, Settings, WithTargets
+from ketscale.config import MOST, Draft, Seed, Settings, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems.own_data import (
     File,
@@ -34,29 +35,15 @@ CHANNELS = (
 )  # fmt: skip
 
 
-class Task(NamedTuple):
-    """The movements that the cues T1 and T2 ask for, and the runs in which they are executed or imagined."""
-
-    classes: tuple[str, str]
-    executed: tuple[int, ...]
-    imagined: tuple[int, ...]
-
-
-TASKS = {
-    "fists": Task(("left fist", "right fist"), (3, 7, 11), (4, 8, 12)),
-    "fists-feet": Task(("both fists", "both feet"), (5, 9, 13), (6, 10, 14)),
-}
+# Of the runs of single fists; in the others both fists or both feet move.
+CLASSES = ("left fist", "right fist")
+EXECUTED, IMAGINED = frozenset({3, 7, 11}), frozenset({4, 8, 12})
 
 
 def eeg_file(subject: int, run: int) -> str:
     """The file of a subject's run (a recording) in eegmmidb, e.g. S001/S001R04.edf."""
     return f"S{subject:03d}/S{subject:03d}R{run:02d}.edf"
 
-
-# Fewer steps of a trial are no time series.
-FEWEST_STEPS = 8
-# Generated trials are made, and read by every rank, as one array.
-LARGEST_BYTES = 64 * 2**30
 
 # fmt: off
 SplitOfRecordings = Annotated[Literal["subjects", "runs"], Meta(description="subjects: 70/15/15 % of the subjects, each "
@@ -90,6 +77,9 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     loader: ClassVar[str] = "ketscale.problems.eeg.eegmmidb:load"
     machine: ClassVar[frozenset[str]] = frozenset({"folder"})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"task": "fists", "mixed": False, "standardise": False}
+    )
 
     split: SplitOfRecordings
     split_seed: SplitSeed
@@ -98,44 +88,24 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         "fetched")] | None = None
     subjects: Annotated[list[Annotated[int, Meta(ge=1, le=SUBJECTS)]], Meta(min_length=1, description="Numbers of "
         "the subjects")]
-    runs: Annotated[list[Positive], Meta(min_length=1, description="Numbers of the recordings: 3, 7 and 11 are "
-        "executed and 4, 8 and 12 imagined movements of the left or right fist; 5, 9, 13 and 6, 10, 14 of both "
-        "fists or both feet")]
-    task: Annotated[Literal["fists", "fists-feet"], Meta(description="fists: the left fist against the right; "
-        "fists-feet: both fists against both feet")] = "fists"
-    mixed: Annotated[bool, Meta(description="Let runs of executed and of imagined movements be one task")] = False
+    runs: Annotated[list[Literal[3, 4, 7, 8, 11, 12]], Meta(min_length=1, description="Numbers of the recordings: 3, 7 "
+        "and 11 are executed and 4, 8 and 12 imagined movements of the left or right fist")]
     rate: Annotated[float, Meta(gt=0, le=160, description="Sampling rate in Hz to which recordings are resampled")]
     window: Annotated[tuple[Annotated[float, Meta(ge=0, le=LONGEST_WINDOW_S)], Annotated[float, Meta(ge=0,
         le=LONGEST_WINDOW_S)]], Meta(description="Start and end of a trial in seconds after its cue")] = (1.0, 4.1)
     band: Annotated[tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]], Meta(description="Low and "
         "high edge in Hz of a band-pass filter; without it nothing is filtered")] | None = None
-    standardise: Annotated[bool, Meta(description="Give each channel of a trial mean 0 and standard deviation 1; a "
-        "flat channel is an error")] = False
     # fmt: on
 
     def faults(self) -> Iterator[str]:
-        """Runs must be of one task; window and band must be intervals that the recordings have."""
+        """Runs must be of one kind; window and band must be intervals that the recordings have."""
         for name, numbers in (("subjects", self.subjects), ("runs", self.runs)):
             if len(set(numbers)) < len(numbers):
                 yield f"{name}: a number is given twice in {list(numbers)}; keep one"
-        task = TASKS[self.task]
-        known = {*task.executed, *task.imagined}
-        for run in self.runs:
-            if run not in known:
-                other = next(
-                    (name for name, of in TASKS.items() if run in (*of.executed, *of.imagined)), None
-                )
-                remedy = f"set task: {other}" if other else "leave it out"
-                yield f"runs: {run} is not of task {self.task}, whose runs are {sorted(known)}; {remedy}"
-        executed = sorted(set(self.runs) & set(task.executed))
-        imagined = sorted(set(self.runs) & set(task.imagined))
-        if executed and imagined and not self.mixed:
-            yield (
-                f"runs: {executed} are executed and {imagined} imagined movements; choose one kind, or set mixed: true"
-            )
-        start, end = self.window
-        if (end - start) * self.rate < FEWEST_STEPS:
-            yield f"window: {start:g} to {end:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
+        if not (EXECUTED.isdisjoint(self.runs) or IMAGINED.isdisjoint(self.runs)):
+            yield f"runs: {list(self.runs)} are executed and imagined movements; choose one kind"
+        if self.window[0] >= self.window[1]:
+            yield f"window: must be in ascending order, not {self.window[0]:g} to {self.window[1]:g}"
         # Resampling removes what is above half of the new rate, so little or nothing of such a band would be left.
         if self.band is not None and not self.band[0] < self.band[1] < self.rate / 2:
             low, high = self.band
@@ -189,17 +159,6 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
     gain: Annotated[float, Meta(gt=0, description="Factor on the signals, which with 1 have the amplitudes of real "
         "ones in millivolts")] = 1.0
     # fmt: on
-
-    def faults(self) -> Iterator[str]:
-        """A trial needs some steps, and all of them memory."""
-        needed = 4 * self.subjects * self.trials * len(CHANNELS) * self.window_s * self.rate
-        if needed > LARGEST_BYTES:
-            yield (
-                f"trials: {self.subjects} x {self.trials} trials of {self.window_s:g} s at {self.rate:g} Hz take "
-                f"{needed / 2**30:,.3g} GiB; ask for at most {LARGEST_BYTES / 2**30:g}"
-            )
-        if self.window_s * self.rate < FEWEST_STEPS:
-            yield f"window_s: {self.window_s:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
 
 
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ minute of training it teaches more than predicting rotations or contrasting view
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from ketscale.problems.images import resnet
 from ketscale.problems.images.pixels import channels_of
@@ -35,21 +35,15 @@ SHIFT = 0.12  # of the image's side
 INK = 0.3
 
 
-def pretrain(
-    images: Samples,
-    size: int,
-    out: Path,
-    steps: int,
-    progress: Callable[[int, int, float], None] | None = None,
-) -> None:
+def pretrain(images: Samples, size: int, out: Path, steps: int) -> None:
     """Train on the training images, scaled to `size` pixels, and write the weights to `out` atomically.
 
     The same images, size and steps give the same bytes on one kind of CPU, whatever the caller's torch threads and
-    random generator. `progress` is called after each step with (step, steps, loss).
+    random generator.
     """
     with resnet.fixed_threads(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        state = train(images, size, steps, progress or (lambda step, steps, loss: None))
+        state = train(images, size, steps)
     resnet.write_weights(out, state, origin_of(images, size, steps))
 
 
@@ -65,9 +59,7 @@ def origin_of(images: Samples, size: int, steps: int) -> dict[str, Any]:
     }
 
 
-def train(
-    images: Samples, size: int, steps: int, progress: Callable[[int, int, float], None]
-) -> dict[str, torch.Tensor]:
+def train(images: Samples, size: int, steps: int) -> dict[str, torch.Tensor]:
     """The network's state after `steps` steps; it reads only the pixels of the training split."""
     generator = torch.Generator().manual_seed(SEED)
     scaling = resnet.scaling_for("selfsupervised", size, images)
@@ -86,7 +78,7 @@ def train(
         optimiser, lambda step: min(1, (step + 1) / WARMUP) * (1 + math.cos(math.pi * step / steps)) / 2
     )
     order = torch.empty(0, dtype=torch.int64)
-    for step in range(steps):
+    for _ in (bar := tqdm(range(steps), unit="step", mininterval=2)):
         if len(order) < BATCH:
             order = torch.randperm(len(pixels), generator=generator)
         batch, order = order[:BATCH], order[BATCH:]
@@ -97,7 +89,7 @@ def train(
         torch.autograd.backward(loss)
         optimiser.step()
         schedule.step()
-        progress(step + 1, steps, loss.item())
+        bar.set_postfix(loss=f"{loss.item():.4g}", refresh=False)
     return dict(network.state_dict())
 
 

@@ -47,17 +47,22 @@ def fixed_threads() -> Iterator[None]:
 def resnet18(channels: int) -> torch.nn.Module:
     """ResNet-18 without its classifier, freshly initialised; 11,170,240 parameters with one input channel."""
     with needed_for("the network of images, ResNet-18,", "images"):
-        from transformers import ResNetConfig, ResNetModel
+        from transformers import ResNetModel
 
-    config = ResNetConfig(
+    network: torch.nn.Module = ResNetModel(_config(channels))
+    return network
+
+
+def _config(channels: int) -> Any:
+    from transformers import ResNetConfig
+
+    return ResNetConfig(
         num_channels=channels,
         embedding_size=64,
         hidden_sizes=[64, 128, 256, FEATURES],
         depths=[2, 2, 2, 2],
         layer_type="basic",
     )
-    network: torch.nn.Module = ResNetModel(config)
-    return network
 
 
 @dataclass(frozen=True)
@@ -197,18 +202,11 @@ def network_from(path: Path, channels: int) -> torch.nn.Module:
     """
     state, _ = read_weights(path)
     network = resnet18(channels)
-    _load(network, state, path)
-    return network.eval()
-
-
-def _load(network: torch.nn.Module, state: Mapping[str, torch.Tensor], source: Path | str) -> None:
     try:
-        network.load_state_dict(dict(state))
+        network.load_state_dict(state)
     except RuntimeError as error:
-        first = [line[:200] for line in str(error).splitlines()[1:2]]
-        raise UserError(
-            f"{source}: does not hold the weights of this ResNet-18 ({' '.join(first).strip()})"
-        ) from None
+        raise UserError(f"{path}: does not hold the weights of this ResNet-18 ({short(error)})") from None
+    return network.eval()
 
 
 def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
@@ -220,34 +218,20 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
     Raises:
         UserError: the weights cannot be fetched or read, or are those of another network; nothing is written.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    source = folder / "model.safetensors" if folder else _from_hub()
-    try:
-        tensors = load_file(source)
-    except (OSError, SafetensorError) as error:
-        raise UserError(
-            f"{source}: is not a weight file ({short(error)}); weights_folder must be a download of {IMAGENET}"
-        ) from None
-    prefix = "resnet." if any(name.startswith("resnet.") for name in tensors) else ""
-    state = {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix) and not name.startswith("classifier.")
-    }
-    _load(resnet18(len(IMAGENET_MEAN)), state, source)
-    write_weights(out, state, {"kind": "imagenet", "source": IMAGENET})
-
-
-def _from_hub() -> Path:
     with needed_for("weights: imagenet", "images"):
-        from huggingface_hub import hf_hub_download
+        from transformers import ResNetModel
 
+    source = str(folder or IMAGENET)
     try:
-        return Path(hf_hub_download(IMAGENET, "model.safetensors"))
-    except Exception as error:  # the client's errors have no common base but Exception
+        made: Any = ResNetModel.from_pretrained(
+            source, config=_config(len(IMAGENET_MEAN)), use_safetensors=True, output_loading_info=True
+        )
+    except Exception as error:  # the library's errors have no common base but Exception
         raise UserError(
-            f"weights: imagenet: {IMAGENET} cannot be fetched ({type(error).__name__}); fetch it where there is "
-            "a network, set weights_folder to a local copy of it, or choose weights: selfsupervised"
+            f"weights: imagenet: {source} cannot be read ({short(error)}); fetch {IMAGENET} where there is a network, set "
+            "weights_folder to a download of it, or choose weights: selfsupervised"
         ) from None
+    network, loaded = made
+    if loaded["missing_keys"]:
+        raise UserError(f"weights: imagenet: {source} does not hold the weights of ResNet-18")
+    write_weights(out, network.state_dict(), {"kind": "imagenet", "source": IMAGENET})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,9 +9,10 @@ from torch.func import functional_call
 
 from ketscale.config.simulators.pulses import PulseSimulator
 from ketscale.dynamics import Frame, bare_frame, dressed_frame, error_estimate, evolve
+from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import Evolved
-from ketscale.engines.gates import as_rows, gate
+from ketscale.engines.gates import gate
 from ketscale.engines.pulses import Bounds, Pulses
 from ketscale.engines.pulses.chain import device_of, with_operators
 from ketscale.engines.pulses.integrators import evolution, step_count
@@ -20,7 +20,6 @@ from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.engines.randomness import Step
 from ketscale.errors import UserError
 from ketscale.problems.problem import Problem
-from ketscale.problems.pulses.curves import deviations, trained_curves
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workloads import PulseWorkload
 from ketscale.problems.samplers import All
@@ -29,6 +28,8 @@ from ketscale.spans import span, with_backward_span
 # The integrator's errors, found in so many columns from the first to the last.
 _ERRORS = ("error_estimate", "simulator_error", "norm_error")
 _COLUMNS = 4
+# What they are compared with: an integrator of order 4 for any couplings, with so short steps, ns.
+_REFERENCE, _SHORTEST = "suzuki4", 0.005
 
 
 class GateProblem(Problem):
@@ -57,7 +58,7 @@ class GateProblem(Problem):
         self.sampler = All(columns)
         self.splits = {"validation": columns, "test": columns}
         # Columns of the unitary, as rows; one state is one of them.
-        self.wanted: slice | list[int] = slice(None) if workload.target == "unitary" else [workload.initial]
+        self.wanted: slice | list[int] = slice(None) if workload.target == "unitary" else [0]
         self.register_buffer("columns", torch.arange(2**qubits)[self.wanted], persistent=False)
         self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
         with torch.no_grad():
@@ -69,12 +70,8 @@ class GateProblem(Problem):
         self.physics()
         self.bounds = Bounds(**workload.hardware)
         self.bounds.exceeded(self.model())  # refuses amplitudes of another number of drives
-        if isinstance(workload.target, tuple):
-            target = torch.from_numpy(as_rows((workload.target,)))
-        else:
-            own = workload.gate if isinstance(workload.gate, str) else as_rows(workload.gate)
-            target = gate(own, qubits, workload.pairs).T[self.wanted].contiguous()
-        self.register_buffer("target", target, persistent=False)
+        target = gate(workload.gate, qubits, workload.pairs).T[self.wanted]
+        self.register_buffer("target", target.contiguous(), persistent=False)
 
     def physics(self) -> tuple[System, Frame]:
         """The device as its pulses drive it, and the frame in which its gate is judged."""
@@ -164,10 +161,9 @@ class GateProblem(Problem):
         return 1 - _fidelity(sums, count, self.workload.virtual_z)
 
     def penalty(self) -> torch.Tensor | None:
-        """What is out of the hardware's bounds; None where they are kept by construction."""
-        penalised = self.workload.bounds == "penalty" and self.workload.hardware
-        pulses = self.possible_pulses() if penalised else None
-        return None if pulses is None else self.workload.bounds_weight * self.bounds.penalty(pulses)
+        """What is out of the hardware's bounds; None without any."""
+        pulses = self.possible_pulses() if self.workload.hardware else None
+        return None if pulses is None else self.bounds.penalty(pulses)
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         """The amplitudes of these columns, real and imaginary parts, (columns, 2**n * 2)."""
@@ -202,15 +198,29 @@ class GateProblem(Problem):
 
     @torch.no_grad()
     def _errors(self) -> dict[str, float | None]:
-        """The integrator's `deviations` under the pulses that training begins with, in some columns, and an estimate of its
-        error from twice the steps under the trained pulses; None if there are no such pulses.
+        """The integrator's errors in some columns.
+
+        simulator_error is the largest norm of a column's difference from an exact one, and norm_error that of | |psi| - 1 |,
+        under the pulses that training begins with. error_estimate is from twice the steps, under the trained pulses; None if
+        there are no such pulses.
         """
         columns = self.get_buffer("columns")
         chosen = torch.linspace(0, len(columns) - 1, min(_COLUMNS, len(columns))).round().long()
         chosen = columns[chosen.to(columns.device)]
         system, frame = self.begin()
-        found: dict[str, float | None] = dict.fromkeys(_ERRORS)
-        found |= deviations(system, self.model.usual(), frame.states[:, chosen], self.method)
+        usual, initial = self.model.usual(), frame.states[:, chosen]
+        final = evolve(system, usual, kind="unitary", initial=initial, **self.method)
+        # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error; of very
+        # long pulses as many as there may be.
+        shortest = max(_SHORTEST, float(usual.duration) / MOST_STEPS)
+        steps = max(step_count(usual, shortest), 4 * step_count(usual, self.simulator.dt))
+        dt = float(usual.duration) / steps
+        exact = evolve(system, usual, kind="unitary", initial=initial, method=_REFERENCE, dt=dt)
+        found: dict[str, float | None] = {
+            "error_estimate": None,
+            "simulator_error": float((final - exact).norm(dim=0).max()),
+            "norm_error": float((final.norm(dim=0) - 1).abs().max()),
+        }
         pulses, physics = self.possible_pulses(), self.possible_physics()
         if pulses is not None and physics is not None:
             system, frame = physics
@@ -223,10 +233,6 @@ class GateProblem(Problem):
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The `amplitudes` (columns, 2**n), complex, and their `target`."""
         return {"amplitudes": _complex(outputs), "target": self.get_buffer("target")}
-
-    def curves(self) -> Mapping[str, torch.Tensor]:
-        """See `trained_curves`."""
-        return trained_curves(self)
 
 
 def _fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:

@@ -12,7 +12,6 @@ from torch import nn
 
 from ketscale.engines import randomness
 from ketscale.engines.pulses import (
-    Bounds,
     Cosine,
     Device,
     Fluxoniums,
@@ -115,8 +114,7 @@ class PulseModel(nn.Module, ABC):
     """One pulse on each drive of a device.
 
     qubits: of the device that is made if none is given, the published chain. device: see `described`. begins: see
-    `start`; if not given, X on each qubit. trains: the names of what is trained. bounds: those of the hardware that pulses keep,
-    arguments of `engines.pulses.Bounds`; None: none.
+    `start`; if not given, X on each qubit. trains: the names of what is trained.
     """
 
     # A subclass makes it: the logarithm of the lengths over the usual one, of one drive each or of all.
@@ -128,10 +126,8 @@ class PulseModel(nn.Module, ABC):
         device: Mapping[str, Any] | None = None,
         begins: Mapping[str, Any] | None = None,
         trains: Sequence[str] = (),
-        bounds: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self._bounds = Bounds(**bounds) if bounds else None
         if device is None:
             device = described(fluxonium_chain(qubits))
         self.device = DeviceParameters(device, "device" in trains)
@@ -181,8 +177,7 @@ class PulseModel(nn.Module, ABC):
         self, envelope: Cosine | Segments, frequency: torch.Tensor, phase: torch.Tensor, length: torch.Tensor
     ) -> Pulses:
         carrier = self.get_buffer("usual_frequency") + frequency / self.usual_length
-        made = Pulses(envelope, carrier, phase, self.usual_length * length.exp())
-        return self._bounds.hold(made) if self._bounds else made
+        return Pulses(envelope, carrier, phase, self.usual_length * length.exp())
 
 
 class CosinePulse(PulseModel):
@@ -195,9 +190,8 @@ class CosinePulse(PulseModel):
         begins: Mapping[str, Any] | None = None,
         trains: Sequence[str] = ("amplitude", "frequency", "phase", "length"),
         ramp: float = 0.5,
-        bounds: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(qubits, device, begins, trains, bounds)
+        super().__init__(qubits, device, begins, trains)
         self.ramp = ramp
         drives = len(self.sites)
         self.amplitude = self._parameter("amplitude", torch.zeros(drives))
@@ -219,9 +213,8 @@ class PiecewisePulse(PulseModel):
         begins: Mapping[str, Any] | None = None,
         trains: Sequence[str] = ("amplitude",),
         segments: int = 50,
-        bounds: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(qubits, device, begins, trains, bounds)
+        super().__init__(qubits, device, begins, trains)
         like = torch.ones(len(self.sites), dtype=torch.float64)
         self.amplitude = self._parameter("amplitude", segmented(Cosine(like), segments).amplitude)
         self.length = self._parameter("length", torch.zeros(()))

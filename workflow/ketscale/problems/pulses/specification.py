@@ -86,7 +86,6 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     arguments: dict[str, Any] = {
         "device": described(chip),
         "begins": start(chip, turn, workload.pairs if workload.on_pairs else (), workload.start_length),
-        "bounds": workload.hardware if workload.bounds == "hard" else None,
     }
     model = models.of_settings(settings, None, **arguments)
     assert isinstance(model, PulseModel)
@@ -120,7 +119,7 @@ FAMILY = Family(
         Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
         Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down"),
         Metric("error_estimate", "estimated error of a trained column", "", "down"),
-        # Errors of the run's integrator; see `curves.deviations`.
+        # Errors of the run's integrator; see `GateProblem`.
         Metric("simulator_error", "largest error of a column", "", "down", about="error"),
         Metric("norm_error", "largest deviation of a column's norm from 1", "", "down"),
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import pi
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -11,7 +12,7 @@ from msgspec import Meta
 from ketscale.config import Seed, Settings, Workload
 from ketscale.config.simulators.pulses import PulseSimulator
 from ketscale.engines.dynamics.methods import MOST_STEPS
-from ketscale.engines.gates import Gate, State, faults_of_numbers, qubits_of
+from ketscale.engines.gates import GateName, qubits_of
 from ketscale.engines.pulses.published import (
     CHAIN,
     CHAIN_COUPLINGS,
@@ -21,21 +22,18 @@ from ketscale.engines.pulses.published import (
     JOSEPHSON,
     LATTICE_COUPLINGS,
     LATTICE_SEED,
-    MOST_DRESSED,
     ONE_QUBIT,
     ROW,
     SEED,
     SPREAD,
     TRANSMON_COUPLING,
 )
-from ketscale.engines.quantities import AngularFrequency, Bandwidth, Coupling, Energy, Slope, Time
+from ketscale.engines.quantities import AngularFrequency, Coupling, Energy, Time
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
 
 
-# Columns and their cotangents are in memory twice; more is a mistake in the sizes.
-MOST_AMPLITUDES = 2**30
 # More levels do not fit the basis in which circuits are diagonalised; see `engines.pulses.circuits`.
 MOST_LEVELS = 10
 
@@ -43,44 +41,32 @@ MOST_LEVELS = 10
 class PulseWorkload(Workload, frozen=True, kw_only=True):
     """A gate on a device. A sample is a computational basis state: a column of the gate's unitary."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"slope_bound", "bandwidth_bound", "bounds"})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"bounds_weight": 1.0, "initial": 0})
 
     # Subclasses have them with defaults of their own.
     seed: Seed
     spread: float
 
     # fmt: off
-    gate: Annotated[Gate, Meta(description="A name, or the rows of a unitary, such as [[0, -1j], [1j, 0]]. A gate "
-        "on one qubit acts on each at once, one on two qubits on each of `pairs`, a larger one on all; all drives "
-        "play at once")] = "x"
+    gate: Annotated[GateName, Meta(description="Its name. A gate on one qubit acts on each at once, one on two qubits "
+        "on each of `pairs`; all drives play at once")] = "x"
     pairs: Annotated[tuple[tuple[int, int], ...], Meta(description="Of a gate on two qubits: the first (of cnot "
         "the control) and the second of each, from 0, coupled neighbours. If pairs share a qubit, their gates are "
         "multiplied, the first acting first")] = ((0, 1),)
-    target: Annotated[Literal["unitary", "state"] | State, Meta(description="unitary: all columns, up to a common "
-        "phase; state: the one that begins in `initial`; or the amplitudes of a state to bring `initial` to, such "
-        "as [0.6, 0.8j], for which pulses begin as those of `gate`")] = "unitary"
-    initial: Annotated[int, Meta(ge=0, description="With a state: the number of a basis state, whose bits are the "
-        "qubits, the first the highest")] = 0
+    target: Annotated[Literal["unitary", "state"], Meta(description="unitary: all columns, up to a common phase; "
+        "state: the one that begins with all qubits in 0")] = "unitary"
     frame: Annotated[Literal["dressed", "laboratory"], Meta(description="dressed: the rotating eigenstates of the "
         "undriven device; laboratory: bare product states, as in the published benchmark")] = "dressed"
     virtual_z: Annotated[bool, Meta(description="Z rotations of each qubit after the pulse, which cost no time, "
         "are the best ones")] = True
     length: Annotated[Time, Meta(description="Length of the pulses at the start, ns; published, and if left out: "
-        "50, for a gate on two qubits or more 100")] | None = None
+        "50, for a gate on two qubits 100")] | None = None
     amplitude_bound: Annotated[AngularFrequency | Annotated[tuple[AngularFrequency, ...],
         Meta(min_length=1)] | None, Meta(description="The hardware's largest modulus of an envelope, rad/ns; or "
         "one for each drive, with pairs those of their first qubits first")] = None
     frequency_bounds: Annotated[tuple[AngularFrequency, AngularFrequency], Meta(description="The hardware's lowest "
         "and highest frequency of a carrier, rad/ns")] | None = None
     length_bounds: Annotated[tuple[Time, Time], Meta(description="The hardware's shortest and longest pulse, ns")] | None = None
-    slope_bound: Annotated[Slope, Meta(description="With bounds: hard, the hardware's largest slope of an "
-        "envelope, rad/ns per ns")] | None = None
-    bandwidth_bound: Annotated[Bandwidth, Meta(description="With bounds: hard, the bandwidth of the hardware's "
-        "filter of envelopes, -3 dB, GHz")] | None = None
-    bounds: Annotated[Literal["penalty", "hard"], Meta(description="penalty: what is out of bounds adds to the "
-        "loss, as published; hard: pulses are mapped and filtered so that no parameters are out of bounds")] = "penalty"
-    bounds_weight: Annotated[float, Meta(gt=0, le=1e9, description="Factor of the loss's penalty: the sum "
-        "of squares of what is out of bounds, relative to the bound")] = 1.0
     # fmt: on
 
     def device(self, qubits: int) -> Device:
@@ -94,7 +80,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     @property
     def start_length(self) -> float:
         """The length of the pulses at the start, ns."""
-        return self.length or (ONE_QUBIT if qubits_of(self.gate) == 1 else CROSS_RESONANCE)
+        return self.length or (CROSS_RESONANCE if self.on_pairs else ONE_QUBIT)
 
     @property
     def on_pairs(self) -> bool:
@@ -108,8 +94,6 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             "amplitude": self.amplitude_bound,
             "frequency": self.frequency_bounds,
             "length": self.length_bounds,
-            "slope": self.slope_bound,
-            "bandwidth": self.bandwidth_bound,
         }
         return {name: bound for name, bound in given.items() if bound is not None}
 
@@ -126,28 +110,13 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         bounds = self.length_bounds
         if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
             yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"
-        for name in ("slope_bound", "bandwidth_bound"):
-            if self.bounds == "penalty" and getattr(self, name) is not None:
-                yield f"{name}: only a filter keeps it; use bounds: hard, or leave it out"
-        if self.slope_bound is not None and self.amplitude_bound is None:
-            yield "slope_bound: is kept only together with a largest amplitude; give amplitude_bound"
-        if self.bounds == "hard" and not self.hardware:
-            yield "bounds: there are none to keep; leave it out, or give amplitude_bound, frequency_bounds, length_bounds or bandwidth_bound"
-        if self.bounds_weight != 1 and (self.bounds == "hard" or not self.hardware):
-            yield "bounds_weight: is the factor of a penalty, and there is none; leave it out, or give amplitude_bound, frequency_bounds or length_bounds"
-        if not isinstance(self.gate, str):
-            yield from faults_of_numbers("gate", self.gate)
-        if isinstance(self.target, tuple):
-            yield from faults_of_numbers("target", (self.target,))
         if self.on_pairs and not self.pairs:
             yield "pairs: a gate on two qubits needs at least one; give both, such as [0, 1]"
         if not self.on_pairs and self.pairs != ((0, 1),):
             yield "pairs: the gate is not on two qubits, and has none; leave it out"
-        if self.target == "unitary" and self.initial:
-            yield "initial: only one state begins somewhere; leave it out, or use target: state"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """The sizes fit the device and the memory, every step takes all columns, and one column cannot be shared."""
+        """The sizes fit the device, every step takes all columns, and its integrator's steps fit the pulses."""
         run, sizes, protocol = settings.run, settings.sizes, settings.protocol
         qubits, levels = sizes["qubits"], sizes["levels"]
         if protocol.precision != "fp64":
@@ -163,39 +132,11 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         if levels > MOST_LEVELS:
             yield f"levels: {levels} of a circuit are not computed accurately; use at most {MOST_LEVELS}"
             return
-        columns, dimension = self.samples(qubits), levels**qubits
-        if columns * dimension > MOST_AMPLITUDES:
-            yield f"{qubits} qubits of {levels} levels have {columns:,} columns of {dimension:,} amplitudes; use fewer"
-        if 2**qubits > MOST_DRESSED:
-            yield (
-                f"workload {run.workload} begins with pulses for dressed states, of which {qubits} qubits have too many; use "
-                f"at most {MOST_DRESSED.bit_length() - 1} qubits"
-            )
-        elif self.frame == "dressed" and dimension > MOST_DRESSED:
-            yield (
-                f"{qubits} qubits of {levels} levels are {dimension:,} product states, too many for the dressed states of "
-                f"{run.workload} (at most {MOST_DRESSED:,}); use fewer, or frame: laboratory"
-            )
-        rows = 2 ** qubits_of(self.gate)
-        if not self.on_pairs and rows not in (2, 2**qubits):
-            yield f"gate: has {rows} rows in {run.workload}, and {qubits} qubits have {2**qubits} states"
-        if isinstance(self.target, tuple) and len(self.target) != 2**qubits:
-            yield f"target: has {len(self.target)} amplitudes in {run.workload}, and {qubits} qubits have {2**qubits}"
-        if self.target != "unitary" and self.initial >= 2**qubits:
-            yield f"workload {run.workload} begins in state {self.initial}, of which {qubits} qubits have {2**qubits}"
-        if self.target != "unitary" and run.ranks > 1:
-            yield (
-                f"workload {run.workload} has one column (its target is a state), which {run.ranks} ranks cannot share: time steps "
-                "follow one another; use one rank, or target: unitary"
-            )
+        columns = self.samples(qubits)
         if run.batch != columns:
             yield (
                 f"every step takes all columns of {run.workload}; with {qubits} qubits use batch {columns}, not {run.batch}"
             )
-        if self.on_pairs:
-            for control, target in self.pairs:
-                if control == target or not {control, target} <= set(range(qubits)):
-                    yield f"pairs: {control}, {target} of {run.workload} are not two of {qubits} qubits"
         simulator = settings.simulator
         if isinstance(simulator, PulseSimulator):
             if simulator.dt > self.start_length:

@@ -8,7 +8,6 @@ from ketscale.config import Data, Settings
 from ketscale.problems import store
 from ketscale.problems.rows.workloads import RowsWorkload
 from ketscale.problems.vectors import prepared
-from ketscale.problems.vectors.prepared import PreparedVectors
 
 VERSION = 2  # increase it whenever the arithmetic or the files of prepared rows change
 
@@ -22,4 +21,4 @@ def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the features and their targets."""
     assert isinstance(settings.workload, RowsWorkload)
     folder = store.opened(manifest, VERSION)
-    return PreparedVectors.of(folder).data(settings.workload.split_by)
+    return prepared.data(folder, prepared.dataset(folder), settings.workload.split_by)

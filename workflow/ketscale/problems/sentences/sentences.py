@@ -34,8 +34,6 @@ BUILT_IN = (
     "Bright stars fill winter skies",
     "My sister paints blue doors",
 )
-# All sentences take the memory of the longest one.
-LONGEST = 1000
 SIZE = 4
 SPREAD = 0.1
 
@@ -78,20 +76,13 @@ def read(path: Path) -> list[str]:
     """The sentences of a text file, one on each line; empty lines are skipped.
 
     Raises:
-        UserError: the file cannot be read, is not UTF-8, or has no sentence, one of a single word, or one of more than
-            `LONGEST` words.
+        UserError: the file cannot be read, is not UTF-8, or has no sentence, or one of a single word.
     """
     with damaged(f"{path}: cannot be read", "save it as UTF-8"):
         # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.
         lines = path.read_text("utf-8-sig").split("\n")
     for number, line in enumerate(lines, 1):
-        words = len(line.split())
-        if words > LONGEST:
-            raise UserError(
-                f"{path}, line {number}: has {words:,} words, but a sentence has at most {LONGEST:,}; "
-                "write one sentence on each line"
-            )
-        if words == 1:
+        if len(line.split()) == 1:
             raise UserError(
                 f"{path}, line {number}: {short(repr(line.strip()))} is one word, which has no next word; "
                 "write sentences of two words or more, one on each line"
@@ -162,8 +153,8 @@ def read_prepared(manifest: Path) -> Data:
     folder = store.opened(manifest, VERSION)
     vocabulary = tuple((folder.path / "vocabulary.txt").read_text("utf-8").split("\n"))
     sentences = Sentences(np.load(folder.path / "words.npy"), vocabulary)
-    settings, shared = folder.entries["settings"], folder.entries["shared"]
-    prepared = PreparedSentences(sentences, folder.arrays("splits.npz"), settings["seed"])
+    seed, shared = folder.entries["settings"]["seed"], folder.entries["shared"]
+    prepared = PreparedSentences(sentences, folder.arrays("splits.npz"), seed)
     return folder.data(prepared, Split("sentences", shared=shared))
 
 

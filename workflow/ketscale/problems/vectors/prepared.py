@@ -7,9 +7,8 @@ targets. Targets are kept as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,67 +20,33 @@ from ketscale.problems import store
 from ketscale.problems.columns import Column
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.leaks import leaks
-from ketscale.problems.preprocessing import Features, Preprocessing, scaled
+from ketscale.problems.preprocessing import Features, scaled
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import Parts
 
 FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
 
 
-@dataclass(frozen=True)
-class PreparedVectors:
-    """Feature vectors and what is to be predicted, as arrays mapped from disk.
+def dataset(folder: store.PreparedFolder) -> Dataset:
+    """The standardised features and what is to be predicted, as arrays mapped from disk."""
+    features, targets = folder.array("embeddings.npy"), folder.array("labels.npy")
+    splits, norm, entries = folder.arrays("splits.npz"), folder.arrays("norm.npz"), folder.entries
+    names, columns, scale = tuple(entries.get("targets") or entries["classes"]), entries.get("columns"), None
+    if targets.dtype.kind == "f":
+        scale = tuple(zip(*(each.tolist() for each in statistics(targets[splits["train"]])), strict=True))
+    preprocessing = Features(
+        names=names,
+        targets=scale,
+        columns=columns and msgspec.convert(columns, tuple[Column, ...]),
+        mean=tuple(norm["feature_mean"].tolist()),
+        std=tuple(norm["feature_std"].tolist()),
+    )
+    return Dataset(features, targets, names, splits, features.shape[1], preprocessing=preprocessing)
 
-    features: float32 (n, features), standardised.
-    targets, splits, names: as in `Samples`.
-    folder: of its entries, `shared` and `data_hash` are those of `Samples`.
-    """
 
-    features: NDArray[np.float32]
-    targets: NDArray[Any]
-    splits: Parts
-    names: tuple[str, ...]
-    folder: store.PreparedFolder
-
-    @classmethod
-    def of(cls, folder: store.PreparedFolder, **more: Any) -> Self:
-        """Map the arrays of a folder. more: further fields of a subclass."""
-        return cls(
-            features=folder.array("embeddings.npy"),
-            targets=folder.array("labels.npy"),
-            splits=folder.arrays("splits.npz"),
-            names=tuple(folder.entries.get("targets") or folder.entries["classes"]),
-            folder=folder,
-            **more,
-        )
-
-    def data(self, split_by: str) -> Data:
-        """The data of a run. split_by: see `Split`."""
-        width = self.features.shape[1]
-        dataset = Dataset(
-            self.features, self.targets, self.names, self.splits, width, preprocessing=self.preprocessing
-        )
-        return self.folder.data(dataset, Split(split_by, shared=self.folder.entries["shared"]))
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How raw samples became these features, and what targets are."""
-        norm, columns = self.folder.arrays("norm.npz"), self.folder.entries.get("columns")
-        return Features(
-            names=self.names,
-            targets=self.target_scale(),
-            columns=columns and msgspec.convert(columns, tuple[Column, ...]),
-            mean=tuple(norm["feature_mean"].tolist()),
-            std=tuple(norm["feature_std"].tolist()),
-        )
-
-    def target_scale(self) -> tuple[tuple[float, float], ...] | None:
-        """Mean and standard deviation of each target in the training part; None of classes."""
-        if self.targets.dtype.kind != "f":
-            return None
-        return tuple(
-            zip(*(each.tolist() for each in statistics(self.targets[self.splits["train"]])), strict=True)
-        )
+def data(folder: store.PreparedFolder, content: Dataset, split_by: str) -> Data:
+    """The data of a run. split_by: see `Split`."""
+    return folder.data(content, Split(split_by, shared=folder.entries["shared"]))
 
 
 def prepare(workload: Workload, data: Samples, manifest: Path, version: int) -> None:
