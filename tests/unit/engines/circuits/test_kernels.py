@@ -127,7 +127,7 @@ def by_matrices(
 def by_kernels(
     circuit: Circuit, words: tuple[str, ...] | None, angles: Angles, start: list[torch.Tensor]
 ) -> torch.Tensor:
-    fused, initial = Fused("sweep"), start[0] if len(start) == 1 else None
+    fused, initial = Fused(), start[0] if len(start) == 1 else None
     if words is None:
         return fused.state(circuit, angles, initial)
     if len(start) == 2:

@@ -36,7 +36,6 @@ CPU = torch.device("cpu")
 ELSEWHERE = ("lightning.gpu", "default.qubit-jit")
 SETTINGS = {
     **{name: CircuitSimulator.usual(name) for name in SIMULATORS if name not in ELSEWHERE},
-    "fused-matrix": replace(CircuitSimulator.usual("fused"), route="matrix"),
 }
 ONCE = [name for name in SETTINGS if SETTINGS[name].gradient != "backprop"]
 LIMITED = [name for name in ONCE if SETTINGS[name].device != "fused"]
@@ -173,7 +172,7 @@ def test_the_angles_precision_is_kept_and_gradients_are_those_that_are_wanted(na
 COPIED: dict[str, Callable[[], Simulator]] = {
     **{name: partial(simulator, name) for name in SETTINGS},
     "default.qubit-jit": partial(simulator, "default.qubit-jit"),
-    "wrapped": lambda: Placed(Spanned(Looped(Fused("sweep"))), CPU),
+    "wrapped": lambda: Placed(Spanned(Looped(Fused())), CPU),
 }
 
 
@@ -189,7 +188,6 @@ def test_a_copy_of_a_simulator_that_was_used_computes_the_same_to_the_last_bit(
     expected = evaluated(made)
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert other is not made and all(map(torch.equal, evaluated(other), expected))
-        assert not isinstance(made, Fused) or other.route == made.route
 
 
 # --- superpositions of a state with its mirror image; `test_kernels` has what `fused` makes of them ---
@@ -203,7 +201,7 @@ class Minimal:
 
 
 SUPERPOSING: list[Simulator] = [
-    simulator("default.qubit"), Fused(), Fused("matrix"), Looped(Fused()), Placed(Fused(), CPU), Minimal(), Spanned(Minimal()),
+    simulator("default.qubit"), Fused(), Looped(Fused()), Placed(Fused(), CPU), Minimal(), Spanned(Minimal()),
     Looped(Minimal()),
 ]  # fmt: skip
 # A cyclic shift of wires, as in the Hydra models; and one that leaves powers of i to apply.
@@ -259,7 +257,7 @@ def test_what_a_simulator_cannot_give_is_refused(asked: str) -> None:
 
 def test_settings_that_do_not_go_together_are_refused() -> None:
     qiskit, cuda = SETTINGS["qiskit"], torch.device("cuda")
-    wrong = (replace(qiskit, gradient="adjoint"), CPU), (replace(qiskit, route="auto"), CPU), (qiskit, cuda)
+    wrong = (replace(qiskit, gradient="adjoint"), CPU), (qiskit, cuda)
     for settings, device in wrong:
         with pytest.raises(UserError):
             build_simulator("mine", settings, device)

@@ -196,9 +196,9 @@ class Shots:
         return torch.searchsorted(bounds, uniform, right=True).clamp_(max=bounds.shape[1] - 1)
 
 
-def fused(shots: int, gradient: str, route: str = "auto") -> Shots:
+def fused(shots: int, gradient: str) -> Shots:
     """`fused` with shots."""
-    return Shots(Fused(route), shots, gradient)
+    return Shots(Fused(), shots, gradient)
 
 
 class _Drawing(NamedTuple):
