@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ketscale.engines import randomness
-from ketscale.engines.circuits.checks import check_request, no_rows
+from ketscale.engines.circuits.checks import check_request, no_rows, refuse_transforms
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
@@ -127,6 +127,7 @@ class Shots:
         initial: torch.Tensor | None,
         words: tuple[str, ...] | None,
     ) -> torch.Tensor:
+        refuse_transforms("a simulator with shots", *angles)
         inputs, weights = angles
         batch = len(inputs)
         if batch == 0:

@@ -81,7 +81,8 @@ class Listing:
         self._dimensions = min(self._bits, (most // (2 * amplitude)).bit_length() - 1)
         forward = schedule(program, self._dimensions, lane_bits, from_zero)
         backward = reversed_passes(forward, self._dimensions, lane_bits) if wanted else ()
-        if "initial" not in wanted and not _wants(wanted, forward.product):
+        product_wanted = _wants(wanted, forward.product)
+        if "initial" not in wanted and not product_wanted:
             backward = _as_far_as(wanted, backward)
 
         self.steps = [*forward.product, *(step for each in forward.passes for step in each.steps)]
@@ -103,8 +104,8 @@ class Listing:
         forward_passes = len(table.passes)
         self._list_words(table)
         word_passes = len(table.passes) - forward_passes
-        if wanted:
-            self._list(table, backward)
+        self._list(table, backward)
+        if product_wanted:
             self._list_product(table, forward.product[::-1])
         steps = table.every_step()
         tables: dict[str, tuple[Any, torch.dtype]] = {
