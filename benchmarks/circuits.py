@@ -90,8 +90,6 @@ PEERS = {
 BY_HAND = "kronecker"
 FLOOR = "floor"
 SIMULATORS = {**OWN, **PEERS, FLOOR: Way("own:Floor", "torch, an autograd function that does nothing")}
-# The routes between which fused chooses, to see whether it chose well.
-ROUTES = {name: Way("own:Own", f"torch, adjoint, {name[6:]}") for name in ("fused-sweep", "fused-matrix")}
 # The ways of a user's QNode to the same numbers: on a device, or converted; and on a device that does nothing.
 QNODE_FLOOR = "qnode-floor"
 QNODES = {
@@ -107,8 +105,8 @@ GROUPS = {
     name: Way("own:Groups", f"torch, adjoint, {name[6:]}") for name in ("fused-together", "fused-apart")
 }
 SETS = 16
-# The routes, QNodes and groups are timed only if they are named.
-KNOWN = {**SIMULATORS, **ROUTES, **QNODES, **GROUPS}
+# QNodes and groups are timed only if they are named.
+KNOWN = {**SIMULATORS, **QNODES, **GROUPS}
 EMPTY = (FLOOR, QNODE_FLOOR)  # simulate nothing, and are compared with nothing
 # The simulators that run on one kind of device only.
 BOUND_TO = {

@@ -1,4 +1,4 @@
-"""Our own simulators of circuits under test: `fused` by its routes and for several sets at once, and the floor below it."""
+"""Our own simulators of circuits under test: `fused`, for several sets at once too, and the floor below it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Parts = tuple[torch.Tensor, ...]
 
 
 class Own:
-    """What a model pays for `fused`, autograd included. Behind its name may be a route, as in fused-sweep."""
+    """What a model pays for `fused`, autograd included."""
 
     uncapturable: str | None = None
 
     def __init__(self, name: str, device: torch.device) -> None:
-        self._simulator = Spanned(Fused(name.partition("-")[2] or "auto"))
+        self._simulator = Spanned(Fused())
         self._device = device
 
     def prepare(self, loss: Loss) -> Call:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -260,8 +259,8 @@ def test_arguments_that_do_not_fit_are_refused_in_words_and_none_are_needed() ->
             on_jax.expval(CIRCUIT)(x, np.zeros(4))
 
 
-def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:
-    """Two threads call one executable, whose tiles are shared by XLA's pool: the results are those of one call."""
+def test_threads_share_the_kernels() -> None:
+    """Two threads call one executable, whose tiles torch's threads share: the results are those of one call."""
     qubits = 10
     circuit = Circuit(qubits)
     for wire in range(qubits):
@@ -270,7 +269,6 @@ def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:
     x, w = drawn(64, qubits), drawn(qubits)
     called = jax.jit(jax.value_and_grad(lambda w: (f(x, w) ** 2).sum()))
     expected = jax.tree.map(np.asarray, called(w))
-    before = len(os.listdir("/proc/self/task"))
     found: list[Any] = []
 
     def call() -> None:
@@ -279,10 +277,9 @@ def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:
     callers = [threading.Thread(target=call) for _ in range(2)]
     for caller in callers:
         caller.start()
-    during = len(os.listdir("/proc/self/task"))
     for caller in callers:
         caller.join()
-    assert during <= before + 2 and len(found) == 20
+    assert len(found) == 20
     for values in found:
         assert all(map(np.array_equal, jax.tree.leaves(values), jax.tree.leaves(expected)))
 

@@ -17,8 +17,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
-from ketscale.engines.circuits.fused.call import Call, CompiledCall
+from ketscale.engines.circuits.fused.call import CompiledCall
 from ketscale.engines.circuits.fused.hessians import Wanted
+from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.language import COUNTERS
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import nn
 
-from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator, probabilities
-from ketscale.engines.derivatives import transformed
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit, check_circuit
 from ketscale.shapes import Float, Shaped
@@ -135,11 +133,7 @@ class Layer(nn.Module):
             if isinstance(circuit, ParametrisedCircuit):
                 angles = circuit(*angles)
                 circuit = circuit.circuit
-            # What is compiled is no transform of its own.
-            if not torch.compiler.is_compiling() and transformed(*angles):
-                values = transforms.called(self.simulator, self._ask, circuit, angles)
-            else:
-                values = self._ask(circuit, angles)
+            values = self._ask(circuit, angles)
         return values if len(leading) == 1 else values.reshape(*leading, *values.shape[1:])
 
     def extra_repr(self) -> str:

@@ -18,7 +18,6 @@ import torch
 
 from ketscale import process
 from ketscale.config import Data, FileModel, Settings
-from ketscale.engines.circuits.fused import routes_taken
 from ketscale.files import write_atomic
 from ketscale.grid import CODE, HISTORY, PREDICTIONS, RECORD, Run
 from ketscale.jobs import finished, provenance, supervise
@@ -61,10 +60,10 @@ def write(
     seconds = time.monotonic() - surroundings.clock_s
     measured = {
         "resumed": run.resumed,
-        # Nobody read it; records keep their form.
-        "lost_s": 0.0,
         "cohort": sorted(run.cohort),
-        "routes": routes_taken(trainer.evaluated) if trainer else [],
+        # There are none any more; records keep their form.
+        "lost_s": 0.0,
+        "routes": [],
         "replayed": trainer.replayed if trainer else 0,
         "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
         "mpi_library": surroundings.world.library,

@@ -276,7 +276,7 @@ class Record(_Part, frozen=True):
     weights_hash: Annotated[str | None, Meta(description="SHA-256 of what was learned; null if nothing was")]
     files: Annotated[dict[str, str], Meta(description="SHA-256 of each file of the run beside the record: its history, "
         "the code of a model in a user's file, and the trained model where it is kept")]
-    routes: Annotated[list[Route], Meta(description="The routes that fused chose, if it had a choice")]
+    routes: Annotated[list[Route], Meta(description="The routes that fused chose, in records of versions with a choice")]
     timing: Annotated[Timing, Meta(description="What the clock measured")]
     node_hours: Annotated[NonNegative, Meta(description="Nodes times hours")]
     gpu_hours: Annotated[NonNegative, Meta(description="GPUs times hours")]

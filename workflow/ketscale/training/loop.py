@@ -389,11 +389,6 @@ class Trainer(Training):
         """How many epochs it took, and which was the best."""
         return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}, "tried": 1}
 
-    @property
-    def evaluated(self) -> Problem:
-        """The problem whose model takes the steps."""
-        return self.stepper.problem
-
     def _checkpoint_if_asked(self) -> None:
         if not (self._agreed.save or self._agreed.stop):
             return

@@ -52,11 +52,6 @@ class Training(ABC):
         return self.problem.outputs(split, torch.arange(self.problem.splits[split]))
 
     @property
-    def evaluated(self) -> Problem:
-        """The problem whose model is evaluated in training."""
-        return self.problem
-
-    @property
     def replayed(self) -> int:
         """How many steps were replays of CUDA graphs."""
         return 0

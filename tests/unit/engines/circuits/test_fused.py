@@ -1,4 +1,4 @@
-"""`fused`: threads and groups, memory, routes, tensors of two GPUs, and the cache of its machine code."""
+"""`fused`: threads and groups, memory, tensors of two GPUs, and the cache of its machine code."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 from filelock import FileLock
-from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.fused import Fused, call, routes_taken
-from ketscale.engines.circuits.fused.listing import Wanted
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.fused import Fused, call
+from ketscale.engines.circuits.fused.hessians import Wanted
+from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.compiled import library
 from ketscale.errors import UserError
-from ketscale.simulators.factory import named_simulator
-from ketscale.simulators.placement import Placed
-from ketscale.simulators.spanned import Spanned
-from tests.unit.engines.circuits.test_simulators import CPU, random_angles, slopes
+from tests.unit.engines.circuits.test_simulators import random_angles
 
 
 @pytest.mark.parametrize(("ansatz", "letters", "qubits", "batch", "times"), [
@@ -37,39 +33,10 @@ def test_a_call_needs_about_four_times_the_batch_of_states(
     """All that a call forward and back allocates beside its results, with two threads: 4.05 times at 8 qubits."""
     circuit, words = ansatz(qubits, 2), pauli_words(qubits, letters)
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
-    kernel = call.compiled(call.Call(circuit, words, torch.float32, batch, wanted=wanted))
+    kernel = call.compiled(Call(circuit, words, torch.float32, batch, wanted=wanted))
     workspace = call.Workspace(kernel, threads=2)
     kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
     assert kept + 4 * kernel.saved_floats <= times * batch * 2**qubits * 8
-
-
-class Holding(nn.Module):
-    """A module with simulators in its parts, as a problem has."""
-
-    def __init__(self, *simulators: Simulator) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(nn.Module() for _ in simulators)
-        for part, held in zip(self.parts, simulators, strict=True):
-            part.simulator = held
-
-
-def test_the_cheaper_route_is_taken_and_noted_for_each_run_once() -> None:
-    auto = Fused()
-    for layers, expected in ((2, "sweep"), (40, "matrix")):
-        circuit = strongly_entangling_ansatz(3, layers)
-        angles = random_angles(circuit, 4096)
-        found = (
-            slopes(way.expval(circuit, angles, ("ZII", "IXY")), [*angles]) for way in (auto, Fused("sweep"))
-        )
-        torch.testing.assert_close(*found, atol=1e-9, rtol=1e-9)
-        assert routes_taken(Holding(auto))[-1]["route"] == expected
-    auto.expval(circuit, random_angles(circuit, 8), ("ZII",))
-    assert [(r["gates"], r["batch"]) for r in routes_taken(Holding(auto))] == [(15, 4096), (243, 4096)]
-    inner = Fused()
-    placed = Placed(Spanned(inner), CPU)
-    placed.expval(circuit, random_angles(circuit, 4096), ("ZII",))
-    (noted,) = routes_taken(Holding(placed, inner, named_simulator("default.qubit")))
-    assert noted["matrix_s"] < noted["sweep_s"]
 
 
 def test_a_backward_pass_may_be_repeated() -> None:

@@ -96,23 +96,22 @@ CIRCUITS = [
 
 
 @pytest.mark.parametrize(
-    ("circuit", "dtype", "batch", "kind", "route"),
+    ("circuit", "dtype", "batch", "kind"),
     [
-        (vqc_ansatz(12, 2), torch.float64, 2, "words", "sweep"),
+        (vqc_ansatz(12, 2), torch.float64, 2, "words"),
         *pairs(
             CIRCUITS, (torch.float64, torch.float32), (0, 1, 2, 21), ("words", "state", "one", "each", "superposed"),
-            ("sweep", "auto", "matrix"),
         ),
     ],
     ids=lambda each: f"{each.qubits} qubits, {len(each.gates)} gates" if isinstance(each, Circuit) else None,
 )  # fmt: skip
 def test_a_group_has_the_numbers_that_it_has_alone(
-    circuit: Circuit, dtype: torch.dtype, batch: int, kind: str, route: str
+    circuit: Circuit, dtype: torch.dtype, batch: int, kind: str
 ) -> None:
-    # Samples that are alone in their group share a tile; and matrices, and states, are multiplied by torch.
-    bits = batch > 1 and kind in ("words", "state") and route == "sweep" and circuit.inputs > 0
+    # Samples that are alone in their group share a tile.
+    bits = batch > 1 and kind in ("words", "state") and circuit.inputs > 0
     tolerance = 0 if bits else 1e-11 if dtype == torch.float64 else 1e-3
-    compared(asked(Fused(route), circuit, kind), *leaves_of(circuit, kind, batch, dtype), tolerance=tolerance)
+    compared(asked(Fused(), circuit, kind), *leaves_of(circuit, kind, batch, dtype), tolerance=tolerance)
 
 
 @pytest.mark.parametrize("dims", [(None, 0, 0), (0, None, 0), (0, 0, None)])

@@ -108,8 +108,7 @@ def test_all_ways_to_ask(kind: str) -> None:
 # Inputs and weights that turn one rotation each; inputs that turn several; and weights that do.
 ONCE = Circuit(2).ry(0, "x0").cnot(0, 1).rx(1, "w0").s(1).xx(0, 1, "x1").rz(0, "w1").ry(0, "x2")
 OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
-    "several tiles": (Fused("sweep"), CIRCUIT, 21),
-    "as one matrix": (Fused("matrix"), CIRCUIT, 9),
+    "several tiles": (Fused(), CIRCUIT, 21),
     "sample by sample": (looped(), CIRCUIT, 2),
     "amplitudes in another order": (Fused(), strongly_entangling_ansatz(3, 2), 1),
     "all gates": (Fused(), random_circuit(3, 0), 2),
@@ -126,7 +125,7 @@ OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_routes_and_circuits(name: str, kind: str) -> None:
+def test_other_circuits_and_batches(name: str, kind: str) -> None:
     simulator, circuit, batch = OTHERS[name]
     given = points(circuit, batch, kind)
     along, times = tuple(tensor + 1 for tensor in given), 3 if "once" in name or "times" in name else 2

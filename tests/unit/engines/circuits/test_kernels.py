@@ -41,8 +41,8 @@ def forgotten() -> Iterator[None]:
 
 def laid_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, whole, block = LAYOUTS[layout]
-    monkeypatch.setattr(call, "TILE_BYTES", tile)
-    monkeypatch.setattr(call, "MOVED_BYTES", tile)
+    monkeypatch.setattr(listing, "TILE_BYTES", tile)
+    monkeypatch.setattr(listing, "MOVED_BYTES", tile)
     monkeypatch.setattr(listing, "WHOLE_BYTES", whole)
     monkeypatch.setattr(listing, "BLOCK_BYTES", block)
 
@@ -127,7 +127,7 @@ def by_matrices(
 def by_kernels(
     circuit: Circuit, words: tuple[str, ...] | None, angles: Angles, start: list[torch.Tensor]
 ) -> torch.Tensor:
-    fused, initial = Fused("sweep"), start[0] if len(start) == 1 else None
+    fused, initial = Fused(), start[0] if len(start) == 1 else None
     if words is None:
         return fused.state(circuit, angles, initial)
     if len(start) == 2:
@@ -188,8 +188,8 @@ def test_random_circuits_agree_with_dense_matrices(
 ) -> None:
     """Values, states, and the gradients by all that there is, or by one of them alone, or by none."""
     laid_out(layout, monkeypatch)
-    monkeypatch.setattr(call, "vector_bytes", lambda: width)
-    monkeypatch.setattr(call, "FEW_AMPLITUDES", 0)  # or small batches would have vectors of 32 bytes
+    monkeypatch.setattr(listing, "vector_bytes", lambda: width)
+    monkeypatch.setattr(listing, "FEW_AMPLITUDES", 0)  # or small batches would have vectors of 32 bytes
     rng = random.Random(f"{dtype} {kind} {layout} {seeds}")
     for qubits, batch, _ in product(range(1, 8), (1, 2, 7, 17, 33), range(seeds)):
         if rng.random() < 0.5 and seeds == 1:

@@ -36,7 +36,6 @@ CPU = torch.device("cpu")
 ELSEWHERE = ("lightning.gpu", "default.qubit-jit")
 SETTINGS = {
     **{name: CircuitSimulator.usual(name) for name in SIMULATORS if name not in ELSEWHERE},
-    "fused-matrix": replace(CircuitSimulator.usual("fused"), route="matrix"),
 }
 ONCE = [name for name in SETTINGS if SETTINGS[name].gradient != "backprop"]
 LIMITED = [name for name in ONCE if SETTINGS[name].device != "fused"]
@@ -102,6 +101,11 @@ def slopes(values: torch.Tensor, leaves: list[torch.Tensor]) -> list[torch.Tenso
     return [values.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, gradients, strict=True))]  # fmt: skip
 
 
+def takes_states(name: str) -> bool:
+    """Whether a simulator takes initial states; it refuses them otherwise."""
+    return name != "qiskit"
+
+
 # A circuit, the samples, and the shape of the states that these start from.
 CASES: dict[str, tuple[Circuit, int, tuple[int, ...]]] = {
     "1": (random_circuit(1, 21), 1, ()),
@@ -123,7 +127,9 @@ CASES: dict[str, tuple[Circuit, int, tuple[int, ...]]] = {
 def test_every_simulator_gives_the_same_values_and_gradients(name: str, case: str) -> None:
     circuit, batch, shape = CASES[case]
     words, angles = random_words(circuit.qubits, 20 + circuit.qubits), random_angles(circuit, batch)
-    initial = random_states(*shape).requires_grad_(name not in LIMITED) if shape else None
+    initial = (
+        random_states(*shape).requires_grad_(name not in LIMITED) if shape and takes_states(name) else None
+    )
     leaves = [x for x in (*angles, initial) if x is not None and x.requires_grad]
     values = simulator(name).expval(circuit, angles, words, initial)
     states = final_states(circuit, *angles, initial)
@@ -141,7 +147,7 @@ def test_samples_that_do_not_count_have_zero_gradients(name: str) -> None:
     What counts little, as a sample that is all but learned, counts; but PennyLane shifts nothing for less than 1e-8.
     """
     least = 1e-7 if name == "default.qubit-loop-shift" else 1e-9
-    circuit, starts = vqc_ansatz(2, 1), random_states(3, 4)
+    circuit, starts = vqc_ansatz(2, 1), random_states(3, 4) if takes_states(name) else None
     inputs, weights = random_angles(circuit, 3)
     values = simulator(name).expval(circuit, Angles(inputs, weights), ("ZI", "IX", "ZI"), starts)
     count = torch.tensor([[0.0, 0, 0], [least, 2 * least, 3 * least], [1, 0, -1]], dtype=torch.float64)
@@ -157,13 +163,15 @@ def test_samples_that_do_not_count_have_zero_gradients(name: str) -> None:
 def test_the_angles_precision_is_kept_and_gradients_are_those_that_are_wanted(name: str) -> None:
     circuit, words = random_circuit(2, 3), random_words(2, 3)
     inputs, weights = random_angles(circuit, 2, torch.float32)
-    angles, initial = Angles(inputs.detach(), weights), random_states(4, dtype=torch.complex64)
+    angles = Angles(inputs.detach(), weights)
+    initial = random_states(4, dtype=torch.complex64) if takes_states(name) else None
     found = slopes(simulator(name).expval(circuit, angles, words, initial), [weights])
     assert {tensor.dtype for tensor in found} == {torch.float32}
     fixed = Angles(inputs.detach(), weights.detach())
     assert simulator(name).state(circuit, fixed, initial).dtype == torch.complex64
     exact = weights.detach().double().requires_grad_()
-    states = final_states(circuit, angles.inputs.double(), exact, initial.to(torch.complex128))
+    start = None if initial is None else initial.to(torch.complex128)
+    states = final_states(circuit, angles.inputs.double(), exact, start)
     torch.testing.assert_close(
         found, slopes(means(states, words), [exact]), atol=1e-4, rtol=1e-4, check_dtype=False
     )
@@ -173,7 +181,7 @@ def test_the_angles_precision_is_kept_and_gradients_are_those_that_are_wanted(na
 COPIED: dict[str, Callable[[], Simulator]] = {
     **{name: partial(simulator, name) for name in SETTINGS},
     "default.qubit-jit": partial(simulator, "default.qubit-jit"),
-    "wrapped": lambda: Placed(Spanned(Looped(Fused("sweep"))), CPU),
+    "wrapped": lambda: Placed(Spanned(Looped(Fused())), CPU),
 }
 
 
@@ -189,7 +197,6 @@ def test_a_copy_of_a_simulator_that_was_used_computes_the_same_to_the_last_bit(
     expected = evaluated(made)
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert other is not made and all(map(torch.equal, evaluated(other), expected))
-        assert not isinstance(made, Fused) or other.route == made.route
 
 
 # --- superpositions of a state with its mirror image; `test_kernels` has what `fused` makes of them ---
@@ -203,7 +210,7 @@ class Minimal:
 
 
 SUPERPOSING: list[Simulator] = [
-    simulator("default.qubit"), Fused(), Fused("matrix"), Looped(Fused()), Placed(Fused(), CPU), Minimal(), Spanned(Minimal()),
+    simulator("default.qubit"), Fused(), Looped(Fused()), Placed(Fused(), CPU), Minimal(), Spanned(Minimal()),
     Looped(Minimal()),
 ]  # fmt: skip
 # A cyclic shift of wires, as in the Hydra models; and one that leaves powers of i to apply.
@@ -259,7 +266,7 @@ def test_what_a_simulator_cannot_give_is_refused(asked: str) -> None:
 
 def test_settings_that_do_not_go_together_are_refused() -> None:
     qiskit, cuda = SETTINGS["qiskit"], torch.device("cuda")
-    wrong = (replace(qiskit, gradient="adjoint"), CPU), (replace(qiskit, route="auto"), CPU), (qiskit, cuda)
+    wrong = (replace(qiskit, gradient="adjoint"), CPU), (qiskit, cuda)
     for settings, device in wrong:
         with pytest.raises(UserError):
             build_simulator("mine", settings, device)

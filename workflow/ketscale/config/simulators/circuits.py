@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from msgspec import Meta
 
@@ -38,6 +39,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
     later: ClassVar[frozenset[str]] = frozenset({"shots"})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"route": None})
 
     # fmt: off
     device: Annotated[Device, Meta(description="The simulator's backend, which evaluates the circuit")]
@@ -47,9 +49,6 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         "loop: sample by sample")]
     placement: Annotated[Literal["model", "cpu", "gpu"], Meta(description="The device that circuits run on. model: "
         "the model's own; cpu or gpu: this one, whatever the model's is")] = "model"
-    route: Annotated[Literal["auto", "sweep", "matrix"], Meta(description="How fused evaluates a circuit. sweep: the "
-        "gates are swept over the states; matrix: the gates after the last input become one matrix; auto (the "
-        "default): the one of these that its cost model finds cheaper")] | None = None
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
         "out, it is exact. Words without different letters on a wire are measured together")] | None = None
     # fmt: on
@@ -89,7 +88,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         return self.placement == "gpu" or self.processor == "cuda"
 
     def faults(self) -> Iterator[str]:
-        """The device must have the combination and compute where it is placed, and only fused has a route."""
+        """The device must have the combination and compute where it is placed."""
         if self.method is None:
             methods = [method for method in METHODS if method.device == self.device]
             able = sorted({f"{method.gradient} with {method.batching}" for method in methods})
@@ -103,8 +102,6 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
             yield f"placement: {self.device} computes on the CPU only; set placement: cpu"
         if self.placement == "cpu" and self.processor == "cuda":
             yield f"placement: {self.device} computes on a GPU only; set placement: gpu"
-        if self.route is not None and self.device != "fused":
-            yield f"route: only fused has routes, and this is {self.device}; leave it out"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """A device that computes on the CPU only cannot follow a model to a GPU."""

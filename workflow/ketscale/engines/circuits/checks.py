@@ -61,6 +61,14 @@ def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) ->
         )
 
 
+def refuse_transforms(simulator: str, *tensors: torch.Tensor) -> None:
+    """Raise UserError in torch.func and forward mode, through which this simulator does not see."""
+    if derivatives.transformed(*tensors):
+        raise UserError(
+            f"{simulator} knows neither torch.func nor forward mode: use simulator 'fused' or 'default.qubit'"
+        )
+
+
 def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
     """As `one_gradient`, and raise UserError if the gradient is to be differentiated too."""
     derivatives.first_derivatives_only(

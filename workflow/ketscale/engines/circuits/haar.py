@@ -18,9 +18,3 @@ def frame_potential(qubits: int, t: int) -> float:
     """The frame potential of Haar-random states, the least that there is: t! (N - 1)! / (t + N - 1)!, N = 2^qubits."""
     size = 2**qubits
     return math.factorial(t) / math.prod(range(size, size + t))
-
-
-def meyer_wallach(qubits: int) -> float:
-    """The mean of Q over Haar-random states: (N - 2) / (N + 1), N = 2^qubits."""
-    size = 2**qubits
-    return (size - 2) / (size + 1)

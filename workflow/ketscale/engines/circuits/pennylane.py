@@ -14,6 +14,7 @@ from ketscale.engines.circuits.checks import (
     no_rows,
     one_first_derivative,
     refuse_gradient,
+    refuse_transforms,
 )
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, given_matrix
 from ketscale.errors import UserError
@@ -79,6 +80,8 @@ class PennyLane:
     ) -> torch.Tensor:
         """The state (if `paulis` is None) or the expectation values, one row per sample."""
         inputs, weights = angles
+        if self.gradient != "backprop":
+            refuse_transforms(self._name, *angles)
         batch = inputs.shape[0]
         columns = 2**circuit.qubits if paulis is None else len(paulis)
         dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype

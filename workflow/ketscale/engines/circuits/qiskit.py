@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate, given_matrix
 from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
+from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
 # What cannot be scaled up to 2^27 without overflow counts as 0.
@@ -29,7 +30,7 @@ METHODS = {
 
 
 class Qiskit:
-    """Qiskit's exact estimator primitive, always on the CPU and in double precision.
+    """Qiskit's exact estimator primitive, always on the CPU and in double precision, from |0...0>.
 
     Raises:
         UserError: Qiskit is not installed.
@@ -44,36 +45,37 @@ class Qiskit:
         """See `Simulator.state`."""
         from qiskit.quantum_info import Statevector
 
-        check_request(circuit, angles, initial)
-        refuse_gradient("qiskit", "a state", *angles, initial)
+        _check(circuit, angles, initial)
+        refuse_gradient("qiskit", "a state", *angles)
         dtype = angles.inputs.dtype.to_complex()
         if angles.inputs.shape[0] == 0:
-            return no_rows(angles, initial, 2**circuit.qubits, dtype)
-        translated, starts = _translated(circuit), _starts(initial)
-        values = gathered(circuit, angles).double().numpy()
-        rows = [
-            Statevector(_prepared(translated, start).assign_parameters(row)).data
-            for start, row in zip(starts * (len(values) // len(starts)), values, strict=True)
-        ]
+            return no_rows(angles, None, 2**circuit.qubits, dtype)
+        translated, values = _translated(circuit), gathered(circuit, angles).double().numpy()
+        rows = [Statevector(translated.assign_parameters(row)).data for row in values]
         return torch.as_tensor(np.stack(rows)).to(dtype)
 
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
-        check_request(circuit, angles, initial, paulis)
-        refuse_gradient("qiskit", "an initial state", initial)
+        _check(circuit, angles, initial, paulis)
         if angles.inputs.shape[0] == 0:
-            return no_rows(angles, initial, len(paulis), angles.inputs.dtype)
+            return no_rows(angles, None, len(paulis), angles.inputs.dtype)
         terms = wanted_terms(circuit, angles)
-        experiment = _Experiment(
-            self._estimator, _translated(circuit), tuple(paulis), _starts(initial), terms
-        )
+        experiment = _Experiment(self._estimator, _translated(circuit), tuple(paulis), terms)
         at = gathered(circuit, angles)
         values: torch.Tensor = Shifted.apply(
             at, experiment.expvals(at.detach()), experiment.gradient, "simulator 'qiskit'"
         )
         return values
+
+
+def _check(
+    circuit: Circuit, angles: Angles, initial: torch.Tensor | None, paulis: Sequence[str] | None = None
+) -> None:
+    if initial is not None:
+        raise UserError("simulator qiskit starts from |0...0>: use default.qubit")
+    check_request(circuit, angles, None, paulis)
 
 
 @lru_cache(maxsize=256)
@@ -111,25 +113,9 @@ def _parts(gate: Gate) -> tuple[Gate, ...]:
     return tuple(Gate(name, gate.wires, (c,)) for name, c in zip(names, gate.columns, strict=True))
 
 
-def _starts(initial: torch.Tensor | None) -> list[NDArray[np.complex128] | None]:
-    """The initial states: one for the whole batch (None means |0...0>), or one per sample."""
-    if initial is None:
-        return [None]
-    return list(initial.detach().reshape(-1, initial.shape[-1]).to(torch.complex128).numpy())
-
-
-def _prepared(circuit: Any, start: NDArray[np.complex128] | None) -> Any:
-    """The circuit after a preparation of `start`."""
-    if start is None:
-        return circuit
-    prepared = circuit.copy_empty_like()
-    prepared.prepare_state(start, normalize=True)
-    return prepared.compose(circuit)
-
-
 @dataclass(frozen=True)
 class _Experiment:
-    """A measurement on a batch: its Pauli words, initial states, and the shifts for the gradient.
+    """A measurement on a batch: its Pauli words, and the shifts for the gradient.
 
     terms: see `wanted_terms`.
     """
@@ -137,13 +123,12 @@ class _Experiment:
     estimator: Any
     circuit: Any
     paulis: tuple[str, ...]
-    starts: list[NDArray[np.complex128] | None]
     terms: list[Term]
 
     def expvals(self, angles: torch.Tensor) -> torch.Tensor:
         """Expectation values (batch, paulis) at angles (batch, parameters)."""
         values = angles.double().numpy()[:, None]
-        return torch.as_tensor(self._estimate(values, [list(self.paulis)], self.starts)).to(angles.dtype)
+        return torch.as_tensor(self._estimate(values, [list(self.paulis)])).to(angles.dtype)
 
     def gradient(self, angles: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
         """Gradient (batch, parameters) of sum(cotangent * expvals).
@@ -163,33 +148,20 @@ class _Experiment:
         rows = [row for row, weight in enumerate(largest) if not weight <= _NO_WEIGHT]
         gradient = np.zeros_like(values)
         if rows:
-            starts = self.starts if len(self.starts) == 1 else [self.starts[row] for row in rows]
             scales = [2.0 ** (27 - math.frexp(largest[row])[1]) for row in rows]
             observables = [
                 [{word: weight * scale for word, weight in weighted[row].items()}]
                 for row, scale in zip(rows, scales, strict=True)
             ]
-            scaled = self._estimate(values[rows, None] + shifts, observables, starts) @ coefficients
+            scaled = self._estimate(values[rows, None] + shifts, observables) @ coefficients
             gradient[rows] = scaled / np.array(scales)[:, None]
         return torch.as_tensor(gradient).to(angles.dtype)
 
-    def _estimate(
-        self,
-        values: NDArray[np.float64],
-        observables: list[list[Any]],
-        starts: list[NDArray[np.complex128] | None],
-    ) -> NDArray[np.float64]:
+    def _estimate(self, values: NDArray[np.float64], observables: list[list[Any]]) -> NDArray[np.float64]:
         """Run (batch, variants, parameters) values against (batch or 1, variants or 1) observables."""
-        if len(starts) == 1:
-            blocks = [(_prepared(self.circuit, starts[0]), observables, values)]
-        else:
-            each = observables if len(observables) > 1 else observables * len(values)
-            blocks = [
-                (_prepared(self.circuit, start), [words], row[None])
-                for start, words, row in zip(starts, each, values, strict=True)
-            ]
-        results = self.estimator.run(blocks).result()
-        return np.concatenate([result.data.evs for result in results])
+        (result,) = self.estimator.run([(self.circuit, observables, values)]).result()
+        evs: NDArray[np.float64] = result.data.evs
+        return evs
 
 
 def _weighted(paulis: tuple[str, ...], weights: NDArray[np.float64]) -> dict[str, float]:

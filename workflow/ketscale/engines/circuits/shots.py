@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ketscale.engines import randomness
-from ketscale.engines.circuits.checks import check_request, no_rows
+from ketscale.engines.circuits.checks import check_request, no_rows, refuse_transforms
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
@@ -127,6 +127,7 @@ class Shots:
         initial: torch.Tensor | None,
         words: tuple[str, ...] | None,
     ) -> torch.Tensor:
+        refuse_transforms("a simulator with shots", *angles)
         inputs, weights = angles
         batch = len(inputs)
         if batch == 0:
@@ -196,9 +197,9 @@ class Shots:
         return torch.searchsorted(bounds, uniform, right=True).clamp_(max=bounds.shape[1] - 1)
 
 
-def fused(shots: int, gradient: str, route: str = "auto") -> Shots:
+def fused(shots: int, gradient: str) -> Shots:
     """`fused` with shots."""
-    return Shots(Fused(route), shots, gradient)
+    return Shots(Fused(), shots, gradient)
 
 
 class _Drawing(NamedTuple):

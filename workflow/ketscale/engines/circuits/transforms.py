@@ -2,8 +2,8 @@
 
 A function of rows computes each row of its results from the same row of its arguments alone. That makes the three rules
 that torch.func needs short. Under vmap, rows of all copies are one longer batch. The gradient is again a function of
-rows. And forward mode is the gradient of the gradient, unless the function knows better (`Rows`). A row is a sample
-with weights of its own (`called`), or a group of samples that share theirs (`grouped`).
+rows. And forward mode is the gradient of the gradient, unless the function knows better (`Rows`). A row is a group of
+samples that share their weights (`grouped`), or a sample with weights of its own (`as_rows`).
 """
 
 from __future__ import annotations
@@ -15,31 +15,9 @@ from functools import lru_cache, reduce
 import torch
 
 from ketscale.autograd_function import applied, at_once
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column
-from ketscale.engines.circuits.simulator import Simulator, stacks
+from ketscale.engines.circuits.circuit import Circuit, Column
 from ketscale.engines.derivatives import Rows, paired
 from ketscale.private_torch import only_mapped, transforms_active
-
-
-def called(
-    simulator: Simulator, ask: Callable[[Circuit, Angles], torch.Tensor], circuit: Circuit, angles: Angles
-) -> torch.Tensor:
-    """`ask(circuit, angles)` for angles that are `transformed`, (batch, ...); it asks `simulator` alone.
-
-    If a simulator knows no transforms, the weights become inputs, so that there may be other weights for each row.
-
-    Raises:
-        UserError: as for the simulator; or second derivatives or forward mode are asked of one without.
-    """
-    if stacks(simulator):
-        return ask(circuit, angles)
-    alone, own = weights_as_inputs(circuit, *angles)
-
-    def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
-        return (ask(alone, Angles(inputs, inputs.new_empty(0))),)
-
-    (result,) = applied(_Recorded(values), own)
-    return result
 
 
 def grouped(function: Callable[..., torch.Tensor], rows: Rows, *tensors: torch.Tensor) -> torch.Tensor:
@@ -81,43 +59,6 @@ def inputs_only(circuit: Circuit) -> Circuit:
 
     gates = (replace(gate, columns=tuple(map(moved, gate.columns))) for gate in circuit.gates)
     return Circuit(circuit.qubits, tuple(gates))
-
-
-class _Recorded(Rows):
-    """A function of rows that autograd records. Its derivatives are gradients, and gradients of these."""
-
-    recorded = True
-
-    def __init__(self, function: Callable[..., tuple[torch.Tensor, ...]]) -> None:
-        self.function = function
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return self.function(*tensors)
-
-    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `ByOperators.plainly`."""
-        return applied(self, *tensors)
-
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
-        return applied(_GradientOfRows(self, len(tensors)), *tensors, *cotangents)
-
-
-class _GradientOfRows(_Recorded):
-    """The function of `count` tensors and then the cotangents of their results that gives the tensors' gradients."""
-
-    recorded = False
-
-    def __init__(self, function: Rows, count: int) -> None:
-        super().__init__(function)
-        self.count = count
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        arguments, cotangents = tensors[: self.count], tensors[self.count :]
-        found = pulled(self.function, arguments, cotangents, [True] * self.count)[1]
-        return tuple(each for each in found if each is not None)
 
 
 def pulled(

@@ -2,7 +2,7 @@
 
 XLA calls one handler, which is machine code too. It finds a `Table` by the address in the call's attribute: which
 functions to run, one after the other, and which of their arguments are buffers of the call. All memory is XLA's, so calls
-may run at the same time. A function's threads are those of XLA's own pool, as many as are idle.
+may run at the same time. A function's threads are torch's (`threads`), as in torch.
 
 The layouts are those of XLA's C interface, version 0 (`xla/ffi/api/c_api.h` in jaxlib's folder of headers).
 """
@@ -20,19 +20,9 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from ketscale.engines.compiled.language import (
-    I8,
-    I64,
-    POINTER,
-    VOID,
-    Buffer,
-    FunctionCode,
-    Number,
-    maximum,
-    minimum,
-    select,
-)
+from ketscale.engines.compiled.language import I8, I32, I64, VOID, Buffer, FunctionCode, Number, select
 from ketscale.engines.compiled.library import Library, Recipe
+from ketscale.engines.compiled.threads import pool
 
 # The name by which XLA knows the handler.
 TARGET = "ketscale"
@@ -62,7 +52,9 @@ class Table:
         kept: Any,
     ) -> None:
         self._kept = kept
-        counts = (threads, len(functions), len(places), len(slots))
+        parallel: Any = pool() if threads > 1 else None
+        address = 0 if parallel is None else ctypes.cast(parallel, ctypes.c_void_p).value or 0
+        counts = (address, threads, len(functions), len(places), len(slots))
         pairs = (*functions, *places)
         self._numbers = array("q", (*counts, *(int(number) for pair in pairs for number in pair), *slots))
 
@@ -99,30 +91,22 @@ _LIBRARIES: list[Library] = []
 FOREIGN = "this executable was compiled by another process: KetScale's calls are valid in their own alone"
 
 # The structures of XLA's interface as words of 64 bits, each with its size and its extensions in front. Of a frame:
-EXTENSION, API, CONTEXT, OPERAND_COUNT, OPERANDS, RESULTS, ATTRIBUTES = 1, 2, 3, 7, 9, 14, 20
-# The functions of the interface, in words after its version.
-ERROR_CREATE, ERROR_DESTROY, SCHEDULE, NUM_THREADS = 6, 8, 17, 18
+EXTENSION, API, OPERAND_COUNT, OPERANDS, RESULTS, ATTRIBUTES = 1, 2, 7, 9, 14, 20
+# The function of the interface that makes an error, in words after its version.
+ERROR_CREATE = 6
 # The value of a scalar, and the data of a buffer; the kind of an extension that asks for metadata, and where these go.
 VALUE, DATA, METADATA, TO_METADATA = 1, 3, 1, 3
 INVALID_ARGUMENT = 9
-
-# The memory that threads share, in words: who is inside (or, from CLOSED on, that nobody may enter), who still holds it,
-# the function, and its arguments.
-INSIDE, HOLDERS, FUNCTION, OWN = range(4)
-CLOSED = 2**32
 
 
 def _written(minor: int) -> ir.Module:
     """`begin`, which keeps the process's number, and `answer`, the handler."""
     module = ir.Module("foreign")
-    # `busy`: how many threads run functions or have been asked to.
-    for name in ("process", "busy"):
-        kept = ir.GlobalVariable(module, I64, name)
-        kept.linkage, kept.initializer = "internal", ir.Constant(I64, 0)
+    process = ir.GlobalVariable(module, I64, "process")
+    process.linkage, process.initializer = "internal", ir.Constant(I64, 0)
     begin = FunctionCode(module, "begin", 1, True)
     _at(begin, _global(begin, "process"))[0] = _argument(begin)
     begin.b.ret_void()
-    _write_help(FunctionCode(module, "help", 1, True))
     _Handler(module, minor).write()
     return module
 
@@ -149,46 +133,11 @@ def _local(k: FunctionCode, *words: Number | int) -> Number:
     return made.address
 
 
-def _call(k: FunctionCode, address: Number, argument: Number, returns: Any = I64) -> Number:
+def _call(k: FunctionCode, address: Number, *arguments: Number, returns: Any = I64) -> Number:
     """Call a function at an address."""
-    function = k.b.inttoptr(address.value, ir.FunctionType(returns, [I64]).as_pointer())
-    return Number(k, k.b.call(function, [argument.value]))
-
-
-def _call_named(k: FunctionCode, name: str, *arguments: Number, returns: Any = I64) -> Number:
-    """Call a function of the C library."""
-    function = k.module.globals.get(name)
-    if function is None:
-        function = ir.Function(k.module, ir.FunctionType(returns, [I64] * len(arguments)), name)
+    kind = ir.FunctionType(returns, [each.type for each in arguments])
+    function = k.b.inttoptr(address.value, kind.as_pointer())
     return Number(k, k.b.call(function, [each.value for each in arguments]))
-
-
-def _add(k: FunctionCode, address: Number, number: Number | int) -> Number:
-    """Add to a word that threads share; what it was before."""
-    place = k.b.inttoptr(address.value, POINTER)
-    return Number(k, k.b.atomic_rmw("add", place, k.integer(number).value, "acq_rel"))
-
-
-def _load(k: FunctionCode, address: Number) -> Number:
-    """A word that threads share."""
-    return Number(k, k.b.load_atomic(k.b.inttoptr(address.value, POINTER), "acquire", 8, typ=I64))
-
-
-def _drop(k: FunctionCode, shared: Number) -> None:
-    """Hold shared memory no more; the last one frees it."""
-    with k.when(_add(k, shared + 8 * HOLDERS, -1) == 1):
-        _call_named(k, "free", shared, returns=VOID)
-
-
-def _write_help(k: FunctionCode) -> None:
-    """What a thread of XLA's does with shared memory: it runs the function, if that is still open."""
-    shared = _argument(k)
-    with k.when(_add(k, shared, 1) < CLOSED):
-        _call(k, _at(k, shared)[FUNCTION], shared + 8 * OWN, VOID)
-    _add(k, shared, -1)
-    _add(k, _global(k, "busy"), -1)
-    _drop(k, shared)
-    k.b.ret_void()
 
 
 class _Handler(FunctionCode):
@@ -198,7 +147,6 @@ class _Handler(FunctionCode):
         super().__init__(module, "answer", 1, True, returns=I64)
         self._minor = minor
         self._frame = _at(self, _argument(self))
-        self._busy = _global(self, "busy")
         self._result = self.variable(self.integer(0))
 
     def write(self) -> None:
@@ -220,20 +168,12 @@ class _Handler(FunctionCode):
             _at(self, _at(self, _at(self, self._frame[ATTRIBUTES])[place])[VALUE]) for place in (0, 1)
         )
         ours = _at(self, _global(self, "process"))[0]
-        self.either(
-            self._value(process) == ours,
-            lambda: self._fill(_at(self, self._value(table))),
-            self._refuse,
-        )
-
-    def _value(self, place: Buffer) -> Number:
-        found: Number = place[0]
-        return found
+        self.either(process[0] == ours, lambda: self._fill(_at(self, table[0])), self._refuse)
 
     def _fill(self, table: Buffer) -> None:
         """Fill the functions' arguments, and run these."""
-        threads, functions, places, slots = (table[place] for place in range(4))
-        listed, filled, start = table.part((4,), 1).split((functions, 2), (places, 2), (slots,))
+        parallel, threads, functions, places, slots = (table[place] for place in range(5))
+        listed, filled, start = table.part((5,), 1).split((functions, 2), (places, 2), (slots,))
         memory = self.b.alloca(I64, size=slots.value)
         memory.align = 16
         arguments = _at(self, Number(self, self.b.ptrtoint(memory, I64)))
@@ -245,76 +185,21 @@ class _Handler(FunctionCode):
             given = number.signed < operands
             buffers = _at(self, select(given, self._frame[OPERANDS], self._frame[RESULTS]))
             arguments[filled[place, 1]] = _at(self, buffers[select(given, number, number - operands)])[DATA]
-        self._run(threads, functions, listed, arguments, slots)
-
-    def _run(
-        self, threads: Number, functions: Number, listed: Buffer, arguments: Buffer, slots: Number
-    ) -> None:
-        """Run the functions one after the other, each on as many threads as are idle."""
-        size = self._pool(threads)
-        _add(self, self._busy, 1)
         with self.each(functions) as number:
             function, shared = listed[number, 0], listed[number, 1]
             # Functions take their tasks, and their threads' numbers, from two counters.
             arguments[0], arguments[1] = 0, 0
-            idle = (size - _load(self, self._busy)).signed
-            helpers = maximum((minimum(idle, threads - 1) * shared).signed, 0)
+            alone = (function, arguments.address)
+            together = (parallel, *alone, threads.truncated(I32), self.constant(0, I32))
             self.either(
-                helpers == 0,
-                partial(_call, self, function, arguments.address, VOID),
-                partial(self._share, function, arguments, slots, helpers),
+                parallel * shared == 0,
+                partial(_call, self, *alone, returns=VOID),
+                partial(_call, self, *together, returns=VOID),
             )
-        _add(self, self._busy, -1)
-
-    def _share(self, function: Number, arguments: Buffer, slots: Number, helpers: Number) -> None:
-        """Run a function together with so many threads of XLA's, which get a copy of its arguments."""
-        _add(self, self._busy, helpers)
-        shared = _call_named(self, "malloc", (slots + OWN) * 8)
-        words = _at(self, shared)
-        words[INSIDE], words[HOLDERS], words[FUNCTION] = 0, helpers + 1, function
-        with self.each(slots) as slot:
-            words[OWN + slot] = arguments[slot]
-        task = _local(self, 40, 0, self._frame[CONTEXT], _global(self, "help"), shared)
-        with self.each(helpers):
-            error = self._call_api(SCHEDULE, task)
-            with self.when(error != 0):
-                self._destroy(error)
-                _add(self, self._busy, -1)
-                _drop(self, shared)
-        _call(self, function, shared + 8 * OWN, VOID)
-        _add(self, shared, CLOSED)
-        wait, turn, done = (self.b.append_basic_block(name) for name in ("wait", "turn", "done"))
-        self.b.branch(wait)
-        self.b.position_at_end(wait)
-        self.b.cbranch((_load(self, shared) & (CLOSED - 1) == 0).value, done, turn)
-        self.b.position_at_end(turn)
-        # A helper that has lost its core gets this one.
-        _call_named(self, "sched_yield")
-        self.b.branch(wait)
-        self.b.position_at_end(done)
-        _drop(self, shared)
-
-    def _pool(self, threads: Number) -> Number:
-        """The size of XLA's pool, from which a function may have `threads` at most; it is not asked for one."""
-        found = self.local(1, element="integer")
-        found[0] = 1
-        with self.when(threads != 1):
-            self._destroy(
-                self._call_api(NUM_THREADS, _local(self, 32, 0, self._frame[CONTEXT], found.address))
-            )
-        return self._value(found)
 
     def _refuse(self) -> None:
         text = bytearray(FOREIGN.encode() + b"\0")
         kept = ir.GlobalVariable(self.module, ir.ArrayType(I8, len(text)), "message")
         kept.linkage, kept.initializer = "internal", ir.Constant(kept.value_type, text)
         error = _local(self, 28, 0, _global(self, kept.name), INVALID_ARGUMENT)
-        self._result.value = self._call_api(ERROR_CREATE, error)
-
-    def _destroy(self, error: Number) -> None:
-        """Destroy an error, if there is one."""
-        with self.when(error != 0):
-            self._call_api(ERROR_DESTROY, _local(self, 24, 0, error), VOID)
-
-    def _call_api(self, function: int, argument: Number, returns: Any = I64) -> Number:
-        return _call(self, _at(self, self._frame[API])[function], argument, returns)
+        self._result.value = _call(self, _at(self, self._frame[API])[ERROR_CREATE], error)

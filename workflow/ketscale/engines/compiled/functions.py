@@ -12,7 +12,6 @@ from ketscale.engines.compiled.language import (
     DOUBLE,
     FLOAT,
     I32,
-    I64,
     Number,
     absolute,
     fma,
@@ -172,24 +171,21 @@ def _constants(x: Number) -> Constants:
 def lanes_flipped(vector: Number, flip: Number) -> Number:
     """A vector of floats whose lane i is its lane i ^ flip, where `flip` is not known as the code is written."""
     k, bits = vector.code, vector.lanes * vector.code.bytes * 8
-    single = k.bytes == 4
-    if bits == 512 and has("avx512f"):
-        name, element, lanes, scale = ("sf", I32, 16, 0) if single else ("df", I64, 8, 0)
-        name = f"llvm.x86.avx512.permvar.{name}.512"
-    elif bits == 256 and has("avx2"):
-        name, element, lanes, scale = "llvm.x86.avx2.permps", I32, 8, 0 if single else 1
-    else:
+    name, feature = {
+        256: ("llvm.x86.avx2.permps", "avx2"),
+        512: ("llvm.x86.avx512.permvar.sf.512", "avx512f"),
+    }.get(bits, ("", ""))
+    if not has(feature):
         for bit in range(vector.lanes.bit_length() - 1):
             crossed = vector.shuffled([lane ^ 1 << bit for lane in range(vector.lanes)])
             vector = select((flip >> bit & 1) != 0, crossed, vector)
         return vector
-    own = flip << scale
-    index = k.constant(range(lanes), ir.VectorType(element, lanes)) ^ (
-        own if element is I64 else own.truncated(element)
-    )
-    floats = ir.VectorType(FLOAT if element is I32 else DOUBLE, lanes)
+    # The instruction moves 32 bits at a time: halves of a double together.
+    index = k.constant(range(bits // 32), ir.VectorType(I32, bits // 32))
+    index ^= (flip << (k.bytes // 8)).truncated(I32)
+    floats = ir.VectorType(FLOAT, bits // 32)
     function = k.module.globals.get(name) or ir.Function(
         k.module, ir.FunctionType(floats, [floats, index.type]), name
     )
-    given = k.b.bitcast(vector.value, floats)
-    return Number(k, k.b.bitcast(k.b.call(function, [given, index.value]), vector.type))
+    made = k.b.call(function, [k.b.bitcast(vector.value, floats), index.value])
+    return Number(k, k.b.bitcast(made, vector.type))

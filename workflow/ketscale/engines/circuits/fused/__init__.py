@@ -1,12 +1,11 @@
 """`fused`: small circuits by fixed machine code, samples in the lanes of vectors, gradients by the adjoint method.
 
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a state, and
-`listing` writes them into a table, which the machine code of `kernels`, `rows`, `moves` and `mixing` reads: it is compiled
-once for a processor. `call` says what is asked and has its memory; `cpu` makes torch's functions of it, and
+`listing` writes them, and what is asked (`Call`), into a table, which the machine code of `kernels`, `rows`, `moves` and
+`mixing` reads: it is compiled once for a processor. `call` has its memory; `cpu` makes torch's functions of it, and
 `interop.jax_kernels` JAX's. `tables` puts the program into a device's memory: a GPU reads it in the two kernels of
 `triton_kernels`, which `gpu` launches, or beyond 12 qubits in `stepwise`, rotation by rotation. `hessians` has all
-derivatives but the first ones, by shifted angles or by `stepwise`, on any device; `jax_hessians` those of JAX. `route`
-compares the costs of one matrix product and of a sweep.
+derivatives but the first ones, by shifted angles or by `stepwise`, on any device; `jax_hessians` those of JAX.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import nn
 
 from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_request, no_rows
@@ -26,7 +24,6 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.hessians import Values
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.superposition import (
     TINY,
@@ -51,8 +48,6 @@ MOST_WAYS = 4096
 class Fused:
     """Our own simulator. Everything is differentiable: angles, initial states and final states.
 
-    route: see `config.simulators.circuits.CircuitSimulator`.
-    choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
     stacks: see `simulator.stacks`; also for `superposed` and for torch.func.grad. replays: see `simulator.replays`.
 
     What it compiles with is needed at its first call: llvmlite on a CPU, Triton on a GPU. A UserError names what is
@@ -62,16 +57,14 @@ class Fused:
     stacks = True
     replays = True
 
-    def __init__(self, route: str = "auto") -> None:
-        self.route = route
-        self.choices: dict[tuple[Circuit, int], RouteChoice] = {}
+    def __init__(self) -> None:
         # Checks and choices depend on shapes alone, and take longer than a small circuit does.
         self._ways: dict[object, Way] = {}
         # The compiled calls of `vjp`; None for those that are answered in another way.
         self._compiled: dict[object, Any] = {}
 
-    def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
-        return Fused, (self.route,)
+    def __reduce__(self) -> tuple[type[Fused], tuple[()]]:
+        return Fused, ()
 
     @cached_property
     def _cpu(self) -> ModuleType:
@@ -117,7 +110,7 @@ class Fused:
         # A tile of a single sample of a group would be mostly empty.
         few = batch == 0 or (groups and batch == 1) or circuit.inputs == 0
         more = weights.shape[-1] > circuit.weights
-        if few or more or not inputs.is_cpu or self._route(circuit, inputs) == "matrix":
+        if few or more or not inputs.is_cpu:
             return None
         call = self._cpu.Call(
             circuit, paulis, inputs.dtype, batch, math.prod(groups), wanted=("input", "weight")
@@ -129,11 +122,10 @@ class Fused:
     ) -> torch.Tensor:
         """See `superposition.superposed`; on the CPU it is one sweep in one kernel, and no state leaves the cache.
 
-        By way of the states on a GPU, for zero samples, with route `matrix`, or if Clifford gates leave powers of i.
+        By way of the states on a GPU, for zero samples, or if Clifford gates leave powers of i.
         """
         inputs, weights = angles
-        swept = inputs.is_cpu and len(inputs) > 0 and self.route != "matrix"
-        places = _places(circuit) if swept else None
+        places = _places(circuit) if inputs.is_cpu and len(inputs) > 0 else None
         if places is None:
             return measured(self, mixed(self, circuit, angles, superposition), paulis)
         order, partners = places
@@ -202,43 +194,16 @@ class Fused:
         evaluate = self._cpu.evaluate if inputs.is_cpu else gpu.evaluate
         if alike:
             return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s).expand(*groups, batch, -1)
-        if self._route(circuit, inputs) == "matrix":
-            return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
         if inputs.is_cpu and not groups:
             return partial(
                 self._cpu.run, self._cpu.compiled_for(circuit, paulis, (inputs, weights, initial, None))
             )
         return lambda i, w, s: evaluate(circuit, i, w, paulis, s)
 
-    def _route(self, circuit: Circuit, inputs: torch.Tensor) -> str:
-        """How samples that differ are evaluated: by "matrix", or else by a sweep."""
-        batch = inputs.shape[-2]
-        # Making the matrix sweeps its columns: it never pays for fewer samples. The cost model is of the CPU.
-        if self.route != "auto" or batch <= 2**circuit.qubits or not inputs.is_cpu:
-            return self.route
-        choice = self.choices[circuit, batch] = choose(circuit, batch)
-        return choice.route
 
-
-def looped(route: str = "auto") -> Looped:
+def looped() -> Looped:
     """`fused`, called once for each sample."""
-    return Looped(Fused(route))
-
-
-def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
-    """The choices of the simulators in a module's parts, for a run's record, in the order of the first calls."""
-    found: dict[int, Fused] = {}
-    for part in module.modules():
-        for value in vars(part).values():
-            while hasattr(value, "simulator"):
-                value = value.simulator
-            if isinstance(value, Fused):
-                found[id(value)] = value
-    return [
-        {"qubits": circuit.qubits, "gates": len(circuit.gates), "batch": batch, **choice._asdict()}
-        for simulator in found.values()
-        for (circuit, batch), choice in simulator.choices.items()
-    ]
+    return Looped(Fused())
 
 
 @lru_cache(maxsize=256)
@@ -254,22 +219,3 @@ def _places(circuit: Circuit) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     places = {index: place for place, index in enumerate(order)}
     mirrored = reversal(circuit.qubits)
     return order, tuple(places[mirrored[index]] for index in order)
-
-
-def _through_matrix(
-    evaluate: Callable[..., torch.Tensor],
-    circuit: Circuit,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    paulis: tuple[str, ...] | None,
-    initial: torch.Tensor | None,
-) -> torch.Tensor:
-    """Evaluate with the gates after the last input as one matrix, which is made once for the whole batch."""
-    head, tail = split(circuit)
-    states = evaluate(head, inputs, weights, None, initial)
-    *groups, _, size = states.shape
-    columns = torch.eye(size, dtype=states.dtype, device=states.device).expand(*groups, size, size)
-    states = states @ evaluate(tail, inputs.new_empty(*groups, size, 0), weights, None, columns)
-    if paulis is None:
-        return states
-    return evaluate(Circuit(circuit.qubits, ()), inputs[..., :0], weights, paulis, states)

@@ -1,60 +1,20 @@
-"""A call of a circuit: what is asked, the table and kernels that answer it, and their memory. torch and JAX bind it."""
+"""A call of a circuit: the table and kernels that answer it, and their memory. torch and JAX bind it."""
 
 from __future__ import annotations
 
 from array import array
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import kernels, mixing, moves, rows
-from ketscale.engines.circuits.fused.hessians import Wanted
-from ketscale.engines.circuits.fused.listing import TILE_BYTES, Listing
-from ketscale.engines.circuits.fused.program import Move, reduce
+from ketscale.engines.circuits.fused.listing import Call, Listing
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
-from ketscale.engines.compiled.library import vector_bytes
-
-# A tile's state and adjoint take at most this many bytes in circuits with moves, whose samples should not share vectors.
-MOVED_BYTES = 512 * 1024
-
-# Up to this many amplitudes vectors have 256 bits: in a training step, between torch's kernels, wider ones took 20 us more.
-FEW_AMPLITUDES = 512
 
 # The modules that take part in writing, besides that of the functions.
 SOURCES = (mixing, moves, rows)
-
-
-class Call(NamedTuple):
-    """What is asked of a circuit.
-
-    words: whose expectation values; None asks for the state. batch: samples of each group; groups: each has weights of its
-    own. from_zero: the initial state is |0...0> instead of a given one. wanted: the gradients. partners: see `Listing`.
-    """
-
-    circuit: Circuit
-    words: tuple[str, ...] | None
-    dtype: torch.dtype
-    batch: int
-    groups: int = 1
-    from_zero: bool = True
-    wanted: tuple[Wanted, ...] = ()
-    partners: tuple[int, ...] | None = None
-
-    def listing(self) -> Listing:
-        """The circuit as a table."""
-        program = reduce(self.circuit, self.words, self.partners is not None)
-        real = self.from_zero and program.real and not self.partners
-        lanes = _lanes(self.batch << program.qubits, self.dtype.itemsize)
-        moves = any(isinstance(step, Move) for step in program.rotations)
-        most = MOVED_BYTES if moves else TILE_BYTES
-        amplitude_bytes, bits = self.dtype.itemsize * (2 - real), 0
-        if not self.partners:
-            bits = _lane_bits(lanes, program.qubits, self.batch, amplitude_bytes, most)
-        columns = self.circuit.inputs, self.circuit.weights
-        return Listing(program, columns, self.dtype, lanes, bits, self.from_zero, self.wanted, self.partners)
 
 
 class CompiledCall:
@@ -62,7 +22,7 @@ class CompiledCall:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.plan = plan = call.listing()
+        self.plan = plan = Listing(call)
         self.library = _kernel(call.dtype, plan.lanes, plan.real).library
         self.rows = call.groups * call.batch
         self.group_tiles = -(-call.batch // plan.samples)
@@ -145,25 +105,3 @@ def _kernel(dtype: torch.dtype, lanes: int, real: bool) -> Kernel:
 def compiled(call: Call) -> CompiledCall:
     """The table and kernels of a call."""
     return CompiledCall(call)
-
-
-def _lanes(amplitudes: int, float_bytes: int) -> int:
-    """Floats in a vector, for a batch with this many amplitudes."""
-    width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
-    return width // float_bytes
-
-
-def _lane_bits(lanes: int, qubits: int, batch: int, amplitude_bytes: int, most: int) -> int:
-    """How many bits of a basis index to put into a vector's lanes.
-
-    Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states and adjoints
-    of so many samples would take more than `most` bytes.
-    """
-    bits = 0
-    while (
-        bits < qubits
-        and lanes >> bits > 1
-        and (lanes >> (bits + 1) >= batch or (lanes >> bits) * 2 * amplitude_bytes << qubits > most)
-    ):
-        bits += 1
-    return bits

@@ -15,9 +15,10 @@ from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import gpu
-from ketscale.engines.circuits.fused.call import Call, CompiledCall, Workspace, compiled
+from ketscale.engines.circuits.fused.call import CompiledCall, Workspace, compiled
 from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, wanted_of
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
+from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.superposition import reversal
@@ -47,7 +48,7 @@ def evaluate(
     """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
 
     Shapes and errors are those of `Simulator`; inputs are (batch, columns) with a batch of at least 1. mix: real
-    (mix_size,); `partners` goes with it, see `Listing`. Or there are groups with weights of their own, (groups, batch,
+    (mix_size,); `partners` goes with it, see `Call`. Or there are groups with weights of their own, (groups, batch,
     columns) and (groups, ...) for the rest: each gets the same bits as from a call of its own.
     """
     groups = inputs.ndim == 3

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.hessians import Wanted
 from ketscale.engines.circuits.fused.kernels import (
     DIAGONAL,
@@ -30,7 +31,7 @@ from ketscale.engines.circuits.fused.kernels import (
     parity,
 )
 from ketscale.engines.circuits.fused.mixing import pairs_of
-from ketscale.engines.circuits.fused.program import Move, Program, Rotation
+from ketscale.engines.circuits.fused.program import Move, Program, Rotation, reduce
 from ketscale.engines.circuits.fused.schedule import (
     Pass,
     Phases,
@@ -39,40 +40,54 @@ from ketscale.engines.circuits.fused.schedule import (
     reversed_passes,
     schedule,
 )
+from ketscale.engines.compiled.library import vector_bytes
 
 # A tile has at most as many samples as let a state and its adjoint take at most so many bytes together, about a first-level cache.
 TILE_BYTES = 64 * 1024
+# A tile's state and adjoint take at most this many bytes in circuits with moves, whose samples should not share vectors.
+MOVED_BYTES = 512 * 1024
 # They are one block if they take at most so many bytes, and else blocks of so many, each of which is copied there and back.
 WHOLE_BYTES, BLOCK_BYTES = 256 * 1024, 16 * 1024
+# Up to this many amplitudes vectors have 256 bits: in a training step, between torch's kernels, wider ones took 20 us more.
+FEW_AMPLITUDES = 512
 # So many words of one flip, or more, are done together.
 FEWEST_WORDS = 3
 
 
-class Listing:
-    """A program with one layout, precision and set of wanted gradients: `sizes` and `tables`, by the names of the arguments.
+class Call(NamedTuple):
+    """What is asked of a circuit.
 
-    columns: how many inputs and weights there are. lanes: floats in a vector. lane_bits: how many bits of a basis index are in
-    a vector's lanes. from_zero: the initial state is |0...0> instead of a given one. partners: for each amplitude of the
-    computed state the one that the reversal of all wires puts in its place, if a superposition with the reversed state is
-    measured (`mixing`); each sample then has a lane of its own.
-
-    real: whether all amplitudes are real, and imaginary parts are left out. samples: in a tile. state_vectors: of a tile's
-    state. steps: all rotations and diagonals, in the order of the forward pass.
+    words: whose expectation values; None asks for the state. batch: samples of each group; groups: each has weights of its
+    own. from_zero: the initial state is |0...0> instead of a given one. wanted: the gradients. partners: for each
+    amplitude of the computed state the one that the reversal of all wires puts in its place, if a superposition with the reversed
+    state is measured (`mixing`); each sample then has a lane of its own.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        columns: tuple[int, int],
-        dtype: torch.dtype,
-        lanes: int,
-        lane_bits: int,
-        from_zero: bool,
-        wanted: tuple[Wanted, ...],
-        partners: tuple[int, ...] | None,
-    ) -> None:
-        self.program, self.wanted, self.lanes, self.lane_bits = program, wanted, lanes, lane_bits
-        self.real = from_zero and program.real and partners is None
+    circuit: Circuit
+    words: tuple[str, ...] | None
+    dtype: torch.dtype
+    batch: int
+    groups: int = 1
+    from_zero: bool = True
+    wanted: tuple[Wanted, ...] = ()
+    partners: tuple[int, ...] | None = None
+
+
+class Listing:
+    """A call's circuit as a table: `sizes` and `tables`, by the names of the arguments.
+
+    lanes: floats in a vector. lane_bits: how many bits of a basis index are in a vector's lanes. real: whether all amplitudes
+    are real, and imaginary parts are left out. samples: in a tile. state_vectors: of a tile's state. steps: all rotations and
+    diagonals, in the order of the forward pass.
+    """
+
+    def __init__(self, call: Call) -> None:
+        dtype, from_zero, wanted, partners = call.dtype, call.from_zero, call.wanted, call.partners
+        columns = call.circuit.inputs, call.circuit.weights
+        self.program = program = reduce(call.circuit, call.words, partners is not None)
+        self.wanted, self.real = wanted, from_zero and program.real and partners is None
+        self.lanes = lanes = _lanes(call.batch << program.qubits, dtype.itemsize)
+        self.lane_bits = lane_bits = 0 if partners else _lane_bits(call, program, lanes, self.real)
         self.samples, self._bits = lanes >> lane_bits, program.qubits - lane_bits
         parts = 1 if self.real else 2
         self.state_vectors = parts << self._bits
@@ -81,7 +96,8 @@ class Listing:
         self._dimensions = min(self._bits, (most // (2 * amplitude)).bit_length() - 1)
         forward = schedule(program, self._dimensions, lane_bits, from_zero)
         backward = reversed_passes(forward, self._dimensions, lane_bits) if wanted else ()
-        if "initial" not in wanted and not _wants(wanted, forward.product):
+        product_wanted = _wants(wanted, forward.product)
+        if "initial" not in wanted and not product_wanted:
             backward = _as_far_as(wanted, backward)
 
         self.steps = [*forward.product, *(step for each in forward.passes for step in each.steps)]
@@ -103,8 +119,8 @@ class Listing:
         forward_passes = len(table.passes)
         self._list_words(table)
         word_passes = len(table.passes) - forward_passes
-        if wanted:
-            self._list(table, backward)
+        self._list(table, backward)
+        if product_wanted:
             self._list_product(table, forward.product[::-1])
         steps = table.every_step()
         tables: dict[str, tuple[Any, torch.dtype]] = {
@@ -378,3 +394,27 @@ class _Table:
         self.blocks.append(numbers)
         self._ends[0] += len(numbers)
         return self._ends[0] - len(numbers)
+
+
+def _lanes(amplitudes: int, float_bytes: int) -> int:
+    """Floats in a vector, for a batch with this many amplitudes."""
+    width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
+    return width // float_bytes
+
+
+def _lane_bits(call: Call, program: Program, lanes: int, real: bool) -> int:
+    """How many bits of a basis index to put into a vector's lanes.
+
+    Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states and adjoints
+    of so many samples would take too many bytes.
+    """
+    most = MOVED_BYTES if any(isinstance(step, Move) for step in program.rotations) else TILE_BYTES
+    state_bytes = call.dtype.itemsize * (2 - real) << program.qubits
+    bits = 0
+    while (
+        bits < program.qubits
+        and lanes >> bits > 1
+        and (lanes >> (bits + 1) >= call.batch or (lanes >> bits) * 2 * state_bytes > most)
+    ):
+        bits += 1
+    return bits
