@@ -16,8 +16,8 @@ from ketscale.config import Config
 from ketscale.config.metrics import METRICS, Targets, metrics_by_name
 from ketscale.errors import UserError
 from ketscale.problems import scores
-from ketscale.problems.classification import Classification
 from ketscale.problems.registry import FAMILIES
+from ketscale.problems.supervised import Classification
 from tests import toys
 from tests.own_files import ANIMALS, VECTORS, given, npz
 

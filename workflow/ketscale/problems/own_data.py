@@ -5,15 +5,14 @@ Imports nothing heavy, since configs are checked with it.
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import REGRESSION, Draft, Seed
+from ketscale.config import REGRESSION, Seed
 from ketscale.errors import UserError
 
 SHARE = 0.15
@@ -113,21 +112,7 @@ class OwnFile(OwnSamples):
 
 
 class OwnArrays(OwnFile):
-    """A workload of the arrays in an .npz file.
-
-    ARRAY: the name of the samples, besides x. DIMENSIONS: how many dimensions they have in a first config.
-    """
+    """A workload of the arrays in an .npz file."""
 
     __slots__ = ()
-    ARRAY: ClassVar[str] = ""
-    DIMENSIONS: ClassVar[tuple[int, ...]] = ()
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({"function": None, "arguments": {}})
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of an .npz file that has such samples and what is to be predicted."""
-        if targets or path.suffix != ".npz":
-            return None
-        draft = pkgutil.resolve_name("ketscale.problems.own_samples:draft")
-        found: Draft | None = draft(path, (cls.ARRAY, "x"), cls.DIMENSIONS, "task" in cls.__struct_fields__)  # type: ignore[attr-defined]
-        return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 
-from ketscale.config import MOST, Draft, Positive, Seed, Settings, WithTargets
+from ketscale.config import MOST, Positive, Seed, Settings, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems.own_data import (
     File,
@@ -206,8 +206,6 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     """A user's own trials, in an .npz file."""
 
     loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
-    ARRAY: ClassVar[str] = "signals"
-    DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)
     machine: ClassVar[frozenset[str]] = frozenset({"file"})
 
     # fmt: off
@@ -221,9 +219,3 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     standardise: Annotated[bool, Meta(description="Give each channel of a trial mean 0 and standard deviation 1; a "
         "constant channel becomes 0")] = False
     # fmt: on
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of an .npz file of trials."""
-        found = super().draft(path, targets)
-        return found and found._replace(settings={"split": "trials", **found.settings})

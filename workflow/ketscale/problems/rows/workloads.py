@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import REGRESSION, Draft, Positive, Seed, WithTargets
+from ketscale.config import REGRESSION, Positive, Seed, WithTargets
 from ketscale.problems.own_data import (
     File,
     OwnArrays,
@@ -22,7 +21,7 @@ from ketscale.problems.own_data import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 # fmt: off
 Task = Annotated[Literal["classification", "regression"], Meta(description="classification: a class is predicted; "
@@ -52,14 +51,6 @@ class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
         if self.folds and self.test:
             yield "test: folds say how large it is; leave it out"
 
-    @classmethod
-    def noted(cls, draft: Draft) -> Draft:
-        """A draft of this kind, with a note of possible leaks."""
-        found: Draft = pkgutil.resolve_name("ketscale.problems.rows.own:with_leaks")(
-            draft, cls(**draft.settings)
-        )
-        return found
-
     @property
     def split(self) -> str:
         """Rows are drawn one by one, unless a kind says otherwise; see `OwnSamples`."""
@@ -70,8 +61,6 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
     """A user's own rows of features, in an .npz file."""
 
     loader: ClassVar[str] = "ketscale.problems.rows.own:from_arrays"
-    ARRAY: ClassVar[str] = "features"
-    DIMENSIONS: ClassVar[tuple[int, ...]] = (2,)
     machine: ClassVar[frozenset[str]] = frozenset({"file"})
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({**OwnArrays.former, "feature_count": None})
 
@@ -82,12 +71,6 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
         "rows, is drawn; groups: whole groups are drawn, each in one part only; given: the array split in the file "
         "gives the parts")] = "rows"
     # fmt: on
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """See `OwnArrays`; with a note of possible leaks."""
-        found = super().draft(path, targets)
-        return found and cls.noted(found)
 
 
 class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
@@ -115,13 +98,6 @@ class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
     ignore: Annotated[
         tuple[Column, ...], Meta(description="Columns that are no features, such as a row's number")
     ] = ()
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of a CSV file."""
-        if path.suffix.lower() not in (".csv", ".tsv"):
-            return None
-        return cls.noted(pkgutil.resolve_name("ketscale.problems.rows.own:draft")(path, targets))
 
     @property
     def split(self) -> str:
