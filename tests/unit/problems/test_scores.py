@@ -38,10 +38,14 @@ def test_scores_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
     )
     assert scores.auc(torch.from_numpy(labels), torch.from_numpy(given)) == pytest.approx(expected, abs=1e-12)
     named = given.argmax(1)
-    named[named == classes - 1] = 0  # a class that is never named
-    found = scores.confusion(torch.from_numpy(labels), torch.from_numpy(named), classes)
-    assert found.tolist() == confusion_matrix(labels, named).tolist()
-    assert scores.weighted_f1(found) == pytest.approx(f1_score(labels, named, average="weighted"), abs=1e-14)
+    given[named == classes - 1, 0] = 2  # a class that is never named
+    rows = torch.arange(len(labels))
+    problem = Classification(
+        torch.nn.Linear(2, 2), rows, torch.from_numpy(labels), {"train": rows, "test": rows}, 0
+    )
+    found, named = problem.metrics("test", torch.from_numpy(given), full=True), given.argmax(1)
+    assert found["confusion"] == confusion_matrix(labels, named).tolist()
+    assert found["f1"] == pytest.approx(f1_score(labels, named, average="weighted"), abs=1e-14)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -24,7 +24,7 @@ from ketscale.problems.images.workloads import ImageFolder
 from ketscale.problems.leaks import leaks, told
 from ketscale.problems.registry import FAMILIES, family_of, workload_of
 from ketscale.problems.rows import own
-from ketscale.problems.rows.workloads import RowsWorkload
+from ketscale.problems.rows.specification import RowsWorkload
 from ketscale.words import suggestion
 
 # Sizes of a first model. More than these take longer than a first look needs.

@@ -25,37 +25,17 @@ SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test 
 Step = Literal["one-hot", "date", "median", "most-frequent"]
 
 
-class OwnShares:
-    """A workload of which shares are drawn for validation and test; a mixin of its settings."""
-
-    __slots__ = ()
-
-    if TYPE_CHECKING:  # annotations here would replace the workload's
-        validation: float | None
-        test: float | None
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """The given shares of validation and test, or their defaults."""
-        given = {"validation": self.validation, "test": self.test}
-        return {name: SHARE if share is None else share for name, share in given.items()}
-
-    def share_faults(self) -> Iterator[str]:
-        """Shares must leave samples to train on."""
-        total = sum(self.shares.values())
-        if total >= 1:
-            yield f"validation: validation and test add up to {total:g}, so none is left to train on"
-
-
-class OwnSamples(OwnShares):
-    """A workload of samples that are drawn one by one, by groups, by time, or as their file says.
+class OwnSamples:
+    """A workload of samples that are drawn one by one, by groups, by time, or as their file says; a mixin of its settings.
 
     split: 'groups', 'time', 'given', or another word for one by one.
     """
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # annotations here would replace the workload's
+        validation: float | None
+        test: float | None
         split_seed: int | None
 
         @property
@@ -63,6 +43,12 @@ class OwnSamples(OwnShares):
 
         @property
         def task(self) -> str: ...
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The given shares of validation and test, or their defaults."""
+        given = {"validation": self.validation, "test": self.test}
+        return {name: SHARE if share is None else share for name, share in given.items()}
 
     @property
     def split_by(self) -> str:
@@ -73,7 +59,8 @@ class OwnSamples(OwnShares):
     def faults(self) -> Iterator[str]:
         """Shares must leave samples to train on, and are not given with a split of the file's own."""
         yield from super().faults()  # type: ignore[misc]
-        yield from self.share_faults()
+        if (total := sum(self.shares.values())) >= 1:
+            yield f"validation: validation and test add up to {total:g}, so none is left to train on"
         unused = {"given": ("validation", "test", "split_seed", "folds"), "time": ("split_seed", "folds")}
         for name in unused.get(self.split, ()):
             if getattr(self, name, None) is not None:

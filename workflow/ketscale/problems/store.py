@@ -91,13 +91,32 @@ def publish(
     """
     identity = {"schema": SCHEMA, **identity}
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    manifest.parent.mkdir(parents=True, exist_ok=True)
     clear(manifest.parent)
     folder = manifest.parent / name
     if not _valid(folder, identity["code_version"]):
-        about = {"identified_by": sorted(identity), "hash": name, "folder": name}
         with naming(folder):
-            _build(folder, {**identity, **about}, files, fill)
+            _build(folder, identity, files, fill)
     write_atomic(manifest, (folder / INNER).read_bytes())
+
+
+def _build(
+    folder: Path, identity: Mapping[str, Any], files: Sequence[str], fill: Callable[[Path], Mapping[str, Any]]
+) -> None:
+    """Write `folder` completely or not at all."""
+    temporary = Path(tempfile.mkdtemp(".tmp", temporary_prefix(folder), folder.parent))
+    try:
+        temporary.chmod(0o755)
+        about = {"identified_by": sorted(identity), "hash": folder.name, "folder": folder.name}
+        described = {**identity, **about, **fill(temporary)}
+        described["files"] = {name: sha256(temporary / name) for name in files}
+        write_atomic(temporary / INNER, (json.dumps(described, indent=1, sort_keys=True) + "\n").encode())
+        # Another process may have made it meanwhile.
+        if not _valid(folder, identity["code_version"]):
+            shutil.rmtree(folder, ignore_errors=True)
+            os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> PreparedFolder:
@@ -158,28 +177,6 @@ def _verify(folder: Path, digests: Mapping[str, str], advice: str) -> None:
         path = folder / name
         if not path.is_file() or sha256(path) != digest:
             raise UserError(f"{path}: is {'damaged' if path.exists() else 'missing'}; {advice}")
-
-
-def _build(
-    folder: Path, description: dict[str, Any], files: Sequence[str], fill: Callable[[Path], Mapping[str, Any]]
-) -> None:
-    """Write `folder` completely or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(".tmp", temporary_prefix(folder), folder.parent))
-    try:
-        temporary.chmod(0o755)
-        more = fill(temporary)
-        description = {
-            **description,
-            **more,
-            "files": {name: sha256(temporary / name) for name in files},
-        }
-        write_atomic(temporary / INNER, (json.dumps(description, indent=1, sort_keys=True) + "\n").encode())
-        if not _valid(folder, description["code_version"]):
-            shutil.rmtree(folder, ignore_errors=True)
-            os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _read(path: Path, code_version: int) -> dict[str, Any]:

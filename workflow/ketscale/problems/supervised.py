@@ -221,22 +221,24 @@ class Classification(Supervised):
         metric, whose chance is that of naming the shares of the classes. AUC is None if a class is missing from the
         split, since it is then undefined.
         """
-        labels = self._labels(split)
-        logits = outputs.double().cpu()
-        right = (logits.argmax(1) == labels).double()
-        found: dict[str, Any] = {"loss": self._mean_loss(logits, labels), "accuracy": float(right.mean())}
+        labels, logits = self._labels(split), outputs.double().cpu()
+        named = logits.argmax(1)
+        accuracy = float((named == labels).double().mean())
+        found: dict[str, Any] = {"loss": self._mean_loss(logits, labels), "accuracy": accuracy}
         if full:
-            classes = logits.shape[1]
-            everything = len(labels.unique()) == classes
-            confusion = scores.confusion(labels, logits.argmax(1), classes)
-            shares = labels.bincount(minlength=classes).double() / len(labels)
+            classes, probabilities = logits.shape[1], logits.softmax(1)
+            confusion = (labels * classes + named).bincount(minlength=classes**2).view(classes, classes)
+            of_class, as_class = confusion.sum(1).double(), confusion.sum(0).double()
+            # Classes that neither occur nor are predicted have weight 0.
+            f1 = 2 * confusion.diagonal() / (of_class + as_class).clamp(min=1)
+            shares = of_class / len(labels)
             found["count"] = len(labels)
             found["chance"] = float(shares.max())
-            found["auc"] = scores.auc(labels, logits.softmax(1)) if everything else None
-            found["f1"] = scores.weighted_f1(confusion)
+            found["auc"] = scores.auc(labels, probabilities) if bool((of_class > 0).all()) else None
+            found["f1"] = float((f1 * of_class).sum() / of_class.sum())
             found["confusion"] = confusion.tolist()
             if self.metric not in found:
-                found[self.metric] = scores.named(self.metric, labels, logits.softmax(1))
+                found[self.metric] = scores.named(self.metric, labels, probabilities)
                 found["chance"] = scores.named(self.metric, labels, shares.expand_as(logits))
         return found
 
@@ -317,15 +319,17 @@ class Regression(Supervised):
         truth, predicted = self.compared(split, outputs)
         scaled = (predicted - truth) / self._deviation
         loss = float(self._losses(scaled, torch.zeros_like(scaled)).mean())
-        found: dict[str, Any] = {"loss": loss, "rmse": scores.rmse(truth, predicted)}
+        squares = (predicted - truth).square()
+        found: dict[str, Any] = {"loss": loss, "rmse": float(squares.mean(0).sqrt().mean())}
         if full:
             guess = self._mean.expand_as(truth)
+            around = (truth - truth.mean(0)).square().sum(0)
             found["count"] = len(truth)
-            found["chance"] = scores.rmse(truth, guess)
+            found["chance"] = float((guess - truth).square().mean(0).sqrt().mean())
             found["mae"] = float((predicted - truth).abs().mean())
-            found["r2"] = scores.r2(truth, predicted)
+            found["r2"] = float((1 - squares.sum(0) / around).mean()) if bool((around > 0).all()) else None
             if truth.shape[1] > 1:
-                found["errors"] = (predicted - truth).square().mean(0).sqrt().tolist()
+                found["errors"] = squares.mean(0).sqrt().tolist()
             if self.metric not in found:
                 found[self.metric] = scores.named(self.metric, truth, predicted)
                 found["chance"] = scores.named(self.metric, truth, guess)

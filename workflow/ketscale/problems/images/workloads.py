@@ -15,7 +15,7 @@ from ketscale.errors import UserError
 from ketscale.problems.own_data import (
     File,
     OwnArrays,
-    OwnShares,
+    OwnSamples,
     Share,
     SplitSeed,
     ValidationShare,
@@ -155,10 +155,11 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     test: Share | None = None
 
 
-class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
+class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
     """A user's own image files, in one folder for each class."""
 
     loader: ClassVar[str] = "ketscale.problems.images.own:from_folder"
+    split: ClassVar[str] = "samples"
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
     # fmt: off
@@ -167,11 +168,6 @@ class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
     # fmt: on
     validation: ValidationShare | None = None
     test: Share | None = None
-
-    def faults(self) -> Iterator[str]:
-        """The shares must leave samples to train on."""
-        yield from super().faults()
-        yield from self.share_faults()
 
     def misplaced(self) -> Iterator[str]:
         """The folder must be given."""

@@ -28,7 +28,7 @@ from ketscale.words import counted, suggestion
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ketscale.problems.rows.workloads import Rows, Table
+    from ketscale.problems.rows.specification import Rows, Table
 
 WANTED = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
 # What a first config takes for the target, and for no feature.
@@ -174,8 +174,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
     groups = [name for name in others if own_samples.names_groups(name)]
     if len(groups) > 1:
         raise UserError(
-            f"{path}: {' and '.join(groups)} may each say which rows belong together; keep the one whose rows must stay "
-            "together, such as those of a person, and remove or rename the other"
+            f"{path}: {' and '.join(groups)} may each say which rows belong together; remove or rename one"
         )
     found = {"split_column": parts, "groups_column": groups}
     roles = {role: columns[0] for role, columns in found.items() if columns}
