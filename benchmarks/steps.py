@@ -19,7 +19,6 @@ from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.grid import Run, encode, layout
 from ketscale.parallel.single import Single
-from ketscale.problems.classification import Classification
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.library import construct
 from ketscale.problems.problem import Problem
@@ -28,6 +27,7 @@ from ketscale.problems.sentences.next_word import NextWord, build_likelihood, tr
 from ketscale.problems.sentences.sentences import BUILT_IN, PreparedSentences
 from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import QUBITS, SuperpositionTransformer
+from ketscale.problems.supervised import Classification
 from ketscale.simulators.factory import build_simulator
 from ketscale.training.step import Stepper
 

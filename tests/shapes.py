@@ -30,7 +30,6 @@ CHECKED = {
     "ketscale.engines.pulses.virtual_z": ("best_angles",),
     "ketscale.interop.estimators": ("CircuitClassifier.predict_proba", "CircuitRegressor.predict"),
     "ketscale.interop.layer": ("Layer.forward",),
-    "ketscale.problems.library": ("predictions",),
 }
 STATES_A_SHAPE = re.compile(r"\b(?:Complex|Float|Shaped)\w*\[")
 

@@ -16,7 +16,6 @@ from ketscale.engines.dynamics.propagators import propagator
 from ketscale.grid import Run, layout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
-from ketscale.problems.classification import Classification
 from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy
@@ -24,12 +23,12 @@ from ketscale.problems.control.problem import Objective
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.images.specification import FAMILY
 from ketscale.problems.problem import Problem
-from ketscale.problems.regression import Regression
 from ketscale.problems.samplers import All, Shuffled, Stream
 from ketscale.problems.sentences.likelihood import ShiftedClosedForm
 from ketscale.problems.sentences.next_word import NextWord, transitions
 from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.problems.supervised import Classification, Regression
 from ketscale.problems.vectors.vqc import VQC
 from ketscale.training.loop import Trainer
 

@@ -18,8 +18,8 @@ _CIRCUITS = "ketscale.engines.circuits"
 _PROBLEMS = "ketscale.problems"
 PLUG_INS = [
     f"{_PROBLEMS}.vectors.vqc.VQC",
-    f"{_PROBLEMS}.trained.Trained", f"{_PROBLEMS}.problem.Problem", f"{_PROBLEMS}.fitted.Samples",
-    *(f"{_PROBLEMS}.samplers.{name}" for name in ("Sampler", "Shuffled", "All", "Stream")),
+    f"{_PROBLEMS}.library.Trained", f"{_PROBLEMS}.problem.Problem", f"{_PROBLEMS}.fitted.Samples",
+    *(f"{_PROBLEMS}.samplers.{name}" for name in ("Shuffled", "All", "Stream")),
 ]  # fmt: skip
 SECTIONS: dict[str, list[str]] = {
     "ketscale": ["ketscale"],

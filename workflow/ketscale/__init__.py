@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
     from ketscale.interop.qnode import from_qnode
     from ketscale.problems.fitted import Fitted
-    from ketscale.problems.library import construct, load, predictions
+    from ketscale.problems.library import construct, load
 
 __version__ = "0.4.0"
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "from_qiskit",
     "from_qnode",
     "load",
-    "predictions",
     "specialise",
 ]
 
@@ -49,6 +48,6 @@ __getattr__ = on_first_use(
         "ketscale.interop.qiskit_primitives": "FusedEstimator FusedEstimatorGradient",
         "ketscale.interop.qnode": "from_qnode",
         "ketscale.problems.fitted": "Fitted",
-        "ketscale.problems.library": "construct load predictions",
+        "ketscale.problems.library": "construct load",
     },
 )

@@ -18,7 +18,6 @@ from ketscale import cli, grid
 from ketscale.config import OwnCode, Settings
 from ketscale.grid import Run
 from ketscale.jobs import started
-from ketscale.problems.library import predictions
 from ketscale.problems.registry import FAMILIES
 from tests import own_files, own_models
 from tests.tiny_study import Project
@@ -120,7 +119,7 @@ def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(projec
 
 def test_a_loaded_model_gives_the_predictions_that_its_run_has_kept(project: Project) -> None:
     folder = folders(project, model="ring", protocol="quality")[0]
-    kept, loaded = predictions(folder), ketscale.load(folder, trust=True)
+    kept, loaded = np.load(folder / grid.PREDICTIONS), ketscale.load(folder, trust=True)
     record = json.loads((folder / grid.RECORD).read_text())
     data = started.read(Settings.of(record["config"], FAMILIES, "its settings"), project.features())
     x = torch.from_numpy(np.array(data.content.inputs)[kept["samples"]]).double()

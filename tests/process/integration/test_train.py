@@ -85,7 +85,7 @@ def test_a_fitted_model_has_one_timed_phase_and_no_steps(tmp_path, digits_featur
     assert quality["test"]["accuracy"] > 1.5 * quality["test"]["chance"] and quality["right"] is not None
     assert record["parameters"] > 45
     folder = study.results(tmp_path, run)
-    kept = ketscale.predictions(folder)
+    kept = np.load(folder / grid.PREDICTIONS)
     features = np.load(next(digits_features.parent.glob("*/embeddings.npy")))[kept["samples"]]
     for simulator in (None, "default.qubit"):
         outputs = ketscale.load(folder, simulator)(torch.tensor(features, dtype=torch.float64))

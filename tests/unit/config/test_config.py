@@ -1,7 +1,6 @@
 """A config that cannot work is refused before anything runs, in one or two lines that say what to change."""
 
 import copy
-import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from snakemake.utils import update_config
 
 from ketscale import analysis, grid
 from ketscale import config as settings
-from ketscale.config import Model, Simulator, SizeAxis, published_schema
+from ketscale.config import published_schema
 from ketscale.errors import UserError
-from ketscale.problems.registry import FAMILIES, distinct
+from ketscale.problems.registry import FAMILIES
 from tests import ROOT
 from tests.ready_made import ALL
 
@@ -283,27 +282,3 @@ def test_the_published_schema_is_made_from_the_types_and_takes_every_config() ->
                 assert not validator.is_valid(part), (path, name)
     for wrong in ({"titel": 1}, {"over": "a.yaml", "title": 3}):
         assert not validator.is_valid(wrong)
-
-
-class Other(Simulator, frozen=True, kw_only=True):
-    devices = ("fused",)
-
-
-class OtherModel(Model, frozen=True, kw_only=True):
-    pass
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {},
-        {"workloads": {}, "models": {"superposition_transformer": OtherModel}},
-        {"workloads": {}, "models": {}, "simulators": (Other,)},
-        {"sizes": (SizeAxis("k", "qubits", "qubits"),)},
-    ],
-)
-def test_two_families_cannot_share_a_name_that_configs_use_alone(change: dict[str, Any]) -> None:
-    first = FAMILIES["sentences"]
-    with pytest.raises(ValueError, match=r"^(other|sentences): "):
-        distinct([first, dataclasses.replace(first, name="other", **change)])
-    assert distinct(FAMILIES.values()) == FAMILIES

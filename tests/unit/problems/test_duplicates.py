@@ -105,7 +105,9 @@ def test_the_record_says_how_many_samples_two_parts_share(
 
 def test_copies_do_not_make_up_for_samples(tmp_path: Path) -> None:
     block = {"kind": "rows", "file": npz(tmp_path, x=np.ones((40, 3)), y=ANIMALS)}
-    with pytest.raises(UserError, match="class 'cat' has 1 samples, if equal ones count once: after 1 for"):
+    with pytest.raises(
+        UserError, match="class 'cat' has 1 samples, if equal ones count once: too few to train on"
+    ):
         loaded(block)
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from ketscale.problems.classification import Classification
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
+from ketscale.problems.supervised import Classification
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 from tests.toys import trainer

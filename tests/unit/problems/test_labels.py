@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.problems.labels import classes_of
+from ketscale.problems.arrays import classes_of
 from tests.own_files import SIGNALS, loaded, npz
 
 

@@ -16,7 +16,7 @@ from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
 from ketscale.jobs import outcome
 from ketscale.measure.right import unpacked_numbers
-from ketscale.problems.regression import Regression
+from ketscale.problems.supervised import Regression
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 from tests import toys
@@ -91,8 +91,8 @@ def test_hubers_loss_and_a_chosen_metric() -> None:
     made = problem.metrics("test", outputs, full=True)
     assert made["loss"] == pytest.approx(float(nn.functional.huber_loss(outputs, scaled)), rel=1e-12)
     assert problem.vjp(torch.arange(3), 0) is None
-    truth, mean = problem.predicted(scaled), problem.predicted(torch.zeros_like(outputs))
-    for name, guess in (("median_absolute_error", problem.predicted(outputs)), ("chance", mean)):
+    truth, mean = problem.compared("test", scaled)[1], problem.compared("test", torch.zeros_like(outputs))[1]
+    for name, guess in (("median_absolute_error", problem.compared("test", outputs)[1]), ("chance", mean)):
         assert made[name] == pytest.approx(reference.median_absolute_error(truth, guess), rel=1e-9)
     assert plain.metrics("test", outputs, full=True)["rmse"] == made["rmse"]
 
@@ -154,7 +154,7 @@ def test_a_linear_model_becomes_the_least_squares_solution() -> None:
     rows = SPLITS["train"]
     ones = np.ones((60, 1))
     exact = np.linalg.lstsq(np.hstack([INPUTS, ones])[rows], TARGETS[rows], rcond=None)[0]
-    predicted = problem.predicted(problem.outputs("train", torch.arange(40)))
+    predicted = problem.compared("train", problem.outputs("train", torch.arange(40)))[1]
     np.testing.assert_allclose(predicted, (np.hstack([INPUTS, ones]) @ exact)[rows], rtol=1e-5, atol=1e-5)
 
 
@@ -184,7 +184,7 @@ def test_the_influence_of_a_sample_is_what_a_little_more_of_it_changes() -> None
     outputs = problem.outputs("test", torch.arange(10))
     found = problem.influence("test", outputs)
     assert found is not None
-    predicted, truth = problem.predicted(outputs).numpy(), TARGETS[SPLITS["test"]]
+    predicted, truth = problem.compared("test", outputs)[1].numpy(), TARGETS[SPLITS["test"]]
 
     def logarithm(weights: np.ndarray) -> float:
         return float(np.log(reference.root_mean_squared_error(truth, predicted, sample_weight=weights)))

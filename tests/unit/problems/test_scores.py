@@ -16,8 +16,8 @@ from ketscale.config import Config
 from ketscale.config.metrics import METRICS, Targets, metrics_by_name
 from ketscale.errors import UserError
 from ketscale.problems import scores
-from ketscale.problems.classification import Classification
 from ketscale.problems.registry import FAMILIES
+from ketscale.problems.supervised import Classification
 from tests import toys
 from tests.own_files import ANIMALS, VECTORS, given, npz
 
@@ -31,17 +31,14 @@ def test_scores_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
     logits = random.normal(size=(len(labels), classes)) + np.eye(classes)[labels]
     given = np.exp(logits.round(decimals))
     given /= given.sum(1, keepdims=True)
-    expected = (
-        roc_auc_score(labels, given[:, 1])
-        if classes == 2
-        else roc_auc_score(labels, given, multi_class="ovr")
-    )
+    expected = roc_auc_score(labels, given[:, 1] if classes == 2 else given, multi_class="ovr")
     assert scores.auc(torch.from_numpy(labels), torch.from_numpy(given)) == pytest.approx(expected, abs=1e-12)
-    named = given.argmax(1)
-    named[named == classes - 1] = 0  # a class that is never named
-    found = scores.confusion(torch.from_numpy(labels), torch.from_numpy(named), classes)
-    assert found.tolist() == confusion_matrix(labels, named).tolist()
-    assert scores.weighted_f1(found) == pytest.approx(f1_score(labels, named, average="weighted"), abs=1e-14)
+    given[given.argmax(1) == classes - 1, 0] = 2  # a class that is never named
+    rows, truth, named = torch.arange(len(labels)), torch.from_numpy(labels), given.argmax(1)
+    problem = Classification(torch.nn.Linear(2, 2), rows, truth, {"train": rows, "test": rows}, 0)
+    found = problem.metrics("test", torch.from_numpy(given), full=True)
+    assert found["confusion"] == confusion_matrix(labels, named).tolist()
+    assert found["f1"] == pytest.approx(f1_score(labels, named, average="weighted"), abs=1e-14)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -15,7 +15,6 @@ from ketscale.engines.dynamics.propagators import propagator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
-from ketscale.problems.classification import Classification
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.problem import Objective
@@ -23,6 +22,7 @@ from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
 from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.problems.supervised import Classification
 from ketscale.training import cohort, pace
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace

@@ -6,7 +6,7 @@ from torch import nn
 
 from ketscale.engines.vjp import VJP, offered, vjp_of
 from ketscale.parallel.single import Single
-from ketscale.problems.classification import Classification
+from ketscale.problems.supervised import Classification
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 from ketscale.training import direct

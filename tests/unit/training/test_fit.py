@@ -18,8 +18,8 @@ from ketscale.errors import UserError
 from ketscale.jobs import outcome
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
-from ketscale.problems.classification import Classification
 from ketscale.problems.fitted import Fitted, Samples
+from ketscale.problems.supervised import Classification
 from ketscale.training.fit import Fit, fit
 from ketscale.training.history import History
 from tests import record_maker as maker

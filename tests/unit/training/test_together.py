@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ketscale.problems.classification import Classification
+from ketscale.problems.supervised import Classification
 from ketscale.training.together import why_not
 from tests.toys import classification, protocol_of
 

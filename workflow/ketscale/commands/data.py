@@ -95,10 +95,10 @@ def _init(options: argparse.Namespace) -> None:
 
 
 def _fetch(options: argparse.Namespace) -> None:
-    from ketscale.problems import fetching
+    from ketscale.problems import store
 
     workload, results = _workload(options)
-    fetching.fetch(workload, options.out or results / grid.FETCHED.format(workload=options.workload))
+    store.fetch(workload, options.out or results / grid.FETCHED.format(workload=options.workload))
 
 
 def _prepare(options: argparse.Namespace) -> None:
@@ -117,7 +117,7 @@ def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
         UserError: data are missing or damaged, do not fit, or the family has none.
     """
     from ketscale.jobs import prepared
-    from ketscale.problems import fetching
+    from ketscale.problems import store
     from ketscale.problems.registry import family_of
 
     family = family_of(workload)
@@ -126,7 +126,7 @@ def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
     try:
         # Before they are read: what changes meanwhile is prepared again.
         sources = prepared.digest(workload.sources(), out)
-        family.prepare(workload, out, fetching.folder_of(fetched) if workload.fetched else None)
+        family.prepare(workload, out, store.fetched(fetched) if workload.fetched else None)
     except UserError as error:
         # With the lines of the user's own code, if there is some.
         raise UserError(f"workloads.{name}: {error}").with_traceback(error.__traceback__) from None

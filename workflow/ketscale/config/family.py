@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -69,17 +69,6 @@ class Workload(Part, frozen=True, kw_only=True):
     def fetched(self) -> bool:
         """Whether the rule `fetch` must first download something."""
         return False
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of a workload of a user's file or folder; None if this kind reads no such thing.
-
-        targets: the columns that are to be predicted, if the user names them.
-
-        Raises:
-            UserError: this kind reads such files, but this one is damaged, or has not what it needs.
-        """
-        return None
 
     def sources(self) -> list[Path]:
         """The files on this machine that are read; none if the data are fetched or generated.

@@ -1,8 +1,12 @@
-"""Reads arrays from .npz files and checks them before use. Pickles are never loaded."""
+"""Reads arrays from .npz files and checks them before use: numbers, and the names of labels and groups.
+
+Pickles are never loaded.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
-
-# Double precision has all whole numbers up to this one.
-EXACT = 2**53
 
 
 class Source(NamedTuple):
@@ -29,21 +30,15 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         UserError: the file is damaged.
     """
-    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
-        content = np.load(file)
-        return {name: _array(content, name) for name in content.files}
-
-
-def _array(content: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    """An array of an archive; of Python's objects none, which is refused only where it is wanted."""
-    try:
-        return content[name]
-    except ValueError:
-        return np.array(None)
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), np.load(path) as archive:
+        return dict(archive)
 
 
 def chosen(
-    there: Mapping[str, Any], wanted: Mapping[str, Sequence[str]], optional: Container[str], where: str
+    there: Mapping[str, NDArray[Any]],
+    wanted: Mapping[str, Sequence[str]],
+    optional: Container[str],
+    where: str,
 ) -> dict[str, Source]:
     """The wanted arrays among those that are there, under the keys of `wanted`.
 
@@ -51,7 +46,7 @@ def chosen(
     optional: keys of arrays that may be missing.
 
     Raises:
-        UserError: one is missing or there twice, or is no array of numbers or text.
+        UserError: one is missing or there twice.
     """
     found = {}
     for what, names in wanted.items():
@@ -59,15 +54,7 @@ def chosen(
         if len(own) > 1:
             raise UserError(f"{where}: has both {own[0]} and {own[1]}; keep one")
         if own:
-            with damaged(f"{where}: {own[0]}: is no array", "give numbers or text"):
-                array = np.asarray(there[own[0]])
-            if array.dtype.hasobject and all(isinstance(value, str) for value in array.flat):
-                array = array.astype(str)
-            if array.dtype.hasobject or np.ma.is_masked(there[own[0]]):
-                raise UserError(
-                    f"{where}: {own[0]}: holds Python objects or gaps, or is damaged; save numbers or text"
-                )
-            found[what] = Source(array, f"{where}: {own[0]}")
+            found[what] = Source(there[own[0]], f"{where}: {own[0]}")
         elif what not in optional:
             has = short(", ".join(there)) or "none"
             raise UserError(
@@ -77,28 +64,20 @@ def chosen(
 
 
 def real(array: NDArray[Any], where: str) -> NDArray[Any]:
-    """Return the array, unchanged, if all its values are finite real numbers, which double precision can hold.
+    """Return the array, unchanged, if all its values are finite real numbers.
 
     where: the array's name in errors.
 
     Raises:
-        UserError: the array has another type, or holds too large whole numbers, NaN or infinity, whose index is given.
+        UserError: the array has another type, or holds NaN or infinity, whose index is given.
     """
     if array.dtype.kind not in "buif":
         raise UserError(
             f"{where}: holds {short(array.dtype)}, not real numbers; save it as float32 or float64"
         )
-    if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > EXACT:
-        raise UserError(
-            f"{where}: holds whole numbers that double precision rounds; save them in another unit"
-        )
-    if array.dtype.kind == "f":
-        finite = np.isfinite(array)
-        if not finite.all():
-            place = [int(index) for index in np.unravel_index(finite.argmin(), array.shape)]
-            raise UserError(
-                f"{where}: holds NaN or infinity at {place}; leave such samples out, or fill them in"
-            )
+    if not (finite := np.isfinite(array)).all():
+        place = np.argwhere(~finite)[0].tolist()
+        raise UserError(f"{where}: holds NaN or infinity at {place}; leave such samples out, or fill them in")
     return array
 
 
@@ -110,6 +89,66 @@ def single(array: NDArray[Any], where: str) -> NDArray[np.float32]:
     """
     with np.errstate(over="ignore"):
         return real(real(array, where).astype(np.float32), f"{where} in single precision")
+
+
+def named(array: NDArray[Any], where: str, count: int, each: str) -> NDArray[Any]:
+    """A whole number or a text for each of `count` samples; texts that look alike are one.
+
+    where: the array's name in errors. each: what errors call a sample, e.g. 'image'.
+
+    Raises:
+        UserError: the shape is not (count,), or a value is neither a whole number nor text, or is empty.
+    """
+    if array.shape != (count,):
+        raise UserError(
+            f"{where}: has shape {array.shape}, but there are {count:,} {each}s; give one value each"
+        )
+    if array.dtype.kind == "f" and (array == np.rint(array)).all() and (np.abs(array) < 2**53).all():
+        return array.astype(np.int64)
+    if array.dtype.kind in "bui":
+        return array
+    if array.dtype.kind not in "US":
+        raise UserError(f"{where}: holds {short(array.dtype)}; save whole numbers or text")
+    with damaged(f"{where}: cannot be read as text", "save text with dtype=str"):
+        different, numbers = np.unique(array, return_inverse=True)
+        names = np.array([name_of(value) for value in different.tolist()])[numbers]
+    if (names == "").any():
+        raise UserError(f"{where}: row {int((names == '').argmax())} is empty; write a name")
+    return names
+
+
+def name_of(text: str | bytes) -> str:
+    """The form that texts have in common if they look the same: case counts, white space and forms of Unicode do not.
+
+    Raises:
+        UnicodeError: it is no text in UTF-8.
+    """
+    plain = unicodedata.normalize("NFKC", text.decode() if isinstance(text, bytes) else text)
+    plain.encode()
+    visible = (mark for mark in plain if mark.isspace() or unicodedata.category(mark) not in ("Cc", "Cf"))
+    return " ".join("".join(visible).split())
+
+
+def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Codes 0..k-1 (n,) for the k distinct values, and these values as text in sorted order."""
+    different, numbers = np.unique(values, return_inverse=True)
+    return numbers.astype(np.int64), tuple(map(str, different.tolist()))
+
+
+def classes_of(
+    array: NDArray[Any], where: str, count: int, each: str
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Labels 0..k-1 (count,) of the samples, and the names of the k classes in sorted order.
+
+    Raises:
+        UserError: as for `named`, or there are fewer than two classes.
+    """
+    labels, classes = coded(named(array, where, count, each))
+    if len(classes) < 2:
+        raise UserError(
+            f"{where}: has {len(classes)} class ({short(', '.join(classes))}); at least 2 are needed"
+        )
+    return labels, classes
 
 
 def digest(arrays: Iterable[NDArray[Any]], head: str = "") -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
-from ketscale.problems.arrays import EXACT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,23 +66,19 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         there = column.notna().to_numpy()
         if self.categories is not None:
-            texts = np.array([_text(value) for value in column], object)
-            texts[~there] = None
-            return texts
+            return np.array(
+                [_text(value) if known else None for value, known in zip(column, there, strict=True)], object
+            )
         if self.date:
             times = pd.to_datetime(column, format="ISO8601", utc=True, errors="coerce")
-            found = ((times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(
-                np.float64, copy=True
-            )
+            numbers = (times - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
         else:
             # Text such as 1_000 is no number to pandas.
             numbers = pd.to_numeric(column, errors="coerce")
-            found = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
-        whole = column.dtype.kind in "iu"
-        wrong = there & ~(np.isfinite(found) & (~whole | (np.abs(found) <= EXACT)))
-        if wrong.any():
+        found = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
+        if (wrong := there & ~np.isfinite(found)).any():
             row = int(wrong.argmax())
-            what = "a date such as 2024-01-31" if self.date else "a finite number that double precision holds"
+            what = "a date such as 2024-01-31" if self.date else "a finite number"
             raise UserError(
                 f"row {row + 1}, column {self.name}: {short(repr(str(column.iloc[row])))} is not {what}; write it so, put the column "
                 f"under ignore, or ask for its categories, columns: {{{self.name}: one-hot}}"

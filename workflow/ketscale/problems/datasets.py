@@ -54,9 +54,8 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
     import torch
 
     from ketscale.problems import models
-    from ketscale.problems.classification import Classification
     from ketscale.problems.fitted import Fitted
-    from ketscale.problems.regression import Regression
+    from ketscale.problems.supervised import Classification, Regression
     from ketscale.simulators.factory import build_simulator
 
     dataset: Dataset = data.content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -9,16 +10,21 @@ import os
 import re
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
+from numpy.typing import NDArray
 
-from ketscale.config import Draft, Family, FileModel, Model, OwnCode
+from ketscale.config import Draft, Family, OwnCode, workload_kinds
 from ketscale.errors import UserError
 from ketscale.grid import layout
 from ketscale.measure import host
-from ketscale.problems import arrays
-from ketscale.problems.registry import FAMILIES, workload_of
+from ketscale.problems import arrays, own_samples
+from ketscale.problems.images.workloads import ImageFolder
+from ketscale.problems.leaks import leaks, told
+from ketscale.problems.registry import FAMILIES, family_of, workload_of
+from ketscale.problems.rows import own
+from ketscale.problems.rows.specification import RowsWorkload
 from ketscale.words import suggestion
 
 # Sizes of a first model. More than these take longer than a first look needs.
@@ -27,7 +33,14 @@ FIRST = {"qubits": 4, "layers": 2}
 BATCH = 32
 # The largest batch in a study of scaling.
 LARGE = 256
-DIGITS = Draft({"split_seed": 0, "weights": "selfsupervised", "image_size": 32}, 1797)
+NETWORK: dict[str, Any] = {"weights": "selfsupervised", "image_size": 32}
+DIGITS = Draft({"split_seed": 0, **NETWORK}, 1797)
+# The kinds of arrays: the name of their samples, besides x, how many dimensions they have, and further settings.
+ARRAYS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
+    "rows": ("features", (2,), {}),
+    "arrays": ("images", (3, 4), NETWORK),
+    "series": ("signals", (3,), {"split": "trials"}),
+}
 
 # What is written, by the names of its parts.
 PARTS = dict(
@@ -35,22 +48,6 @@ PARTS = dict(
         r"^#% (\w+)\n(.*?)(?=^#% |\Z)", Path(__file__).with_name("first_study.yaml").read_text(), re.M | re.S
     )
 )
-
-
-class Chosen(NamedTuple):
-    """The model of a first study: its name, its settings, and its block in the config if it needs one.
-
-    arguments: of the constructor of one of the user's own.
-    """
-
-    name: str
-    settings: Model
-    block: Mapping[str, Any] | None = None
-    arguments: Container[str] = ()
-
-    def takes(self, name: str) -> bool:
-        """Whether it has this size, or `simulator`."""
-        return name in self.arguments if self.block else self.settings.takes(name)
 
 
 def drafted(
@@ -70,30 +67,34 @@ def drafted(
     Raises:
         UserError: no kind of workload reads this, or several do; or the file or the model is not as it must be.
     """
-    family, draft, kind = (
-        (FAMILIES["images"], DIGITS, "digits") if data is None else _recognised(data, kind, targets)
-    )
+    kind, draft = ("digits", DIGITS) if data is None else _recognised(data, kind, targets)
     workload = workload_of({"kind": kind, **draft.settings}, "workloads")
-    family = family.for_task(workload)
-    usual = _of_family(family)
-    chosen = _own(model, family) if model else usual
-    control = usual.settings.control
+    family, notes = family_of(workload), draft.notes
+    if isinstance(workload, RowsWorkload):
+        with contextlib.suppress(UserError):  # data that cannot be read are refused when they are prepared
+            notes = (*notes, *filter(None, [told(leaks(workload.load(None)))]))
+    usual, settings = next((name, kind()) for name, kind in family.models.items() if kind.control is not None)
+    chosen, block, arguments = _own(model, family) if model else (usual, {}, ())
+
+    def takes(name: str) -> bool:
+        """Whether the model has this size, or `simulator`."""
+        return name in arguments if block else settings.takes(name)
+
     name = _name(data.stem, "data") if data else kind
     sizes = {axis.name: FIRST.get(axis.name, 1) for axis in family.sizes}
-    sizes = {axis: value if chosen.takes(axis) else 0 for axis, value in sizes.items()}
-    simulated = chosen.takes("simulator")
+    sizes = {axis: value if takes(axis) else 0 for axis, value in sizes.items()}
+    simulated = takes("simulator")
     cores = len(os.sched_getaffinity(0))
-    block = None if chosen.block is None else {**chosen.block, "control": control}
     values = {
         "data": data or "digits",
         "command": command,
         "results": f"results-{name}" + "-scaling" * scaling,
-        "title": json.dumps(f"{chosen.name} on {name}"),
+        "title": json.dumps(f"{chosen} on {name}"),
         "name": name,
         "workload": _inline({"kind": kind, **draft.settings}),
-        "notes": "".join(f"\n  # {note}" for note in draft.notes),
-        "model": chosen.name,
-        "control": control,
+        "notes": "".join(f"\n  # {note}" for note in notes),
+        "model": chosen,
+        "control": settings.control,
         "sizes": "\n".join(f"      {axis}: {value}" for axis, value in sizes.items()),
         "without": ", ".join(f"{axis}: 0" for axis in sizes),
         "batch": max(
@@ -103,10 +104,10 @@ def drafted(
     }
     varied = ["simulator: [fused, default.qubit]"] if simulated else []
     varied += ["backend: [cpu-n1r1t1, ddp-cpu-n1r2t1]"] if cores > 1 else []
-    baselines = [kind for kind, settings in family.models.items() if settings.baseline and _installed(kind)]
+    baselines = [name for name, kind in family.models.items() if kind.baseline and _installed(name)]
     values |= {"baselines": ", ".join(baselines)}
     values |= {
-        "own": _inline(block) if block else "",
+        "own": _inline({**block, "control": settings.control}),
         "varied": ", ".join(varied),
         "axes": PARTS["axes"].format(**values),
         "early": PARTS["early"].format() if draft.validation else "",
@@ -121,28 +122,32 @@ def drafted(
         wanted["scaling"] = True
     else:
         wanted |= {"quality": True, "by_simulator": simulated, "by_layout": cores > 1, "parity": bool(varied)}
-    return "".join(PARTS[part].format(**values) for part, needed in wanted.items() if needed), draft.notes
+    return "".join(PARTS[part].format(**values) for part, needed in wanted.items() if needed), notes
 
 
-def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple[Family, Draft, str]:
-    """The family and kind of the workload that reads a file or folder, and its settings."""
+def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple[str, Draft]:
+    """The kind of the workload that reads a file or folder, and its settings."""
     if not data.exists():
         raise UserError(f"{data}: there is no such file or folder; name another")
-    kinds = {
-        name: (family, settings)
-        for family in FAMILIES.values()
-        for name, settings in family.workloads.items()
-    }
+    kinds = list(workload_kinds(FAMILIES.values()))
     if kind is not None and kind not in kinds:
-        raise UserError(f"--kind: no kind of workload is called {kind}{suggestion(kind, list(kinds))}")
-    found = {}
-    for name in kinds if kind is None else (kind,):
-        family, settings = kinds[name]
-        draft = settings.draft(data, targets)
-        if draft is not None:
-            found[name] = family, draft
+        raise UserError(f"--kind: no kind of workload is called {kind}{suggestion(kind, kinds)}")
+    there: Mapping[str, NDArray[Any]] = {}
+    found: dict[str, Draft] = {}
+    if data.suffix.lower() in (".csv", ".tsv"):
+        found["table"] = own.draft(data, targets)
+    elif data.is_dir() and not targets:
+        images = ImageFolder(folder=str(data), **NETWORK).sources()
+        found["image-folder"] = Draft({"folder": str(data), **NETWORK}, len(images))
+    elif data.suffix == ".npz" and not targets:
+        there = arrays.read(data)
+        for name, (samples, dimensions, more) in ARRAYS.items():
+            draft = own_samples.draft(there, data, samples, dimensions)
+            if draft is not None:
+                settings = {"file": str(data), **more, **draft.settings}
+                found[name] = draft._replace(settings=settings)
+    found = {name: draft for name, draft in found.items() if kind in (None, name)}
     if not found:
-        there = arrays.read(data) if data.suffix == ".npz" else {}
         shapes = ", ".join(f"{name} {array.shape}" for name, array in there.items())
         has = f" (it has {shapes})" if shapes else ""
         raise UserError(
@@ -151,8 +156,7 @@ def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple
         )
     if len(found) > 1:
         raise UserError(f"{data}: may be {' or '.join(found)}; say which with --kind")
-    ((name, (family, draft)),) = found.items()
-    return family, draft, name
+    return next(iter(found.items()))
 
 
 def _installed(kind: str) -> bool:
@@ -161,16 +165,11 @@ def _installed(kind: str) -> bool:
     return package is None or importlib.util.find_spec(package) is not None
 
 
-def _of_family(family: Family) -> Chosen:
-    """The first of a family's models that has a control."""
-    return next(Chosen(name, kind()) for name, kind in family.models.items() if kind.control is not None)
-
-
-def _own(given: str, family: Family) -> Chosen:
+def _own(given: str, family: Family) -> tuple[str, dict[str, str], Container[str]]:
+    """The name of a model of the user's own, its block in the config, and the arguments of its constructor."""
     from torch.nn import Module
 
     from ketscale.problems import importer
-    from ketscale.problems.fitted import Fitted
 
     file, _, name = given.partition(":")
     code = OwnCode.read(file)
@@ -185,16 +184,9 @@ def _own(given: str, family: Family) -> Chosen:
             f"--model {given}: {file} has the modules {', '.join(classes) or 'none'}; name one as {file}:CLASS"
         )
     name = name or next(iter(classes))
-    if issubclass(classes[name], Fitted):
-        raise UserError(
-            f"--model {given}: {name} is fitted, and this writes studies of models that are trained by steps; copy the study "
-            "of docs/own-models.md"
-        )
-    block = {"file": file, "class": name}
-    settings = FileModel.of_block(block, f"--model {given}", [axis.name for axis in family.sizes])
     called = _name(Path(file).stem if len(classes) == 1 else name, "model")
-    arguments = inspect.signature(classes[name]).parameters
-    return Chosen(f"own-{called}" if called in family.models else called, settings, block, arguments)
+    called = f"own-{called}" if called in family.models else called
+    return called, {"file": file, "class": name}, inspect.signature(classes[name]).parameters
 
 
 def _name(stem: str, usual: str) -> str:

@@ -5,15 +5,14 @@ Imports nothing heavy, since configs are checked with it.
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import REGRESSION, Draft, Seed
+from ketscale.config import REGRESSION, Seed
 from ketscale.errors import UserError
 
 SHARE = 0.15
@@ -26,37 +25,17 @@ SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test 
 Step = Literal["one-hot", "date", "median", "most-frequent"]
 
 
-class OwnShares:
-    """A workload of which shares are drawn for validation and test; a mixin of its settings."""
-
-    __slots__ = ()
-
-    if TYPE_CHECKING:  # annotations here would replace the workload's
-        validation: float | None
-        test: float | None
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """The given shares of validation and test, or their defaults."""
-        given = {"validation": self.validation, "test": self.test}
-        return {name: SHARE if share is None else share for name, share in given.items()}
-
-    def share_faults(self) -> Iterator[str]:
-        """Shares must leave samples to train on."""
-        total = sum(self.shares.values())
-        if total >= 1:
-            yield f"validation: validation and test add up to {total:g}, so none is left to train on"
-
-
-class OwnSamples(OwnShares):
-    """A workload of samples that are drawn one by one, by groups, by time, or as their file says.
+class OwnSamples:
+    """A workload of samples that are drawn one by one, by groups, by time, or as their file says; a mixin of its settings.
 
     split: 'groups', 'time', 'given', or another word for one by one.
     """
 
     __slots__ = ()
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # annotations here would replace the workload's
+        validation: float | None
+        test: float | None
         split_seed: int | None
 
         @property
@@ -64,6 +43,12 @@ class OwnSamples(OwnShares):
 
         @property
         def task(self) -> str: ...
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The given shares of validation and test, or their defaults."""
+        given = {"validation": self.validation, "test": self.test}
+        return {name: SHARE if share is None else share for name, share in given.items()}
 
     @property
     def split_by(self) -> str:
@@ -74,7 +59,8 @@ class OwnSamples(OwnShares):
     def faults(self) -> Iterator[str]:
         """Shares must leave samples to train on, and are not given with a split of the file's own."""
         yield from super().faults()  # type: ignore[misc]
-        yield from self.share_faults()
+        if (total := sum(self.shares.values())) >= 1:
+            yield f"validation: validation and test add up to {total:g}, so none is left to train on"
         unused = {"given": ("validation", "test", "split_seed", "folds"), "time": ("split_seed", "folds")}
         for name in unused.get(self.split, ()):
             if getattr(self, name, None) is not None:
@@ -113,21 +99,7 @@ class OwnFile(OwnSamples):
 
 
 class OwnArrays(OwnFile):
-    """A workload of the arrays in an .npz file.
-
-    ARRAY: the name of the samples, besides x. DIMENSIONS: how many dimensions they have in a first config.
-    """
+    """A workload of the arrays in an .npz file."""
 
     __slots__ = ()
-    ARRAY: ClassVar[str] = ""
-    DIMENSIONS: ClassVar[tuple[int, ...]] = ()
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({"function": None, "arguments": {}})
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of an .npz file that has such samples and what is to be predicted."""
-        if targets or path.suffix != ".npz":
-            return None
-        draft = pkgutil.resolve_name("ketscale.problems.own_samples:draft")
-        found: Draft | None = draft(path, (cls.ARRAY, "x"), cls.DIMENSIONS, "task" in cls.__struct_fields__)  # type: ignore[attr-defined]
-        return found

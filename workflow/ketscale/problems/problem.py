@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -45,9 +44,6 @@ class Problem(nn.Module, ABC):
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
         preprocessing: how raw samples become the model's inputs; kept too.
 
-    Raises:
-        TypeError: a concrete subclass is defined without `linear`.
-
     Example:
         >>> class Square(Problem):
         ...     "The mean of (model(x) - 2 x)^2 over ten numbers."
@@ -76,13 +72,6 @@ class Problem(nn.Module, ABC):
     splits: Mapping[str, int]
     arguments: Mapping[str, Any] = MappingProxyType({})
     preprocessing: Preprocessing | None = None
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        if not inspect.isabstract(cls) and not isinstance(getattr(cls, "linear", None), bool):
-            raise TypeError(
-                f"{cls.__name__} must state `linear`: True if its `combine` is linear in the sums, else False"
-            )
 
     def convert(self, device: torch.device, dtype: torch.dtype) -> Self:
         """Move all parameters and buffers to `device` in the precision of `dtype`; see the function `convert`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,32 +22,7 @@ NAMES = (
 )
 
 
-def distinct(families: Iterable[Family]) -> Families:
-    """The families by name.
-
-    Raises:
-        ValueError: two families define the same kind of workload, or the same kind of model or device with other settings,
-            which configs name without their family; or a size axis of one name with another meaning.
-    """
-    found: dict[str, Family] = {}
-    owners: dict[tuple[str, str], object] = {}
-    for family in families:
-        owned: list[tuple[str, str, object]] = [
-            *(("workload", kind, family) for kind in family.workloads),
-            *(("model", kind, settings) for kind, settings in family.models.items()),
-            *(("device", device, settings) for settings in family.simulators for device in settings.devices),
-            *(("size", axis.name, axis) for axis in family.sizes),
-        ]
-        for what, kind, owner in owned:
-            if owners.setdefault((what, kind), owner) != owner:
-                raise ValueError(f"{family.name}: another family has the {what} {kind}; choose another name")
-        found[family.name] = family
-    return found
-
-
-FAMILIES: Families = distinct(
-    import_module(f"ketscale.problems.{name}.specification").FAMILY for name in NAMES
-)
+FAMILIES: Families = {name: import_module(f"ketscale.problems.{name}.specification").FAMILY for name in NAMES}
 
 
 def read_config(path: Path | str) -> Config:

@@ -1,10 +1,14 @@
-"""Samplers choose the samples of each training step, as a function of the seed and the step, never of the ranks."""
+"""Samplers choose the samples of each training step, as a function of the seed and the step, never of the ranks.
+
+`samples` is the number of training samples; None if every step draws new tasks. `steps_per_epoch` are the steps after which
+the trainer validates and adds a row to the history. `batches` are those of an epoch, one for each step from step `start` on:
+the global ones, each int64 indices on the CPU, which the trainer shards over the ranks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 
@@ -12,33 +16,6 @@ from ketscale.engines import randomness
 from ketscale.errors import UserError
 
 ORDER = randomness.RandomStream("order")
-
-
-class Sampler(Protocol):
-    """The global batches of training, each int64 indices on the CPU, which the trainer shards over the ranks.
-
-    Example:
-        >>> sampler: Sampler = Shuffled(10)
-        >>> sampler.steps_per_epoch(batch=4)
-        3
-    """
-
-    @property
-    def samples(self) -> int | None:
-        """The number of training samples; None if every step draws new tasks."""
-        ...
-
-    def steps_per_epoch(self, batch: int) -> int:
-        """Steps in an epoch, after which the trainer validates and adds a row to the history.
-
-        Raises:
-            UserError: the sampler cannot take batches of this size.
-        """
-        ...
-
-    def batches(self, seed: int, epoch: int, batch: int, start: int = 0) -> Iterator[torch.Tensor]:
-        """The batches of an epoch, one for each step from step `start` on."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -118,5 +95,6 @@ class Stream:
             yield torch.arange(batch)
 
 
+Sampler = Shuffled | All | Stream
 # The samplers by the names that specifications use.
 SAMPLERS: dict[str, type[Sampler]] = {"shuffled": Shuffled, "all": All, "stream": Stream}

@@ -1,4 +1,4 @@
-"""Scores of classifiers and of regressors, as scikit-learn defines them. It takes a second to import, which usual runs need not."""
+"""Scores as scikit-learn defines them. It takes as long to import as torch, which runs without a chosen metric need not."""
 
 from __future__ import annotations
 
@@ -10,24 +10,6 @@ import torch
 from torch import nn
 
 from ketscale.optional import needed_for
-
-
-def confusion(labels: torch.Tensor, named: torch.Tensor, classes: int) -> torch.Tensor:
-    """How often a sample of a class was predicted as each class: int64 (classes, classes), rows are true classes.
-
-    Args:
-        labels: true classes, int64 (n,).
-        named: predicted classes, int64 (n,).
-    """
-    return (labels * classes + named).bincount(minlength=classes**2).view(classes, classes)
-
-
-def weighted_f1(confusion: torch.Tensor) -> float:
-    """The mean of the classes' F1, the harmonic mean of precision and recall, weighted by their numbers of samples."""
-    true, named = confusion.sum(1).double(), confusion.sum(0).double()
-    # Classes that neither occur nor are predicted have weight 0.
-    f1 = 2 * confusion.diagonal() / (true + named).clamp(min=1)
-    return float((f1 * true).sum() / true.sum())
 
 
 def auc(labels: torch.Tensor, scores: torch.Tensor) -> float:
@@ -109,22 +91,6 @@ def influence(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> torch.
         return None
     logarithms, sizes = values.log(), torch.tensor([len(block) for block in blocks])
     return ((logarithms.mean() - logarithms) * (len(blocks) - 1) * sizes.sqrt()).repeat_interleave(sizes)
-
-
-def rmse(truth: torch.Tensor, predicted: torch.Tensor) -> float:
-    """The root of the mean squared error of each column of (n, columns); the mean over columns."""
-    return float((predicted - truth).square().mean(0).sqrt().mean())
-
-
-def r2(truth: torch.Tensor, predicted: torch.Tensor) -> float | None:
-    """The share of each column's variance that is explained, of (n, columns); the mean over columns.
-
-    None if a column is constant.
-    """
-    around = (truth - truth.mean(0)).square().sum(0)
-    if not bool((around > 0).all()):
-        return None
-    return float((1 - (predicted - truth).square().sum(0) / around).mean())
 
 
 def _ranks(scores: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
 from ketscale.optional import needed_for
-from ketscale.problems.labels import named
+from ketscale.problems.arrays import named
 
 SPLITS = ("train", "validation", "test")
 # The sorted indices of the samples in each of `SPLITS`, which are disjoint.
@@ -108,7 +108,7 @@ def by_shares(
     equal: NDArray[np.int64],
     folds: int | None = None,
 ) -> Parts:
-    """Draw a share of each class for every part in `shares`, at least one sample unless it is 0; the rest is train.
+    """Draw a share of each class for validation and test, at least one sample unless it is 0; the rest is train.
 
     Equal samples count as one, of the class of the first of them, and are in one part.
 
@@ -119,36 +119,41 @@ def by_shares(
         UserError: a class has too few samples for all parts.
     """
     different = equal == np.arange(len(labels))
-    once = "" if different.all() else ", if equal ones count once"
     generator = np.random.default_rng(seed // folds if folds else seed)
-    drawn: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ("train", *shares)}
+    drawn = []
     for label, name in enumerate(classes):
         rows = generator.permutation(np.flatnonzero(different & (labels == label)))
-        if folds:
-            test, rows = _fold(rows, seed, folds)
-            drawn["test"].append(test)
-        counts = {
-            part: _count(share, len(rows)) for part, share in shares.items() if not (folds and part == "test")
-        }
-        if len(rows) <= sum(counts.values()):
-            parts = ", ".join(f"{count} for {part}" for part, count in counts.items())
-            of_class, remedy = f"class {short(repr(name))} has", ", or leave the class out"
-            if len(classes) == 1:  # of a regression
-                of_class, remedy = "there are", ""
+        drawn.append(_parts(rows, shares, seed, folds))
+        if not len(drawn[-1]["train"]):
+            once = "" if different.all() else ", if equal ones count once"
+            of_class = "there are" if len(classes) == 1 else f"class {short(repr(name))} has"
             raise UserError(
-                f"{of_class} {len(rows)} samples{once}: after {parts} none is left to train on; add samples{remedy}"
+                f"{of_class} {len(rows)} samples{once}: too few to train on after validation and test; add samples"
+                f"{', or leave the class out' * (len(classes) > 1)}"
             )
-        for part, count in counts.items():
-            drawn[part].append(rows[:count])
-            rows = rows[count:]
-        drawn["train"].append(rows)
-    return with_copies({part: np.concatenate(rows) for part, rows in drawn.items()}, equal)
+    return with_copies({part: np.concatenate([each[part] for each in drawn]) for part in SPLITS}, equal)
 
 
-def _fold(drawn: NDArray[np.int64], seed: int, folds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The fold of a seed, and the rest."""
-    mine = np.arange(len(drawn)) % folds == seed % folds
-    return drawn[mine], drawn[~mine]
+def _parts(
+    units: NDArray[np.int64],
+    shares: Mapping[str, float],
+    seed: int,
+    folds: int | None,
+    among: int | None = None,
+) -> Parts:
+    """Permuted units in parts: of folds the test is that of the seed, and else each part is the next of the units.
+
+    among: the number that shares are of; by default that of the units outside a fold that is the test.
+    """
+    parts = {}
+    if folds:
+        mine = np.arange(len(units)) % folds == seed % folds
+        parts["test"], units = units[mine], units[~mine]
+    among = len(units) if among is None else among
+    counts = {part: _count(share, among) for part, share in shares.items() if part not in parts}
+    for part, count in counts.items():
+        parts[part], units = units[:count], units[count:]
+    return {**parts, "train": units}
 
 
 def by_group(
@@ -164,17 +169,11 @@ def by_group(
         UserError: there are too few groups for three parts.
     """
     drawn = np.random.default_rng(seed // folds if folds else seed).permutation(np.unique(groups))
-    first = _count(test, len(drawn))
-    if folds:
-        tested, others = _fold(drawn, seed, folds)
-        drawn, first = np.append(tested, others), len(tested)
-    second = first + _count(validation, len(drawn))
-    if len(drawn) <= second or not first:
+    parts = _parts(drawn, {"test": test, "validation": validation}, seed, folds, len(drawn))
+    if not len(parts["train"]) or not len(parts["test"]):
         raise UserError(
-            f"a split by {what} needs at least {second + 1} {what}, not {len(drawn)}: "
-            f"choose another split, or add {what}"
+            f"a split by {what} needs more of them than {len(drawn)}: choose another split, or add {what}"
         )
-    parts = {"train": drawn[second:], "validation": drawn[first:second], "test": drawn[:first]}
     return {name: np.flatnonzero(np.isin(groups, parts[name])) for name in SPLITS}
 
 
@@ -203,28 +202,25 @@ def _count(share: float, among: int) -> int:
     return max(1, round(share * among)) if share else 0
 
 
-def as_given(names: NDArray[np.str_], where: str, labels: NDArray[np.int64], classes: Sequence[str]) -> Parts:
+def as_given(names: NDArray[Any], where: str, count: int) -> Parts:
     """The parts that an array gives.
 
-    names: text (n,), each one of `SPLITS`, or val for validation, which may have no sample. where: the array's name in
+    names: text (count,), each one of `SPLITS`, or val for validation, which may have no sample. where: the array's name in
     errors.
 
     Raises:
-        UserError: the array has another shape or another name, train or test has no samples, or a class no training
-            sample.
+        UserError: the array has another shape or another name, or train or test has no samples.
     """
-    names = named(names, where, len(labels), "sample")
+    names = named(names, where, count, "sample")
     names = np.where(names == "val", "validation", names)
-    other = sorted(set(map(str, names.tolist())) - set(SPLITS))
-    if other:
+    parts = {name: np.flatnonzero(names == name) for name in SPLITS}
+    if other := sorted({*map(str, names)} - {*SPLITS}):
         raise UserError(
             f"{where}: {short(repr(other[0]))} is not a part; each value must be one of {', '.join(SPLITS)}"
         )
-    parts = {name: np.flatnonzero(names == name) for name in SPLITS}
     for name in ("train", "test"):
         if not len(parts[name]):
             raise UserError(f"{where}: no sample is in part {name}; put some into it")
-    check_trained(parts, labels, classes, f"change {where}")
     return parts
 
 

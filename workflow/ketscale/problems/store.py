@@ -1,7 +1,8 @@
-"""Prepared data on disk: a folder named by the hash of all that determines its content, and a manifest beside it.
+"""Data on disk, and manifests that list the SHA-256 of their files: what was fetched, and what was prepared.
 
-The manifest is a small JSON file that points to the folder. Its bytes depend only on the content, so a run whose
-input is the manifest is trained again when the content changes, not when a file is touched.
+Prepared data are in a folder named by the hash of all that determines its content. The manifest beside it is a small JSON
+file that points to the folder. Its bytes depend only on the content, so a run whose input is the manifest is trained again
+when the content changes, not when a file is touched.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,15 +27,6 @@ from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
-
-
-class _Manifest(msgspec.Struct):
-    """What every manifest has."""
-
-    schema: int
-    code_version: int
-    folder: str
-    files: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -100,13 +91,32 @@ def publish(
     """
     identity = {"schema": SCHEMA, **identity}
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    manifest.parent.mkdir(parents=True, exist_ok=True)
     clear(manifest.parent)
     folder = manifest.parent / name
     if not _valid(folder, identity["code_version"]):
-        about = {"identified_by": sorted(identity), "hash": name, "folder": name}
         with naming(folder):
-            _build(folder, {**identity, **about}, files, fill)
+            _build(folder, identity, files, fill)
     write_atomic(manifest, (folder / INNER).read_bytes())
+
+
+def _build(
+    folder: Path, identity: Mapping[str, Any], files: Sequence[str], fill: Callable[[Path], Mapping[str, Any]]
+) -> None:
+    """Write `folder` completely or not at all."""
+    temporary = Path(tempfile.mkdtemp(".tmp", temporary_prefix(folder), folder.parent))
+    try:
+        temporary.chmod(0o755)
+        about = {"identified_by": sorted(identity), "hash": folder.name, "folder": folder.name}
+        described = {**identity, **about, **fill(temporary)}
+        described["files"] = {name: sha256(temporary / name) for name in files}
+        write_atomic(temporary / INNER, (json.dumps(described, indent=1, sort_keys=True) + "\n").encode())
+        # Another process may have made it meanwhile.
+        if not _valid(folder, identity["code_version"]):
+            shutil.rmtree(folder, ignore_errors=True)
+            os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> PreparedFolder:
@@ -120,50 +130,70 @@ def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> Pre
     described = _read(manifest, code_version)
     folder = manifest.parent / described["folder"]
     # The manifest inside is the same, unless one of the two has changed.
-    for name, digest in {INNER: sha256(manifest), **described["files"]}.items():
-        path = folder / name
-        if name not in unread and not (path.is_file() and sha256(path) == digest):
-            fault = "is damaged (its SHA-256 is not the manifest's)" if path.exists() else "is missing"
-            raise UserError(f"{path}: {fault}; delete {folder} and {manifest} and run the rule prepare again")
+    digests = {INNER: sha256(manifest), **described["files"]}
+    _verify(
+        folder,
+        {name: digest for name, digest in digests.items() if name not in unread},
+        f"delete {folder} and {manifest} and run the rule prepare again",
+    )
     return PreparedFolder(folder, described)
 
 
-def _build(
-    folder: Path, description: dict[str, Any], files: Sequence[str], fill: Callable[[Path], Mapping[str, Any]]
-) -> None:
-    """Write `folder` completely or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(".tmp", temporary_prefix(folder), folder.parent))
+def fetch(workload: Workload, manifest: Path) -> None:
+    """Fetch the files of a workload that are missing or incomplete into the manifest's folder, then write the manifest.
+
+    Raises:
+        UserError: the workload fetches nothing, or the network, the disk or a checksum fails.
+    """
+    if not workload.fetched:
+        raise UserError(
+            "there is nothing to fetch for this workload; run the rule prepare, or `ketscale prepare`"
+        )
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    files = {path.relative_to(manifest.parent).as_posix(): path for path in workload.fetch(manifest.parent)}
+    sums = {name: sha256(path) for name, path in sorted(files.items())}
+    write_atomic(manifest, (json.dumps({"files": sums}, indent=1) + "\n").encode())
+
+
+def fetched(manifest: Path) -> Path:
+    """The folder that holds the files of a manifest that `fetch` has written.
+
+    Raises:
+        UserError: the manifest or a file is missing or damaged.
+    """
     try:
-        temporary.chmod(0o755)
-        more = fill(temporary)
-        description = {
-            **description,
-            **more,
-            "files": {name: sha256(temporary / name) for name in files},
-        }
-        write_atomic(temporary / INNER, (json.dumps(description, indent=1, sort_keys=True) + "\n").encode())
-        if folder.exists() and not _valid(folder, description["code_version"]):
-            shutil.rmtree(folder)
-        if not folder.exists():
-            os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        files = dict(strict_json.loads(manifest.read_text("utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
+        ) from None
+    _verify(manifest.parent, files, f"delete it and {manifest}, and run the rule fetch again")
+    return manifest.parent
+
+
+def _verify(folder: Path, digests: Mapping[str, str], advice: str) -> None:
+    """Raise UserError unless the files of a folder have these SHA-256."""
+    for name, digest in digests.items():
+        path = folder / name
+        if not path.is_file() or sha256(path) != digest:
+            raise UserError(f"{path}: is {'damaged' if path.exists() else 'missing'}; {advice}")
 
 
 def _read(path: Path, code_version: int) -> dict[str, Any]:
+    """The content of a manifest of prepared data."""
     try:
         described: dict[str, Any] = strict_json.loads(path.read_text("utf-8"))
-        form = msgspec.convert(described, _Manifest)
+        version = described["schema"], described["code_version"]
+        described = {**described, "files": dict(described["files"]), "folder": str(described["folder"])}
     except FileNotFoundError:
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path}: is not a manifest of prepared data ({short(error)}); name one, or run the rule prepare again"
         ) from None
-    if (form.schema, form.code_version) != (SCHEMA, code_version):
+    if version != (SCHEMA, code_version):
         raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
     return described
 
@@ -171,7 +201,7 @@ def _read(path: Path, code_version: int) -> dict[str, Any]:
 def _valid(folder: Path, code_version: int) -> bool:
     """Whether `folder` exists and every file has the SHA-256 that its inner manifest lists."""
     try:
-        digests = _read(folder / INNER, code_version)["files"]
-        return all(sha256(folder / name) == digest for name, digest in digests.items())
+        _verify(folder, _read(folder / INNER, code_version)["files"], "")
     except (UserError, OSError):
         return False
+    return True

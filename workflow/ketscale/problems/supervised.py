@@ -1,4 +1,4 @@
-"""Learning outputs from inputs: what classification and regression have in common."""
+"""Learning outputs from inputs: classification, of every workload that has labels, and regression, of numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from ketscale.engines.circuits.simulator import replays
 from ketscale.engines.members import selected
 from ketscale.engines.randomness import Step, keyed
 from ketscale.engines.vjp import VJP, offered, vjp_of
+from ketscale.errors import UserError
+from ketscale.layers import losses
 from ketscale.layers.dropout import name_dropouts
+from ketscale.measure.right import influence_on_rmse
+from ketscale.problems import scores
 from ketscale.problems.fitted import Samples
 from ketscale.problems.preprocessing import Preprocessing
 from ketscale.problems.problem import Problem
@@ -158,6 +162,191 @@ class Supervised(Problem):
         _, inputs, targets = self._batch(split, torch.arange(self.splits[split]))
         return Samples(inputs, targets)
 
+    @abstractmethod
+    def compared(self, split: str, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What is true of a whole split, and what its outputs say, as `scores.named` takes them."""
+
+    def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """See `Problem.influence`."""
+        return scores.influence(self.metric, *self.compared(split, outputs))
+
     def rows(self, split: str) -> torch.Tensor:
         """The indices of a split's samples in the workload's data, int64 (n,), on the CPU."""
         return self.get_buffer(f"rows_{split}").cpu()
+
+
+class Classification(Supervised):
+    """Mean cross-entropy, or hinge loss, of `model`, whose outputs are logits (batch, classes), over labelled samples.
+
+    targets: the labels, int64 (n,), classes 0, 1, ...
+    """
+
+    usual_metric = "accuracy"
+
+    def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
+        """The labels as they are."""
+        self.classes = int(targets.max()) + 1
+        weights = self.class_weights
+        if weights == "balanced":
+            counts = targets[train].bincount(minlength=self.classes).double()
+            weights = (len(train) / ((counts > 0).sum() * counts.clamp(min=1))).tolist()
+        if weights is not None and len(weights) != self.classes:
+            raise UserError(
+                f"class_weights: {len(weights)} numbers for {self.classes} classes; give one for each"
+            )
+        made = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+        self.register_buffer("weights", made, persistent=False)
+        return targets
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The summed loss, shape (1,)."""
+        weights = self._buffers["weights"]
+        weights = None if weights is None else weights.to(outputs)
+        if self.loss_name == "hinge":
+            return _hinge(outputs, targets, weights)
+        if weights is not None:
+            return nn.functional.cross_entropy(outputs, targets, weights, reduction="sum").reshape(1)
+        return losses.cross_entropy(outputs, targets, self.classes)
+
+    def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP | None:
+        """`loss`, see `engines.vjp`; None of a weighted loss and of the hinge loss."""
+        usual = self.loss_name != "hinge" and self._buffers["weights"] is None
+        return losses.cross_entropy_vjp(outputs, targets, self.classes) if usual else None
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
+        """Loss and accuracy of the logits `outputs` (n, classes) of a whole split.
+
+        When full also `count` (samples), `chance` (the accuracy of always naming the split's most frequent class),
+        AUC (one-vs-rest, macro average), weighted F1, the confusion matrix (rows are true classes), and the chosen
+        metric, whose chance is that of naming the shares of the classes. AUC is None if a class is missing from the
+        split, since it is then undefined.
+        """
+        labels, logits = self._labels(split), outputs.double().cpu()
+        named = logits.argmax(1)
+        accuracy = float((named == labels).double().mean())
+        found: dict[str, Any] = {"loss": self._mean_loss(logits, labels), "accuracy": accuracy}
+        if full:
+            classes, probabilities = logits.shape[1], logits.softmax(1)
+            confusion = (labels * classes + named).bincount(minlength=classes**2).view(classes, classes)
+            of_class, as_class = confusion.sum(1).double(), confusion.sum(0).double()
+            # Classes that neither occur nor are predicted have weight 0.
+            f1 = 2 * confusion.diagonal() / (of_class + as_class).clamp(min=1)
+            shares = of_class / len(labels)
+            found["count"] = len(labels)
+            found["chance"] = float(shares.max())
+            found["auc"] = scores.auc(labels, probabilities) if bool((of_class > 0).all()) else None
+            found["f1"] = float((f1 * of_class).sum() / of_class.sum())
+            found["confusion"] = confusion.tolist()
+            if self.metric not in found:
+                found[self.metric] = scores.named(self.metric, labels, probabilities)
+                found["chance"] = scores.named(self.metric, labels, shares.expand_as(logits))
+        return found
+
+    def _mean_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> float:
+        if self.loss_name != "hinge" and self._buffers["weights"] is None:
+            return float(nn.functional.cross_entropy(logits, labels))
+        return float(self.loss(logits, labels)) / len(labels)
+
+    def right(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """Whether the largest logit is that of the true class, (n,); None if another metric than the accuracy counts."""
+        named = outputs.cpu().argmax(1)
+        return (named == self._labels(split)).to(torch.int8) if self.metric == self.usual_metric else None
+
+    def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """See `Problem.influence`; None of the accuracy, a share."""
+        return None if self.metric == self.usual_metric else super().influence(split, outputs)
+
+    def compared(self, split: str, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The labels (n,), and probabilities (n, classes)."""
+        return self._labels(split), outputs.double().cpu().softmax(1)
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Logits (n, classes), true labels (n,) and the samples' indices in the workload's data (n,)."""
+        return {"outputs": outputs, "labels": self._labels(split), "samples": self.rows(split)}
+
+    def _labels(self, split: str) -> torch.Tensor:
+        return self.get_buffer("targets").cpu()[self.rows(split)]
+
+
+def _hinge(logits: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """torch's multi_margin_loss (n, classes), summed, (1,); torch.func.vmap does not take that."""
+    own = labels.unsqueeze(1)
+    # The label's own margin is 1 too much.
+    margins = (1 + logits - logits.gather(1, own)).clamp(min=0).sum(1) - 1
+    each = margins / logits.shape[1]
+    return (each if weights is None else each * weights[labels]).sum().reshape(1)
+
+
+class Regression(Supervised):
+    """Mean squared error, or Huber's loss, of `model`, whose outputs are standardised targets (batch, columns).
+
+    Each column of the targets is standardised by its mean and standard deviation over the training samples, so that
+    columns of all units count alike; the loss is the mean over the columns.
+
+    targets: float64 (n, columns), in their own units; no column is constant over the training samples.
+    """
+
+    usual_metric = "rmse"
+
+    def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
+        """Standardised by the training samples."""
+        # Metrics are in double precision, whatever the precision of the run, so these are no buffers.
+        self._numbers = targets.double()
+        known = self._numbers[train]
+        self._mean, self._deviation = known.mean(0), known.std(0, correction=0)
+        return (self._numbers - self._mean) / self._deviation
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The losses, their mean over columns summed over samples: shape (1,)."""
+        return self._losses(outputs, targets).mean(1).sum().reshape(1)
+
+    def _losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.loss_name == "huber":
+            return nn.functional.huber_loss(outputs, targets, reduction="none")
+        return (outputs - targets).square()
+
+    def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP | None:
+        """`loss`, see `engines.vjp`; None of Huber's."""
+        return None if self.loss_name == "huber" else losses.squared_error_vjp(outputs, targets)
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
+        """Loss and RMSE of the outputs (n, columns) of a whole split.
+
+        When full also `count` (samples), `chance` (the RMSE of the training samples' mean), MAE, R2, and the chosen metric,
+        whose chance is that of this mean. Of several columns, RMSE, MAE and R2 are the means over them, and `errors` has the RMSE of each; all but R2 are in the targets'
+        units. R2 is None if a column is constant in the split, since it is then undefined.
+        """
+        truth, predicted = self.compared(split, outputs)
+        scaled = (predicted - truth) / self._deviation
+        loss = float(self._losses(scaled, torch.zeros_like(scaled)).mean())
+        squares = (predicted - truth).square()
+        found: dict[str, Any] = {"loss": loss, "rmse": float(squares.mean(0).sqrt().mean())}
+        if full:
+            guess = self._mean.expand_as(truth)
+            around = (truth - truth.mean(0)).square().sum(0)
+            found["count"] = len(truth)
+            found["chance"] = float((guess - truth).square().mean(0).sqrt().mean())
+            found["mae"] = float((predicted - truth).abs().mean())
+            found["r2"] = float((1 - squares.sum(0) / around).mean()) if bool((around > 0).all()) else None
+            if truth.shape[1] > 1:
+                found["errors"] = squares.mean(0).sqrt().tolist()
+            if self.metric not in found:
+                found[self.metric] = scores.named(self.metric, truth, predicted)
+                found["chance"] = scores.named(self.metric, truth, guess)
+        return found
+
+    def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """See `Problem.influence`; None if nothing is wrong."""
+        if self.metric != self.usual_metric:
+            return super().influence(split, outputs)
+        found: torch.Tensor | None = influence_on_rmse(*self.compared(split, outputs))
+        return found
+
+    def compared(self, split: str, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """True and predicted targets (n, columns) in their own units, float64 on the CPU."""
+        return self._numbers[self.rows(split)], outputs.double().cpu() * self._deviation + self._mean
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Predicted and true targets (n, columns) in their own units, and the samples' indices in the workload's data (n,)."""
+        truth, predicted = self.compared(split, outputs)
+        return {"outputs": predicted, "targets": truth, "samples": self.rows(split)}

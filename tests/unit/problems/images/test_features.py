@@ -279,14 +279,14 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
 def test_a_fetched_file_that_is_not_as_it_was_fetched_is_refused(
     tmp_path: Path, damage: bytes | None, said: str
 ) -> None:
-    from ketscale.problems import fetching
+    from ketscale.problems import store
 
     data, manifest = tmp_path / "data.bin", tmp_path / "fetched.json"
     data.write_bytes(b"fetched bytes")
     manifest.write_text(json.dumps({"files": {data.name: hashlib.sha256(b"fetched bytes").hexdigest()}}))
-    assert fetching.folder_of(manifest) == tmp_path
+    assert store.fetched(manifest) == tmp_path
     data.unlink() if damage is None else data.write_bytes(damage)
     with pytest.raises(
-        UserError, match=rf"data\.bin: {said}; delete it and .*fetched\.json, and run the rule fetch"
+        UserError, match=rf"data\.bin: is {said}; delete it and .*fetched\.json, and run the rule fetch"
     ):
-        fetching.folder_of(manifest)
+        store.fetched(manifest)

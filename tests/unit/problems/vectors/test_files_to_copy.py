@@ -15,6 +15,7 @@ import torch
 
 import ketscale
 from ketscale.config import Config, Settings
+from ketscale.grid import PREDICTIONS
 from ketscale.jobs import outcome, session, started
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
@@ -103,7 +104,7 @@ def test_a_file_is_fitted_as_the_kinds_are(table, one_thread):
         return  # whose outputs are kept in their unit
     folder = Path("results", settings.run.folder)
     session.train(settings, folder, Path("table.json"))
-    kept, loaded = ketscale.predictions(folder), ketscale.load(folder, trust=True)
+    kept, loaded = np.load(folder / PREDICTIONS), ketscale.load(folder, trust=True)
     inputs = FAMILIES["rows"].read(settings, Path("table.json")).content.inputs[kept["samples"]]
     outputs = loaded(torch.tensor(inputs, dtype=torch.float64))
     np.testing.assert_allclose(outputs.detach(), kept["outputs"], rtol=0, atol=1e-10)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import MOST, Draft, Seed, Settings, WithTargets
+from ketscale.config import MOST, Seed, Settings, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems.own_data import (
     File,
@@ -165,8 +165,6 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     """A user's own trials, in an .npz file."""
 
     loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
-    ARRAY: ClassVar[str] = "signals"
-    DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)
     machine: ClassVar[frozenset[str]] = frozenset({"file"})
 
     # fmt: off
@@ -180,9 +178,3 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     standardise: Annotated[bool, Meta(description="Give each channel of a trial mean 0 and standard deviation 1; a "
         "constant channel becomes 0")] = False
     # fmt: on
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of an .npz file of trials."""
-        found = super().draft(path, targets)
-        return found and found._replace(settings={"split": "trials", **found.settings})

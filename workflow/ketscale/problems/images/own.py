@@ -9,8 +9,8 @@ import numpy as np
 
 from ketscale.errors import UserError
 from ketscale.problems import own_samples, splits
+from ketscale.problems.arrays import named
 from ketscale.problems.images.pixels import GREY, mode_of, pixels_of, resized
-from ketscale.problems.labels import named
 from ketscale.problems.samples import Samples, first_equal
 
 if TYPE_CHECKING:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Draft, WithTargets
+from ketscale.config import WithTargets
 from ketscale.errors import UserError
 from ketscale.problems.own_data import (
     File,
     OwnArrays,
-    OwnShares,
+    OwnSamples,
     Share,
     SplitSeed,
     ValidationShare,
@@ -26,8 +26,6 @@ IMAGENET_FILE = "resnet18-imagenet.safetensors"
 PRETRAIN_STEPS = 64
 # The usual image formats that Pillow reads.
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-# The network of a first config.
-NETWORK: dict[str, Any] = {"weights": "selfsupervised", "image_size": 32}
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
@@ -145,8 +143,6 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     """A user's own images, in an .npz file."""
 
     loader: ClassVar[str] = "ketscale.problems.images.own:from_arrays"
-    ARRAY: ClassVar[str] = "images"
-    DIMENSIONS: ClassVar[tuple[int, ...]] = (3, 4)
     machine: ClassVar[frozenset[str]] = frozenset({"file", "weights_folder"})
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({**OwnArrays.former, "feature_count": None})
 
@@ -158,17 +154,12 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     validation: ValidationShare | None = None
     test: Share | None = None
 
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of an .npz file of images."""
-        found = super().draft(path, targets)
-        return found and found._replace(settings={**found.settings, **NETWORK})
 
-
-class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
+class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
     """A user's own image files, in one folder for each class."""
 
     loader: ClassVar[str] = "ketscale.problems.images.own:from_folder"
+    split: ClassVar[str] = "samples"
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
     # fmt: off
@@ -177,19 +168,6 @@ class ImageFolder(OwnShares, ImageWorkload, frozen=True, kw_only=True):
     # fmt: on
     validation: ValidationShare | None = None
     test: Share | None = None
-
-    @classmethod
-    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
-        """The settings of a folder of images."""
-        if targets or not path.is_dir():
-            return None
-        settings = {"folder": str(path), **NETWORK}
-        return Draft(settings, sum(map(len, cls(**settings).files().values())))
-
-    def faults(self) -> Iterator[str]:
-        """The shares must leave samples to train on."""
-        yield from super().faults()
-        yield from self.share_faults()
 
     def misplaced(self) -> Iterator[str]:
         """The folder must be given."""

@@ -19,7 +19,7 @@ from ketscale.problems.own_samples import divided
 from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
-    from ketscale.problems.rows.workloads import (
+    from ketscale.problems.rows.specification import (
         BarsAndStripes,
         GeneratedRows,
         HiddenManifold,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ketscale.config import Data, Settings
 from ketscale.problems import store
-from ketscale.problems.rows.workloads import RowsWorkload
+from ketscale.problems.rows.specification import RowsWorkload
 from ketscale.problems.vectors import prepared
 
 VERSION = 2  # increase it whenever the arithmetic or the files of prepared rows change

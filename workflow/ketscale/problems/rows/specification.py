@@ -2,19 +2,226 @@
 
 from __future__ import annotations
 
-from ketscale.config import METRICS, Family, FileModel, lazily
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Meta
+
+from ketscale.config import METRICS, REGRESSION, Family, FileModel, Positive, Seed, WithTargets, lazily
 from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import build
-from ketscale.problems.rows.workloads import (
-    BarsAndStripes,
-    HiddenManifold,
-    LinearlySeparable,
-    Rows,
-    SampleTable,
-    Table,
-    TwoCurves,
+from ketscale.problems.own_data import (
+    File,
+    OwnArrays,
+    OwnFile,
+    OwnSamples,
+    Share,
+    SplitSeed,
+    Step,
+    ValidationShare,
 )
 from ketscale.problems.vectors.settings import MODELS
+
+# fmt: off
+Task = Annotated[Literal["classification", "regression"], Meta(description="classification: a class is predicted; "
+    "regression: one number or several")]
+# fmt: on
+Column = Annotated[str, Meta(min_length=1)]
+# Steps of which a column has one at most.
+_APART = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"})
+
+
+class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
+    """Rows of features, and what is to be predicted of each."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"folds"})
+
+    split_seed: SplitSeed | None = None
+    validation: ValidationShare | None = None
+    test: Share | None = None
+    # fmt: off
+    folds: Annotated[int, Meta(ge=2, description="Instead of test: the test is one of so many equal parts of each class, "
+        "of all rows or of the groups, another one for each of so many split_seeds in a row, such as 0 to 4")] | None = None
+    # fmt: on
+
+    def faults(self) -> Iterator[str]:
+        """Folds say how large the test is."""
+        yield from super().faults()
+        if self.folds and self.test:
+            yield "test: folds say how large it is; leave it out"
+
+    @property
+    def split(self) -> str:
+        """Rows are drawn one by one, unless a kind says otherwise; see `OwnSamples`."""
+        return "rows"
+
+
+class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
+    """A user's own rows of features, in an .npz file."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.own:from_arrays"
+    machine: ClassVar[frozenset[str]] = frozenset({"file"})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({**OwnArrays.former, "feature_count": None})
+
+    task: Task = "classification"
+    # fmt: off
+    file: Annotated[File, Meta(description="An .npz file with features or x, and targets, labels or y")] | None = None
+    split: Annotated[Literal["rows", "groups", "given"], Meta(description="rows: a share of each class, or of all "
+        "rows, is drawn; groups: whole groups are drawn, each in one part only; given: the array split in the file "
+        "gives the parts")] = "rows"
+    # fmt: on
+
+
+class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
+    """A user's own table, in a CSV file with a header: every column is a feature unless a setting names it."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.own:from_csv"
+    machine: ClassVar[frozenset[str]] = frozenset({"file"})
+    later: ClassVar[frozenset[str]] = frozenset({"folds", "columns", "time_column"})
+
+    task: Task = "classification"
+    file: Annotated[File, Meta(description="A CSV file whose first line names the columns")] | None = None
+    # fmt: off
+    target: Annotated[Column | Annotated[list[Column], Meta(min_length=1)], Meta(description="The column that is "
+        "to be predicted; a regression may have a list of columns")]
+    split_column: Annotated[Column, Meta(description="The column that says in which part a row is: train, val or "
+        "test")] | None = None
+    groups_column: Annotated[Column, Meta(description="The column that says which rows belong together, such as a "
+        "person; each group is in one part only, unless split_column gives the parts")] | None = None
+    time_column: Annotated[Column, Meta(description="The column of dates or numbers by which rows are split: the "
+        "earliest are trained on, the latest are the test")] | None = None
+    columns: Annotated[dict[Column, Step | tuple[Step, ...]], Meta(description="What makes a feature of a column "
+        "that is no number without gaps: one-hot (a feature for each category), date (its days), median or "
+        "most-frequent (of the training samples, for what is missing); or a list of two")] | None = None
+    # fmt: on
+    ignore: Annotated[
+        tuple[Column, ...], Meta(description="Columns that are no features, such as a row's number")
+    ] = ()
+
+    @property
+    def split(self) -> str:
+        """How the rows are split; see `OwnSamples`."""
+        columns = {"given": self.split_column, "groups": self.groups_column, "time": self.time_column}
+        return next((how for how, column in columns.items() if column), "rows")
+
+    @property
+    def target_columns(self) -> tuple[str, ...]:
+        """The columns that are to be predicted."""
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+    def steps(self, column: str) -> tuple[Step, ...]:
+        """What makes a column a feature."""
+        steps = (self.columns or {}).get(column, ())
+        return (steps,) if isinstance(steps, str) else steps
+
+    def faults(self) -> Iterator[str]:
+        """No column has two roles, and a class is in one column."""
+        yield from super().faults()
+        for name in self.columns or ():
+            steps = self.steps(name)
+            if not steps or len({*steps}) < len(steps) or any(pair <= {*steps} for pair in _APART):
+                yield f"columns.{name}: {', '.join(steps)} do not go together; give one, or what stands for a gap and one-hot or date"
+        if self.task != REGRESSION and len(self.target_columns) > 1:
+            yield "target: a class is in one column; name one, or set task: regression"
+        if self.time_column and self.split != "time":
+            yield "time_column: another column gives the split; leave one of them out"
+        roles = (self.split_column, self.groups_column, self.time_column)
+        named = [*self.target_columns, *roles, *self.ignore, *(self.columns or ())]
+        for name in dict.fromkeys(filter(None, named)):
+            if named.count(name) > 1:
+                yield f"target: column {name} is named twice; give each column one role"
+
+
+class SampleTable(RowsWorkload, frozen=True, kw_only=True):
+    """A small real table that comes with scikit-learn."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:sample_table"
+
+    # fmt: off
+    table: Annotated[Literal["breast-cancer", "diabetes", "iris", "wine"], Meta(description="The table; diabetes "
+        "is a regression, the others are classifications")]
+    # fmt: on
+    split_seed: SplitSeed
+
+    @property
+    def task(self) -> str:
+        """A regression for one of them; see `Workload.task`."""
+        return REGRESSION if self.table == "diabetes" else ""
+
+
+class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
+    """Rows of two classes that are generated, as Bowles, Ahmed & Schuld define them (arXiv:2403.07059)."""
+
+    generated: ClassVar[bool] = True
+
+    samples: Annotated[int, Meta(ge=20, description="How many rows there are")] = 300
+    seed: Annotated[Seed, Meta(description="Seed of the rows, which all splits share")] = 0
+    split_seed: SplitSeed
+
+
+class _OfFeatures(GeneratedRows, frozen=True, kw_only=True):
+    features: Annotated[Positive, Meta(description="How many features a row has")]
+
+
+class LinearlySeparable(_OfFeatures, frozen=True, kw_only=True):
+    """Points of a cube on both sides of a plane through its centre."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:linearly_separable"
+
+    # fmt: off
+    margin: Annotated[float, Meta(ge=0, description="Least absolute sum of a row's features; 0.02 times their "
+        "number if left out")] | None = None
+    # fmt: on
+
+    @property
+    def least(self) -> float:
+        """The least absolute sum of a row's features."""
+        return 0.02 * self.features if self.margin is None else self.margin
+
+    def faults(self) -> Iterator[str]:
+        """Enough points of the cube must lie outside the margin; their sums have a deviation of 0.58 sqrt(features)."""
+        yield from super().faults()
+        most = 0.5 * self.features**0.5
+        if self.least > most:
+            yield f"margin: {self.least:g} leaves hardly a point of the cube; set it to {most:.3g} at most"
+
+
+class HiddenManifold(_OfFeatures, frozen=True, kw_only=True):
+    """Points of a low-dimensional manifold, whose classes a random network gives by their places on it."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:hidden_manifold"
+
+    manifold: Annotated[Positive, Meta(description="Dimension of the manifold")] = 6
+
+
+class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
+    """Points beside two copies of a curve, which are some way apart."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:two_curves"
+
+    degree: Annotated[Positive, Meta(description="Degree of the curve's Fourier series")] = 5
+    # fmt: off
+    offset: Annotated[float, Meta(description="Difference of the second curve's coordinates from the first's")] = 0.1
+    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each coordinate")] = 0.01
+    # fmt: on
+
+
+class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):
+    """Square pictures of vertical bars or of horizontal stripes, with noise; a pixel is a feature."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:bars_and_stripes"
+
+    samples: Annotated[int, Meta(ge=20, description="How many pictures there are")] = 1200
+    # A picture of one pixel is a bar and a stripe.
+    width: Annotated[int, Meta(ge=2, le=1000, description="Pixels of a side")] = 4
+    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each pixel")] = 0.5
+
+    @property
+    def features(self) -> int:
+        """The pixels."""
+        return self.width**2
+
 
 FAMILY = Family(
     name="rows",
