@@ -47,7 +47,7 @@ def runs(tmp_path):
 
 def refused(folder, why):
     """Assert that a model is refused in one line that names it, however it is asked for."""
-    for asked in (folder, folder / models.WEIGHTS):
+    for asked in (folder, folder / RECORD, folder / models.WEIGHTS):
         with pytest.raises(UserError, match=why) as error:
             ketscale.load(asked)
         assert str(error.value).count(models.WEIGHTS) == 1 and "\n" not in str(error.value)
@@ -60,12 +60,13 @@ def forged(folder, seed, **changes):
     (folder / RECORD).write_text(maker.sealed(maker.of(SETTINGS[seed], **changes)))
 
 
-def test_a_model_is_read_by_its_folder_or_file(runs, tmp_path):
+def test_a_model_is_read_by_its_folder_record_or_file(runs, tmp_path):
     elsewhere = tmp_path / "mine"
     shutil.copytree(runs[1], elsewhere)
     for folder in (runs[1], elsewhere):
-        for asked in ("", models.WEIGHTS):
+        for asked in ("", RECORD, models.WEIGHTS):
             assert ketscale.load(folder / asked).state_dict()
+    # By itself, a model has its own digest.
     (tmp_path / "alone").mkdir()
     shutil.copy(runs[1] / models.WEIGHTS, tmp_path / "alone")
     assert ketscale.load(tmp_path / "alone").state_dict()
@@ -91,3 +92,6 @@ def test_a_model_of_other_settings_than_its_records_is_refused(runs, tmp_path):
     refused(runs[0], "is the model of another run, .*seed1")
     shutil.copytree(runs[0], tmp_path / "mine")
     refused(tmp_path / "mine", "is the model of another run, .*seed1")
+    for folder in runs:
+        (folder / RECORD).unlink()
+    refused(runs[0], "is the model of another run, .*seed1")

@@ -30,8 +30,9 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     Raises:
         UserError: the file is damaged.
     """
-    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), np.load(path) as archive:
-        return dict(archive)
+    with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
+        # Of a member whose head is damaged NumPy gives the bytes.
+        return {name: np.asarray(array) for name, array in np.load(file).items()}
 
 
 def chosen(

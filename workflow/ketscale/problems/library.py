@@ -15,7 +15,7 @@ from ketscale import strict_json
 from ketscale.config import FileModel, OwnCode, Settings, model_kinds
 from ketscale.errors import UserError, short
 from ketscale.files import sha256
-from ketscale.grid import CODE, PREPARED
+from ketscale.grid import CODE, PREPARED, RECORD, Run
 from ketscale.measure.record import vouching
 from ketscale.problems import models
 from ketscale.problems.fitted import Fitted
@@ -51,7 +51,8 @@ def load(
 ) -> Trained:
     """The trained model of a run: an estimator on samples as they were brought, and a torch module.
 
-    run: the run's folder, or its model.safetensors, which may be elsewhere. A record beside the file must vouch for it.
+    run: the run's folder, its record, or its model.safetensors, which may be elsewhere. A record beside the file must vouch
+        for it.
     simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
     trust: whether the code of a model in a file of somebody's own may run; it is the copy in the run's folder that runs.
     weights: the weights of ResNet-18 for raw images; None for those in the results folder of the run.
@@ -67,12 +68,14 @@ def load(
     from safetensors import SafetensorError, safe_open
 
     path = Path(run)
-    path = path / models.WEIGHTS if path.name != models.WEIGHTS else path
+    path = (path.parent if path.name in (RECORD, models.WEIGHTS) else path) / models.WEIGHTS
     record = vouching(path.parent, path.name) if path.exists() else None
     try:
         with safe_open(path, framework="pt") as file:
             about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        if about.pop("digest") != models.digest(about, state):
+            raise ValueError("its digest is not that of its content")
         wanted = (about["preprocessing"] or {}).get("weights_hash")
         settings = Settings.of(about["settings"], FAMILIES, str(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -83,7 +86,7 @@ def load(
         raise UserError(
             f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
-    if record and record.config != about["settings"]:
+    if _is_of_another(path.parent, settings.run) or (record and record.config != about["settings"]):
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
     if weights is None and wanted:
@@ -93,6 +96,14 @@ def load(
             (file for file in folder.glob("*/weights.safetensors") if sha256(file) == wanted), None
         )
     return Trained(about, state, simulator, own, None if weights is None else Path(weights))
+
+
+def _is_of_another(folder: Path, run: Run) -> bool:
+    """Whether a folder's path is that of another run; one elsewhere is of none."""
+    try:
+        return Run.parse(str(folder.absolute())) != run
+    except UserError:
+        return False
 
 
 def _copy_of(folder: Path, model: FileModel, trust: bool) -> OwnCode:
