@@ -105,6 +105,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str, str]] = {
     "weights of sentences": (every(sentences(), at("protocols.quality.class_weights", "balanced")), "studies.accuracy", "class_weights"),
     "l-bfgs with a schedule": (at("protocols.quality", {**LBFGS, "cosine": {}}), "studies.accuracy", "cosine"),
     "a metric of numbers for classes": (at("workloads.digits.metric", "max_error"), "studies", "metric"),
+    "nothing behind a name": (at("protocols.quality.clip_norm", None), "protocols.quality.clip_norm", ""),
     "no such metric": (at("protocols.quality.early_stopping.monitor", "acuracy"), "studies.accuracy", "monitor"),
 }  # fmt: skip
 

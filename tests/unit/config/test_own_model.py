@@ -108,6 +108,7 @@ def test_a_run_that_finds_another_content_than_its_settings_is_refused(
         ({"qubits": 3}, "models.ring.qubits"),
         ({"simulator": "fused"}, "models.ring.simulator"),
         ({"reads": "scale.txt"}, "models.ring.reads"),
+        ({"weights": {1: 50}}, r"models.ring.weights.1"),
     ],
 )  # fmt: skip
 def test_a_wrong_block_is_refused_with_what_to_do(folder: Path, change: dict[str, Any], said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import json
 from typing import Any
 
@@ -152,6 +153,7 @@ def test_what_is_searched_for_one_model_changes_no_run_of_another() -> None:
         ({"settings": RATE, "method": "grid"}, "search.settings.learning_rate"),
         ({"settings": {**RATE, "weight_decay": [0, 0.0]}}, "search.settings.weight_decay"),
         ({"settings": {**RATE, "clip_norm": [float("nan"), 1.0]}}, "search.settings.clip_norm.0"),
+        ({"settings": {"learning_rate": [datetime.date(2020, 1, 1), 0.1]}}, "search.settings.learning_rate.0"),
         ({"seeds": [7, 7]}, "search.seeds"),
         ({"seeds": [0]}, "search.seeds"),
     ],

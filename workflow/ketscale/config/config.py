@@ -311,8 +311,8 @@ class Config:
                         f"protocol {run.protocol} has a search with seed {run.seed}, which is a seed of the study too, where the luck "
                         "of the trial that was chosen would count; give search.seeds others, such as 1000"
                     )
-            for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
-                self._checked(trial)
+        for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
+            self._checked(trial)  # whose faults are named by the search's own settings
         return Study(name, block.kind, block.question, runs)
 
     def _splits_of(self, data: Any) -> list[Any]:
@@ -441,5 +441,7 @@ def sources(config: Config, workload: str) -> list[Path]:
     Raises:
         UserError: one is missing; names the setting.
     """
-    with within(f"workloads.{workload}"):
+    try:
         return config.workloads[workload][1].sources()
+    except UserError as error:
+        raise UserError(at(f"workloads.{workload}", str(error))) from None

@@ -66,15 +66,15 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
         with within(where):
             code = OwnCode.read(head.file).hash
             reads = {name: content_hash(name) for name in head.reads or ()}
-            for name, value in free.items():
-                if name in (*_OF_RUN, *sizes):
-                    raise UserError(f"{name}: the run gives it; leave it out")
-                try:
-                    canonical({name: value})
-                except (TypeError, ValueError) as error:  # JSON cannot say it, such as a date
-                    raise UserError(
-                        f"{name}: {value!r} cannot be a setting ({short(error)}); write it as a text"
-                    ) from None
+        for name, value in free.items():
+            if name in (*_OF_RUN, *sizes):
+                raise UserError(f"{where}.{name}: the run gives it; leave it out")
+            try:
+                canonical({name: value})
+            except (TypeError, ValueError) as error:  # JSON cannot say it, such as a date
+                raise UserError(
+                    f"{where}.{name}: {value!r} cannot be a setting ({short(error)}); write it as a text"
+                ) from None
         return cls(**{**msgspec.structs.asdict(head), "settings": free, "code": code, "reads": reads})
 
     def content(self) -> dict[str, Any]:

@@ -61,7 +61,14 @@ def parse(kind: type[B], value: Any, where: str) -> B:
 
 def checked(block: B, where: str) -> B:
     """The block, which may have been made in code, where nothing checks the types of its fields."""
-    return parse(type(block), msgspec.to_builtins(block), where)
+    return parse(type(block), _given(msgspec.to_builtins(block)), where)
+
+
+def _given(node: Any) -> Any:
+    """Settings as an author gives them, who leaves out what is None."""
+    if not isinstance(node, dict):
+        return node
+    return {name: _given(value) for name, value in node.items() if value is not None}
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
@@ -91,7 +98,7 @@ def within(where: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(at(where, str(error))) from None
+        raise UserError(f"{where}: {error}") from None
 
 
 @functools.cache
@@ -106,7 +113,7 @@ def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
     plain, metas = _parts(kind)
     holder, of = _holder(type(value)), get_args(plain)
     if holder is not _holder(plain):
-        of = (Any, Any)
+        of = (str, Any) if holder is dict else (Any,)
     inner: list[str] = []
     if holder is dict and not of:
         inner += _of_block(fields(plain), value, where)
@@ -130,6 +137,8 @@ def _of_block(
         place = f"{where}.{name}" if where else str(name)
         if name not in known:
             yield f"{place}: unknown setting{suggestion(str(name), list(known))}"
+        elif item is None:  # whoever writes `groups_column:` and no name wants groups
+            yield f"{place}: nothing is given here; give a value, or leave the setting out"
         elif item is not known[name].default:  # most settings of thousands of trials are
             yield from faults_of(known[name].type, item, place)
     for name, field in known.items():
@@ -168,6 +177,8 @@ def _fault(kind: Any, plain: Any, metas: Iterable[Any], value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is no finite number"
     shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    if plain is Any and not isinstance(value, str | int | float | list | dict | None):
+        return f"{shown} cannot be a setting; give numbers, texts, true or false, or lists of them"
     if get_origin(plain) is Literal and value not in get_args(plain):
         return f"{shown} is not one of its values{suggestion(str(value), list(map(str, get_args(plain))))}"
     for form in (meta.extra_json_schema or {} for meta in metas):

@@ -306,7 +306,7 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"levels": 11}, "accuracy.levels: 11"),
+        ({"levels": 11}, "accuracy: levels: 11"),
         ({"workload": {"target": "state"}}, "accuracy: .* batch 1"),
         ({"protocol": {"precision": "fp32"}}, "precision: fp32"),
         ({"simulator": {"dt": 20.0}}, "simulator s has dt: 20"),
