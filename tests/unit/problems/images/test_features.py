@@ -275,6 +275,18 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
     assert agreement(tmp_path / "features.json", slice(32)) < 1e-5
 
 
+def test_weights_of_another_network_or_of_none_are_refused(imagenet: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    with pytest.raises(UserError, match="model.safetensors: is missing"):
+        resnet.fetch_imagenet(tmp_path / "out", tmp_path)
+    deeper = load_file(imagenet / "model.safetensors") | {"resnet.encoder.stages.4.x": torch.zeros(1)}
+    save_file(deeper, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match="does not hold the weights of ResNet-18"):
+        resnet.fetch_imagenet(tmp_path / "out", tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("damage, said", [(b"other bytes", "damaged"), (None, "missing")])
 def test_a_fetched_file_that_is_not_as_it_was_fetched_is_refused(
     tmp_path: Path, damage: bytes | None, said: str

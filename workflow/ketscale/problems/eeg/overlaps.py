@@ -8,16 +8,23 @@ backwards.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-import pandas as pd
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from pandas.util import hash_pandas_object
 
 from ketscale.problems.splits import NO_MARKS, Marks
 
 # Half of the shortest run that counts.
 _SHORTEST = 2
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that nothing is lost when it multiplies
+
+
+class _Steps(NamedTuple):
+    """The steps of all trials, one after the other, and the trial of each; a value that is held is one step."""
+
+    values: NDArray[np.uint64]
+    trials: NDArray[np.int64]
 
 
 def marks(signals: NDArray[np.float32]) -> Marks:
@@ -25,57 +32,94 @@ def marks(signals: NDArray[np.float32]) -> Marks:
 
     signals: (n, channels, steps), before they are standardised, which would make equal steps differ.
     """
-    steps = _steps(signals)
-    longest = steps.trial.value_counts().max()
-    found, known, length = [NO_MARKS], np.zeros(len(signals), bool), _SHORTEST
+    steps = _steps(_contents(signals))
+    longest = int(np.bincount(steps.trials, minlength=1).max())
+    found, known = [NO_MARKS], np.zeros(len(signals), bool)
+    length = _SHORTEST
     while 2 * length <= longest and not known.all():
         clear = ~_like_another_backwards(steps, length, len(signals))
         if (clear & ~known).any():
-            runs = _runs(steps, 2 * length)
-            runs = runs[clear[runs.trial]].drop_duplicates()
-            common = runs[runs.content.duplicated(keep=False)]
-            number = pd.factorize(common.content)[0] + 1 + found[-1][:, 0].max(initial=-1)
-            found.append(np.stack([number, common.trial], axis=1).astype(np.int64))
+            runs, of = _windows(steps, 2 * length)
+            among = clear[of]
+            common = _common(runs[among], of[among])
+            common[:, 0] += 1 + found[-1][:, 0].max(initial=-1)
+            found.append(common)
         known, length = clear, 2 * length
     return np.concatenate(found)
 
 
-def _steps(signals: NDArray[np.float32]) -> pd.DataFrame:
-    """The steps of all trials, one after the other: the trial, and a hash of what all channels have and how long they stay so.
+def _contents(signals: NDArray[np.float32]) -> NDArray[np.uint64]:
+    """A number (n, steps) for what all channels have at each step, equal for equal steps and for others by no chance.
 
     A channel that says nothing of the recording is left out: one that is constant in each trial, as a trial's number is,
-    or the same in all trials, as the time in a trial is. So zeros and padding are one step.
+    or the same in all trials, as the time in a trial is.
     """
-    trials, _, count = signals.shape
-    channels = signals.transpose(1, 0, 2)
-    telling = [each for each in channels if (each != each[:, :1]).any() and (each != each[:1]).any()]
-    steps = pd.DataFrame({"content": 0, "trial": np.repeat(np.arange(trials), count)})
-    if telling:
+    factors = np.random.default_rng(0).integers(0, 2**63, signals.shape[1], np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
+    total = np.zeros((signals.shape[0], signals.shape[2]), np.uint64)
+    for number, factor in enumerate(factors):
+        channel = signals[:, number]
+        if (channel == channel[:, :1]).all() or (channel == channel[:1]).all():
+            continue
         # Adding 0 makes -0.0 the 0.0 that it equals.
-        steps["content"] = _hashes(np.stack(telling, axis=-1).reshape(len(steps), -1) + np.float32(0))
-    new = (steps != steps.shift()).any(axis=1)
-    held = np.diff(np.append(np.flatnonzero(new), len(steps)))
-    steps = steps[new]
-    return steps.assign(content=hash_pandas_object(steps[["content"]].assign(held=held), index=False))
+        bits = (channel + np.float32(0)).view(np.uint32)
+        total += bits.astype(np.uint64) * factor
+    # Neighbouring values must not stay neighbours, since windows are sums.
+    return _mixed(total)
 
 
-def _runs(steps: pd.DataFrame, length: int, backwards: bool = False) -> pd.DataFrame:
-    """Each run of so many steps of a trial: the trial, and a hash of its steps."""
-    trial, runs = steps.trial.to_numpy(), sliding_window_view(steps.content.to_numpy(), length)
-    whole = trial[: len(runs)] == trial[length - 1 :]
-    content = _hashes(runs[whole, ::-1] if backwards else runs[whole])
-    return pd.DataFrame({"content": content, "trial": trial[: len(runs)][whole]})
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    values = (values ^ (values >> np.uint64(29))) * _FACTOR
+    return values ^ (values >> np.uint64(32))
 
 
-def _like_another_backwards(steps: pd.DataFrame, length: int, trials: int) -> NDArray[np.bool_]:
+def _steps(contents: NDArray[np.uint64]) -> _Steps:
+    """Each stretch that stays as it is becomes one step, which says how long it was; so zeros and padding are short."""
+    new = np.ones(contents.shape, bool)
+    new[:, 1:] = contents[:, 1:] != contents[:, :-1]
+    held = np.diff(np.append(np.flatnonzero(new), new.size)).astype(np.uint64)
+    return _Steps(_mixed(contents[new] + held * _FACTOR), np.nonzero(new)[0])
+
+
+def _windows(
+    steps: _Steps, length: int, backwards: bool = False
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """A number for each run of so many steps of a trial, and its trial."""
+    count = max(0, len(steps.values) - length + 1)
+    total = np.zeros(count, np.uint64)
+    for step in reversed(range(length)) if backwards else range(length):
+        total *= _FACTOR
+        total += steps.values[step : step + count]
+    whole = steps.trials[:count] == steps.trials[length - 1 :]
+    return total[whole], steps.trials[:count][whole]
+
+
+def _like_another_backwards(steps: _Steps, length: int, trials: int) -> NDArray[np.bool_]:
     """Whether each trial has a run of so many steps that another trial has read backwards."""
-    # If the first and the last trial that has a run backwards are one's own, no other has it.
-    others = _runs(steps, length, backwards=True).groupby("content").trial.agg(["min", "max"])
-    both = _runs(steps, length).join(others, on="content", how="inner")
-    like = both.trial[(both["min"] != both.trial) | (both["max"] != both.trial)]
-    return np.isin(np.arange(trials), like)
+    (runs, of), (others, of_others) = _windows(steps, length), _windows(steps, length, backwards=True)
+    both = np.intersect1d(runs, others)
+    alike = np.zeros(trials, bool)
+    if not len(both):
+        return alike
+    # The first and the last trial that has each of these runs backwards: if both are one's own, no other has it.
+    place = np.minimum(np.searchsorted(both, others), len(both) - 1)
+    there = both[place] == others
+    low, high = np.full(len(both), np.iinfo(np.int64).max), np.full(len(both), -1)
+    np.minimum.at(low, place[there], of_others[there])
+    np.maximum.at(high, place[there], of_others[there])
+    place = np.minimum(np.searchsorted(both, runs), len(both) - 1)
+    here = (both[place] == runs) & ((low[place] != of) | (high[place] != of))
+    alike[of[here]] = True
+    return alike
 
 
-def _hashes(rows: NDArray[np.generic]) -> NDArray[np.uint64]:
-    """A hash of each row, (n,), equal for equal rows and for others by no chance."""
-    return np.asarray(hash_pandas_object(pd.DataFrame(rows), index=False), np.uint64)
+def _common(runs: NDArray[np.uint64], of: NDArray[np.int64]) -> Marks:
+    """The marks of the runs that several trials have."""
+    order = np.lexsort((of, runs))
+    runs, of = runs[order], of[order]
+    new_run = np.append(True, runs[1:] != runs[:-1])[: len(runs)]
+    new = new_run | np.append(True, of[1:] != of[:-1])[: len(runs)]
+    number = np.cumsum(new_run)[new] - 1
+    several = np.bincount(number)[number] > 1 if len(number) else np.zeros(0, bool)
+    return np.stack([number[several], of[new][several]], axis=1).astype(np.int64)

@@ -222,6 +222,8 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
         from transformers import ResNetModel
 
     source = str(folder or IMAGENET)
+    if folder is not None and not (folder / "model.safetensors").is_file():
+        raise UserError(f"weights: imagenet: {folder / 'model.safetensors'}: is missing; download it there")
     try:
         made: Any = ResNetModel.from_pretrained(
             source, config=_config(len(IMAGENET_MEAN)), use_safetensors=True, output_loading_info=True
@@ -232,6 +234,7 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
             "weights_folder to a download of it, or choose weights: selfsupervised"
         ) from None
     network, loaded = made
-    if loaded["missing_keys"]:
+    others = [key for key in loaded["unexpected_keys"] if not key.startswith("classifier.")]
+    if loaded["missing_keys"] or others:
         raise UserError(f"weights: imagenet: {source} does not hold the weights of ResNet-18")
     write_weights(out, network.state_dict(), {"kind": "imagenet", "source": IMAGENET})
