@@ -278,7 +278,7 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
 def test_weights_of_another_network_or_of_none_are_refused(imagenet: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    with pytest.raises(UserError, match="model.safetensors: is missing"):
+    with pytest.raises(UserError, match=r"model\.safetensors: is missing"):
         resnet.fetch_imagenet(tmp_path / "out", tmp_path)
     deeper = load_file(imagenet / "model.safetensors") | {"resnet.encoder.stages.4.x": torch.zeros(1)}
     save_file(deeper, tmp_path / "model.safetensors")
