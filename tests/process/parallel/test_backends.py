@@ -7,14 +7,9 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
-from ketscale.parallel.world import World, open_world, require_gpu
+from ketscale.parallel.world import World, require_gpu
 from ketscale.training import lbfgs
 from tests.toys import run_at, trainer, without_dropout
-
-
-def test_an_unknown_backend_is_refused_with_the_known_ones():
-    with pytest.raises(UserError, match="'horovod': choose one of cpu, gpu, ddp, ddp-cpu, mpi"):
-        open_world(run_at("horovod-n1r1t1"))
 
 
 @pytest.mark.parametrize("where, instead", [("gpu-n1r1t1", "use cpu,"), ("ddp-n1r2t1", "use ddp-cpu,")])
