@@ -239,6 +239,9 @@ def of_function(transform: Any) -> Callable[[Any, torch.Tensor], Any]:
 @pytest.mark.parametrize(
     "beyond", [dual, of_function(hessian), of_function(jacfwd), of_function(lambda f: jacrev(jacrev(f)))]
 )
-def test_a_simulator_that_knows_no_transforms_names_the_one_that_does(beyond: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("name", ["lightning.qubit", "qiskit", "default.qubit-jit"])
+def test_a_simulator_that_knows_no_transforms_names_the_one_that_does(
+    beyond: Callable[..., Any], name: str
+) -> None:
     with pytest.raises(UserError, match="simulator 'fused'"):
-        beyond(a_layer("lightning.qubit"), some(2, 2))
+        beyond(a_layer(name), some(2, 2))

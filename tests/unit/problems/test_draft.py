@@ -125,8 +125,10 @@ MIXED = np.random.default_rng(0).permutation(40)
         (("PassengerId", 7919 * MIXED**2), "may number the rows"),
         (("time", np.arange(40) ** 1.5), "in the order of the rows, which are sorted by class"),
         (("name", [f"n{i}" for i in range(40)]), "text of 40 different values"),
-        (("when", [f"{1 + i % 28:02}.01.2024" for i in range(40)]), "text of 28 different values"),
+        (("when", [f"{1 + i % 28:02}.01.2024" for i in range(40)]), "dates, but not as 2024-01-31"),
         (("when", pd.date_range("2024-01-01", periods=40).astype(str)), "in the order of the rows, which are sorted by class"),
+        (("n", MIXED), "may number the rows"),
+        (("n", [f"{i % 9},5" for i in range(40)]), "numbers with a decimal comma or grouped digits; write them as 1234.5"),
         # What is measured.
         (("n", np.append(np.arange(39), 38)), ""),
         (("n", 7919 * MIXED**2), ""),

@@ -31,9 +31,9 @@ Measure = Literal["expval", "probs", "state", "sample"]
 class Layer(nn.Module):
     """Angles (..., circuit.inputs) in radians -> expectation values (..., outputs), or what else `measure` says.
 
-    Its one parameter is `weight` (circuit.weights,), drawn from [0, 2 pi) with torch's generator. Everything in torch
-    that asks for derivatives of any order works, forward mode and torch.func too. Simulators other than fused,
-    'default.qubit' and 'default.qubit-jit' have first derivatives only.
+    Its one parameter is `weight` (circuit.weights,), drawn from [0, 2 pi) with torch's generator. Fused and
+    'default.qubit' have derivatives of any order, also by forward mode and torch.func, but for shots; other simulators
+    know neither, and all but 'default.qubit-jit' have first derivatives only.
 
     circuit: what is evaluated, such as `from_qiskit` gives; one without inputs is called without an argument.
     observables: one for each output: a Pauli word with a letter for every wire, such as 'ZI', or a weighted sum of

@@ -31,8 +31,16 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         UserError: the file is damaged.
     """
     with damaged(f"{path}: cannot be read", "save it with numpy.savez"), open(path, "rb") as file:
-        # Of a member whose head is damaged NumPy gives the bytes.
-        return {name: np.asarray(array) for name, array in np.load(file).items()}
+        content = np.load(file)
+        return {name: _array(content, name) for name in content.files}
+
+
+def _array(content: Mapping[str, Any], name: str) -> NDArray[Any]:
+    """An array of an archive; of Python's objects none, which is refused only where it is wanted."""
+    try:
+        return np.asarray(content[name])  # of a member whose head is damaged NumPy gives the bytes
+    except ValueError:
+        return np.array(None)
 
 
 def chosen(
@@ -55,6 +63,10 @@ def chosen(
         if len(own) > 1:
             raise UserError(f"{where}: has both {own[0]} and {own[1]}; keep one")
         if own:
+            if there[own[0]].dtype.hasobject:
+                raise UserError(
+                    f"{where}: {own[0]}: holds Python objects, or is damaged; save numbers or text"
+                )
             found[what] = Source(there[own[0]], f"{where}: {own[0]}")
         elif what not in optional:
             has = short(", ".join(there)) or "none"

@@ -170,6 +170,7 @@ def _own(given: str, family: Family) -> tuple[str, dict[str, str], Container[str
     from torch.nn import Module
 
     from ketscale.problems import importer
+    from ketscale.problems.fitted import Fitted
 
     file, _, name = given.partition(":")
     code = OwnCode.read(file)
@@ -184,6 +185,8 @@ def _own(given: str, family: Family) -> tuple[str, dict[str, str], Container[str
             f"--model {given}: {file} has the modules {', '.join(classes) or 'none'}; name one as {file}:CLASS"
         )
     name = name or next(iter(classes))
+    if issubclass(classes[name], Fitted):
+        raise UserError(f"--model {given}: {name} is fitted; copy the study of docs/own-models.md")
     called = _name(Path(file).stem if len(classes) == 1 else name, "model")
     called = f"own-{called}" if called in family.models else called
     return called, {"file": file, "class": name}, inspect.signature(classes[name]).parameters

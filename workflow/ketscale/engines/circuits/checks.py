@@ -61,9 +61,9 @@ def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) ->
         )
 
 
-def refuse_transforms(simulator: str, *tensors: torch.Tensor) -> None:
+def refuse_transforms(simulator: str, *tensors: torch.Tensor | None) -> None:
     """Raise UserError in torch.func and forward mode, through which this simulator does not see."""
-    if derivatives.transformed(*tensors):
+    if derivatives.transformed(*(each for each in tensors if each is not None)):
         raise UserError(
             f"{simulator} knows neither torch.func nor forward mode: use simulator 'fused' or 'default.qubit'"
         )
@@ -79,4 +79,6 @@ def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
 
 def one_gradient(simulator: str, cotangent: torch.Tensor) -> None:
     """Called in a simulator's backward pass: raise UserError if it is asked for several gradients at once."""
-    derivatives.one_gradient(simulator, cotangent, "take jacrev of torch.func and a Layer")
+    derivatives.one_gradient(
+        simulator, cotangent, "take jacrev of torch.func and a Layer with simulator 'fused'"
+    )

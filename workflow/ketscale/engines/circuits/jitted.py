@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ketscale.engines.circuits.checks import check_request, no_rows, one_gradient
+from ketscale.engines.circuits.checks import check_request, no_rows, one_gradient, refuse_transforms
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.pennylane import quantum_function
 from ketscale.engines.circuits.simulator import CircuitPullBack
@@ -74,6 +74,7 @@ class Jitted:
     ) -> torch.Tensor:
         """The state (if `paulis` is None) or the expectation values, one row per sample."""
         check_request(circuit, angles, initial, paulis)
+        refuse_transforms("default.qubit-jit", *angles, initial)
         if len(angles.inputs) == 0:
             dtype = angles.inputs.dtype if paulis else angles.inputs.dtype.to_complex()
             return no_rows(angles, initial, len(paulis or ()) or 2**circuit.qubits, dtype)

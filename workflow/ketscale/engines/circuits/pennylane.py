@@ -81,7 +81,7 @@ class PennyLane:
         """The state (if `paulis` is None) or the expectation values, one row per sample."""
         inputs, weights = angles
         if self.gradient != "backprop":
-            refuse_transforms(self._name, *angles)
+            refuse_transforms(self._name, *angles, initial)
         batch = inputs.shape[0]
         columns = 2**circuit.qubits if paulis is None else len(paulis)
         dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype

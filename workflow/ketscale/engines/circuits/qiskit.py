@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
+from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient, refuse_transforms
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate, given_matrix
 from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
 from ketscale.errors import UserError
@@ -76,6 +76,7 @@ def _check(
     if initial is not None:
         raise UserError("simulator qiskit starts from |0...0>: use default.qubit")
     check_request(circuit, angles, None, paulis)
+    refuse_transforms("qiskit", *angles)
 
 
 @lru_cache(maxsize=256)

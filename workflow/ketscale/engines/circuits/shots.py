@@ -102,6 +102,7 @@ class Shots:
     ) -> torch.Tensor:
         """The shots themselves, without gradients: bits (batch, shots, wires), int64; or values (batch, shots, words), +1 or -1."""
         check_request(circuit, angles, None, words)
+        refuse_transforms("a simulator with shots", *angles)
         with torch.no_grad():
             drawing = self._drawing(angles)
             if words is None:
@@ -127,7 +128,7 @@ class Shots:
         initial: torch.Tensor | None,
         words: tuple[str, ...] | None,
     ) -> torch.Tensor:
-        refuse_transforms("a simulator with shots", *angles)
+        refuse_transforms("a simulator with shots", *angles, initial)
         inputs, weights = angles
         batch = len(inputs)
         if batch == 0:

@@ -40,6 +40,9 @@ _OF_ROWS = re.compile(r"(?i:(.*[ _.:-])?(id|idx|index|row|number|nr|no)|unnamed.
 _SHOWN = 12
 # Text of more different values, or of more than half as many as there are, has no categories.
 _MOST_CATEGORIES = 20
+# Numbers and dates as people write them, which pandas takes for text.
+_NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
+_DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 
 
 def from_arrays(workload: Rows, fetched: Path | None = None) -> Samples:
@@ -100,17 +103,16 @@ def read(path: Path) -> pd.DataFrame:
         warnings.simplefilter("error")
         separator = max(",;\t", key=file.readline().count)
         file.seek(0)
-        head = next(csv.reader(file, delimiter=separator, skipinitialspace=True))
+        head = next(csv.reader(file, delimiter=separator, skipinitialspace=True), [])
         names = [name.strip() for name in head]
         if len(names) < 2:
             raise UserError(
-                f"{path}: has one column; separate columns by commas, semicolons or tabs, and add features"
+                f"{path}: has {'one' if names else 'no'} column; separate columns by commas, semicolons or tabs, and add features"
             )
         if "" in names or len({*names}) < len(names):
             twice = next(name for name in names if not name or names.count(name) > 1)
-            raise UserError(
-                f"{path}: {f'two columns are called {twice}; rename one' if twice else 'a column has no name; give it one'}"
-            )
+            nameless = "a column has no name; give it one, or leave it out (pandas: index=False)"
+            raise UserError(f"{path}: {f'two columns are called {twice}; rename one' if twice else nameless}")
         table = pd.read_csv(file, sep=separator, names=names, skipinitialspace=True, index_col=False)
     texts = {str(column): table[column].str.strip() for column in table if table[column].dtype == "str"}
     table = table.assign(**texts)
@@ -264,16 +266,22 @@ def _asked(column: pd.Series[Any], by_class: bool) -> tuple[Step, ...] | str:
     if numbers.notna().mean() < 0.5:
         if pd.to_datetime(known, format="ISO8601", utc=True, errors="coerce").notna().all():
             kind = ("date",)
+        elif known.astype(str).str.fullmatch(_DATE).all():
+            return "dates, but not as 2024-01-31"
+        elif known.astype(str).str.fullmatch(_NUMERAL).all():
+            return "numbers with a decimal comma or grouped digits; write them as 1234.5"
         elif (count := known.nunique()) > min(_MOST_CATEGORIES, len(known) // 2):
             return f"text of {count} different values"
         else:
             return ("most-frequent", "one-hot") if gaps else ("one-hot",)
     values = pd.Series(Column.of(name, kind).values(column)).dropna()
-    if values.is_unique and (values.is_monotonic_increasing or values.is_monotonic_decreasing):
-        if not (fractions or kind):
-            return numbered
-        if by_class:
-            return "in the order of the rows, which are sorted by class"
+    ordered = values.is_unique and (values.is_monotonic_increasing or values.is_monotonic_decreasing)
+    # As many different birthdays in so few days have a chance below 1e-3.
+    rare = values.is_unique and len(values) ** 2 > 14 * (np.ptp(values) + 1)
+    if not (fractions or kind) and (ordered or rare):
+        return numbered
+    if ordered and by_class:
+        return "in the order of the rows, which are sorted by class"
     if not gaps:
         return kind
     return ("most-frequent" if values.isin((0, 1)).all() else "median", *kind)
