@@ -218,7 +218,8 @@ def built(case: ModelCase, arm: str, device: torch.device) -> Problem:
 def _in_a_world(
     case: ModelCase, arm: str, device: torch.device, dropout: float | None = None
 ) -> tuple[Problem, Protocol, Single]:
-    world = Single(run_at(case, arm, f"{device.type.replace('cuda', 'gpu')}-n1r1t{torch.get_num_threads()}"))
+    backend = "cpu" if device == CPU else "gpu"
+    world = Single(run_at(case, arm, f"{backend}-n1r1t{torch.get_num_threads()}"))
     return *posed(case, arm, world.device, dropout), world
 
 

@@ -136,8 +136,6 @@ def check_variables(run: Run) -> None:
     Raises:
         UserError: they say that it is in another world.
     """
-    if run.backend not in BACKENDS:
-        raise UserError(f"backend {run.backend!r}: choose one of {', '.join(BACKENDS)}")
     launcher = BACKENDS[run.backend].launcher
     if launcher is None:
         # If started under a launcher by accident, each of N processes would do the whole run.
