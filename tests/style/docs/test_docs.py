@@ -81,6 +81,8 @@ def test_a_trained_policy_makes_a_pulse(tmp_path, monkeypatch):
     exec(compile(code, "docs/python.md", "exec"), namespace)
     assert namespace["pulses"].shape == (1, 20, 2)
     torch.testing.assert_close(problem.model(namespace["tasks"]), namespace["pulses"])
+    exec(compile(blocks("docs/python.md")[3], "docs/python.md", "exec"), namespace)
+    assert namespace["found"].infidelity < 1e-6
 
 
 def test_the_block_of_pulses_is_accepted():
@@ -92,7 +94,7 @@ def test_the_block_of_pulses_is_accepted():
 
 
 def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):
-    code = blocks("docs/python.md")[3]
+    code = blocks("docs/python.md")[4]
     (folder,) = re.findall(r'"(results-pulses/runs/.*?)"', code)
     config = read_config(ROOT / "workflow" / "studies" / "pulses.yaml")
     settings = config.settings(Run.parse(folder))
@@ -112,7 +114,7 @@ def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):
 
 def test_a_gate_is_improved():
     namespace = {}
-    exec(compile(blocks("docs/python.md")[4], "docs/python.md", "exec"), namespace)
+    exec(compile(blocks("docs/python.md")[5], "docs/python.md", "exec"), namespace)
     assert 0 < namespace["after"] < 0.95 * namespace["before"] < 1e-3
 
 

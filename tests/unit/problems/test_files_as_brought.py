@@ -94,7 +94,7 @@ TABLES: dict[str, Case] = {
         Right(X[ROWS % 32], parts=PARTS, said="mine: 8 samples of validation and test have something in common with a part before"),
     ),
     "numbers to predict": (csv(*X.T, names="a,b,price"), Right(X[:, :2], X[:, 2])),
-    "decimal commas": (csv(*map(commas, X.T), KINDS, separator=";"), "mine.csv: has no column that is a feature: a (text of 40 different values)"),
+    "decimal commas": (csv(*map(commas, X.T), KINDS, separator=";"), "mine.csv: has no column that is a feature: a (numbers with a decimal comma"),
     "a gap by the median": (saved(table().replace(str(X[5, 1]), "NaN")), Right(features=np.where(X[5, 1] == X, np.nan, X))),
     "a word for a gap": (saved(table().replace(str(X[5, 1]), "none of these")), "mine.csv: row 6, column b"),
     "a class without a name": (saved(table().replace("cat", "", 1)), "workloads.mine: mine.csv: row 1, column kind"),
