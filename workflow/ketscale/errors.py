@@ -48,6 +48,15 @@ def short(said: object, longest: int = 120) -> str:
 
 
 @contextlib.contextmanager
+def within(where: object) -> Iterator[None]:
+    """Put a file or a setting before what errors say of something in it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+@contextlib.contextmanager
 def damaged(fault: str, advice: str) -> Iterator[None]:
     """Turn whatever a library raises on a damaged file into one line: the fault, what was raised, and the advice.
 

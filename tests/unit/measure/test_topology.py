@@ -36,13 +36,15 @@ def test_siblings_may_be_given_as_a_range(tmp_path):
     assert topology.read(tmp_path).core_of == {0: 0, 1: 0, 2: 2, 3: 2}
 
 
-@pytest.mark.parametrize("broken", ["nothing", "no folder", "no siblings"])
+@pytest.mark.parametrize("broken", ["nothing", "no folder", "no siblings", "empty"])
 def test_what_sys_does_not_tell_is_unknown(tmp_path, broken):
     folder = tmp_path / "cpu"
     if broken != "no folder":
         write_sys(folder, {} if broken == "nothing" else {0: 0, 1: 1})
     if broken == "no siblings":
         (folder / "cpu1/topology/thread_siblings_list").unlink()
+    if broken == "empty":
+        (folder / "cpu1/topology/thread_siblings_list").write_text("\n")
     assert topology.read(folder) is None
 
 

@@ -28,9 +28,9 @@ from ketscale.config.family import (
 )
 from ketscale.config.file import SPLIT_SEEDS, ConfigFile, SplitSeeds, StudyBlock, axes_block
 from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import Faults, at, faults_of, parse, within
+from ketscale.config.parsing import Faults, at, faults_of, parse
 from ketscale.config.protocol import Protocol
-from ketscale.errors import UserError
+from ketscale.errors import UserError, within
 from ketscale.grid import Run, Study, canonical, decode, expand, listed, schedule
 from ketscale.words import suggestion
 
@@ -361,7 +361,7 @@ def _splits(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]
     where, seeds = f"workloads.{base}.{SPLIT_SEEDS}", block[SPLIT_SEEDS]
     Faults(faults_of(SplitSeeds, seeds, where)).refuse()
     folds = block.get("folds")
-    # SplitSeeds of one block have different folds of one order; another block has another order.
+    # The seeds of one block have different folds of one order; another block has another order.
     orders = {seed // folds for seed in seeds} if isinstance(folds, int) and folds > 0 else set()
     if len(orders) > 1 and len(orders) * folds != len(seeds):
         raise UserError(f"{where}: {folds} folds need whole blocks of seeds, such as 0 to {folds - 1}")

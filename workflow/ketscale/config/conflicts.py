@@ -38,7 +38,7 @@ def _of_model(settings: Settings) -> Iterator[str]:
     elif model.takes("simulator") and simulator is None and settings.family.simulators:
         yield f"{run.model} has physics to simulate, so its simulator cannot be none; name one of simulators"
     elif any(model.takes(name) and not size for name, size in sizes.items()):
-        yield f"{run.model} is not classical, so none of its sizes can be 0 ({sizes})"
+        yield f"{run.model} is not classical, so none of its sizes can be 0 ({', '.join(sizes)})"
     if simulator is not None and not isinstance(simulator, settings.family.simulators):
         devices = ", ".join(device for kind in settings.family.simulators for device in kind.devices)
         yield (

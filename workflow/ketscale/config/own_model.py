@@ -14,8 +14,8 @@ from msgspec import Meta
 from ketscale.config.block import Name, Text
 from ketscale.config.family import Model
 from ketscale.config.own_code import OwnCode
-from ketscale.config.parsing import parse, within
-from ketscale.errors import UserError, short
+from ketscale.config.parsing import parse
+from ketscale.errors import UserError, short, within
 from ketscale.files import sha256
 from ketscale.grid import canonical
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import re
@@ -90,15 +89,6 @@ def at(where: str, fault: str) -> str:
     if not where:
         return fault
     return f"{where}.{fault}" if _FIELD.match(fault) else f"{where}: {fault}"
-
-
-@contextlib.contextmanager
-def within(where: str) -> Iterator[None]:
-    """Put the place in the config before the faults that are raised inside."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
 
 
 @functools.cache

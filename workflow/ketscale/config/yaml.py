@@ -12,8 +12,7 @@ import yaml
 
 from ketscale import strict_json
 from ketscale.config.file import OVER
-from ketscale.config.parsing import within
-from ketscale.errors import UserError
+from ketscale.errors import UserError, within
 
 # YAML 1.1, which PyYAML reads, takes 020 for 16 and 1:30 for 90; YAML 1.2 takes 020 for 20 and 1:30 for text. People
 # mean either.

@@ -34,10 +34,10 @@ def read(folder: Path = _SYS) -> Processors | None:
     try:
         for of_cpu in folder.glob("cpu[0-9]*/topology"):
             # The kernel's list of a core's CPUs, such as 0,4 or 0-3, begins with the lowest.
-            lowest = re.match(r"\d+", (of_cpu / "thread_siblings_list").read_text())
-            core_of[int(of_cpu.parent.name.removeprefix("cpu"))] = int(lowest[0]) if lowest else -1
+            lowest = re.split("[,-]", (of_cpu / "thread_siblings_list").read_text())[0]
+            core_of[int(of_cpu.parent.name.removeprefix("cpu"))] = int(lowest)
             packages.add((of_cpu / "physical_package_id").read_text().strip())
-    except OSError:
+    except (OSError, ValueError):
         return None
     cores = Counter(core_of.values())
     return Processors(len(packages), len(cores), max(cores.values()), core_of) if cores else None

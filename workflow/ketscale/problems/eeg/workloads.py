@@ -37,7 +37,7 @@ CHANNELS = (
 )  # fmt: skip
 
 
-# Of the runs of single fists; in the others both fists or both feet move.
+# In these runs single fists move; in the others, both fists or both feet.
 CLASSES = ("left fist", "right fist")
 EXECUTED, IMAGINED = frozenset({3, 7, 11}), frozenset({4, 8, 12})
 

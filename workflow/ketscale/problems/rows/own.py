@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.config import REGRESSION, Draft
-from ketscale.errors import UserError, damaged, short
+from ketscale.errors import UserError, damaged, short, within
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples
 from ketscale.problems.arrays import Source
@@ -70,7 +69,7 @@ def from_csv(workload: Table, fetched: Path | None = None) -> Samples:
     roles = {"labels": targets[0], "split": workload.split_column, "groups": workload.groups_column}
     steps = {name: workload.steps(name) for name in features_of(workload, list(map(str, table)))}
     columns = [Column.of(name, steps[name]) for name in steps]
-    with _of_file(path):
+    with within(path):
         there = {what: Source(_whole(table[name]), name) for what, name in roles.items() if name}
         if numeric:
             there["labels"] = Source(of_columns([Column(name) for name in targets], table), "target")
@@ -193,7 +192,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
     numeric = len(targets) > 1 or own_samples.is_regression(known.to_numpy())
     # Rows of one class follow each other, class by class.
     by_class = not numeric and 1 < len(known.drop_duplicates()) == (known != known.shift()).to_numpy().sum()
-    with _of_file(path):
+    with within(path):
         steps = {name: _asked(table[name], by_class) for name in others if name not in targets}
     ignored = {name: why for name, why in steps.items() if isinstance(why, str)}
     made = {name: step for name, step in steps.items() if not isinstance(step, str)}
@@ -224,15 +223,6 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
         not parts or own_samples.has_validation(table[parts[0]]),
         tuple(" ".join(note.split()) for note in notes),  # a name may have several lines
     )
-
-
-@contextlib.contextmanager
-def _of_file(path: Path) -> Iterator[None]:
-    """Let an error name the file."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def _whole(column: pd.Series[Any]) -> NDArray[Any]:
