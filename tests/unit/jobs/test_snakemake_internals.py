@@ -18,14 +18,12 @@ def test_everything_that_is_used_of_snakemake_is_there():
     from snakemake import api
     from snakemake.dag import DAG
     from snakemake.jobs import Job
-    from snakemake.logging import LoggerManager
     from snakemake.scheduling.job_scheduler import JobRateLimiter, JobScheduler
     from snakemake.settings.types import ExecutionSettings, SchedulingSettings
 
     assert "forcefiles" in DAG.__init__.__code__.co_names and callable(DAG.needrun_jobs)
     assert isinstance(api.Workflow.parent_groupids, property)
-    assert callable(LoggerManager.get_log_handlers) and "logger_manager" in api.Workflow.__annotations__
-    assert callable(DAG.reason) and "wildcards_dict" in Job.__slots__
+    assert "wildcards_dict" in Job.__slots__
     for settings, name in ((ExecutionSettings, "keep_going"), (SchedulingSettings, "max_jobs_per_timespan")):
         assert name in {field.name for field in dataclasses.fields(settings)}
     assert "job_rate_limiter" in JobScheduler.__init__.__code__.co_names

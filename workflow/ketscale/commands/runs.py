@@ -172,7 +172,7 @@ def _chosen(options: argparse.Namespace) -> Settings:
     results = _results(options, settings)
     chosen = choice.resolved(settings, results)
     if chosen.choice is None:
-        from ketscale.jobs.status.progress import option
+        from ketscale.jobs.driver import option
 
         path = results / settings.run.choice
         source = "" if options.settings else option(options.config)

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ketscale.analysis import analysed
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import cohorts, driver, finished, launch
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.slurm import submission
-from ketscale.jobs.status.progress import Progress
+from ketscale.words import say
 
 if TYPE_CHECKING:
     from ketscale.dag import Jobs
@@ -24,17 +25,13 @@ class Campaign:
     """A call of Snakemake that trains runs of a config."""
 
     def __init__(self, workflow: Any, study: Jobs, requests: Requests) -> None:
-        """Have the terminal, if the profile names our logger, follow the runs."""
+        """Begin nothing yet."""
         self._workflow, self._study, self._requests = workflow, study, requests
         self._runs: list[Run] = []
         self._lock: Lock | None = None
         if not study.in_job:
             os.environ.pop(cohorts.VARIABLE, None)
             os.environ.pop(finished.AGAIN, None)
-        self._terminal = internals.terminal(workflow)
-        if self._terminal:
-            files = workflow.overwrite_configfiles or ()
-            self._terminal.follow(Progress(study.config, files, self._reasons))
 
     def begin(self) -> None:
         """Note this call and its runs. Before any is submitted, stop if the cluster would refuse one or never start it.
@@ -51,7 +48,9 @@ class Campaign:
             if asked.forceall or asked.forcerun or asked.forcetargets:
                 os.environ[finished.AGAIN] = "1"
             last = len(self._study.runs)
-            self._runs = sorted(self._planned(), key=lambda run: self._study.order.get(run, last))
+            jobs = [job for job in internals.planned(self._workflow) if "seed" in job.wildcards_dict]
+            planned = [self._study.run_of(job.wildcards) for job in jobs]
+            self._runs = sorted(planned, key=lambda run: self._study.order.get(run, last))
             self._start()
         except (UserError, OSError) as error:
             self._let_go()
@@ -59,9 +58,16 @@ class Campaign:
         internals.lift_limit(self._workflow)
 
     def end(self) -> None:
-        """Give the folder back."""
+        """Give the folder back, and say what came out."""
         cohorts.forget()
+        if self._lock is None:
+            return
         self._let_go()
+        page = Path(self._study.results, "report.html")
+        if page.exists() and page.stat().st_mtime >= driver.BEGAN.stat().st_mtime:
+            print("\n".join([*analysed.summary(page.parent), f"report: {page}"]), file=sys.stderr)
+        if any(not Path(self._study.results, run.path).exists() for run in self._runs):
+            say("`ketscale status` shows what is left; the same command runs it again")
 
     def _start(self) -> None:
         """Prepare what the runs of this call need, and watch them."""
@@ -73,7 +79,7 @@ class Campaign:
         if self._study.config.cohorts:
             self._plan_cohorts()
         if watched:
-            submission.begin(self._workflow, self._terminal.say if self._terminal else print)
+            submission.begin(self._workflow, say)
 
     def _plan_cohorts(self) -> None:
         """Write down which runs of this call are trained together."""
@@ -86,16 +92,9 @@ class Campaign:
         planned = cohorts.plan(map(study.config.settings, everything), cores, place, set(self._runs))
         cohorts.write(Path(study.results), planned)
 
-    def _planned(self) -> dict[Run, Any]:
-        """The runs of this call that have not ended, and the job of each."""
-        jobs = [job for job in internals.planned(self._workflow) if "seed" in job.wildcards_dict]
-        return {self._study.run_of(job.wildcards): job for job in jobs}
-
-    def _reasons(self) -> dict[Run, str]:
-        return {run: internals.reason(self._workflow, job) for run, job in self._planned().items()}
-
     def _let_go(self) -> None:
         """Give the lock of the folder back."""
         if self._lock is not None:
             self._lock.finished = True
             self._lock.release()
+            self._lock = None

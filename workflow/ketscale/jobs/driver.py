@@ -69,6 +69,11 @@ def _in_queue() -> list[queue.Job]:
     return [job for job in queue.jobs(Path()) if job.state != "COMPLETING"]
 
 
+def option(configfile: Path) -> str:
+    """The option by which a command of `ketscale` is about a config, as it is typed behind it."""
+    return "" if configfile == Path("config.yaml") else f" --config {shlex.quote(str(configfile))}"
+
+
 def command(configfile: Path) -> str:
     """The call of Snakemake that trains what is left of a config, as it is typed in this folder.
 

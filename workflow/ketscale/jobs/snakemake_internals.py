@@ -29,16 +29,6 @@ def planned(workflow: Any) -> list[Any]:
     return list(workflow.dag.needrun_jobs())
 
 
-def terminal(workflow: Any) -> Any:
-    """What speaks on the terminal, if it is `snakemake_logger_plugin_ketscale`; None otherwise, as in jobs."""
-    return next((one for one in workflow.logger_manager.get_log_handlers() if hasattr(one, "follow")), None)
-
-
-def reason(workflow: Any, job: Any) -> str:
-    """Why a job is planned, in Snakemake's words."""
-    return str(workflow.dag.reason(job))
-
-
 def make_one_job(workflow: Any, group: str, component: str) -> None:
     """Apply what a profile sets for the group `component` to a job group: its runs do not depend on one another.
 

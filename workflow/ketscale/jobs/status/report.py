@@ -13,8 +13,7 @@ from pathlib import Path
 from ketscale.config import Config
 from ketscale.jobs import driver, locks, records
 from ketscale.jobs.costs import Remainder, remainder
-from ketscale.jobs.driver import command
-from ketscale.jobs.status.progress import option
+from ketscale.jobs.driver import command, option
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, counts, known, look
 from ketscale.measure.form import EARLY_ENDS
 from ketscale.words import aligned, duration, rounded
