@@ -12,7 +12,6 @@ import sys
 import time
 from logging import WARNING, LogRecord
 from pathlib import Path
-from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent

@@ -14,10 +14,10 @@ from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import driver
-from ketscale.jobs.costs import Costs, Forecast, between, forecasts, total
+from ketscale.jobs.costs import Costs, Forecast, below, total
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import survey
-from ketscale.words import aligned, counted, rounded
+from ketscale.words import aligned, counted, duration, rounded
 
 # Why runs are left out.
 _OVER = "over the budget"
@@ -57,8 +57,8 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     seen = survey.look(config, Path())[1]
     have = {one.run for one in seen if one.state in ("done", "running", "queued")}
     missing = [one.run for one in seen if one.run not in have]
-    told = Costs.of(Path(config.results), *folders, known=survey.known(config, seen, Path()))
-    costs = forecasts(told, config, missing, Path())
+    told = Costs(below([Path(config.results), *folders], survey.known(config, seen, Path())))
+    costs = told.forecasts(config, missing, Path(config.results))
     hours = {run: one.node_hours.middle for run, one in costs.items()}
     points = order(config, have, hours)
     chosen = _affordable(points, hours, math.inf if node_hours is None else node_hours)
@@ -144,12 +144,13 @@ def _table(plan: Plan) -> list[str]:
         points.setdefault(named.name.rpartition("/")[0], []).append(plan.costs[run])
     rows = [["first", "node-hours", "longest run", "memory of a rank", "point"]]
     for name, costs in points.items():
-        longest = max((one.seconds for one in costs), key=lambda each: each.high)
+        slowest = max(costs, key=lambda one: one.seconds.high)
         memory = max((one.memory_bytes.times(1e-6) for one in costs), key=lambda each: each.high)
         number = f"{sum(one.run not in plan.left_out for one in costs)} of {len(costs)}"
-        node_hours = rounded(sum(one.node_hours.middle for one in costs))
+        node_hours = rounded(total(costs).middle)
+        longest = [duration(seconds, 2) for seconds in (slowest.seconds.middle, slowest.seconds.high)]
         most = f"{rounded(memory.middle)} MB (to {rounded(memory.high)})"
-        rows.append([number, node_hours, between(longest), most, name])
+        rows.append([number, node_hours, "{} (to {})".format(*longest), most, name])
     known = f"{counted(plan.told.records, 'record')} ({'; '.join(plan.told.machines)})"
     return [*aligned(rows, right=[0, 1]), "", f"90 % intervals, from {known}", ""]
 
@@ -157,7 +158,5 @@ def _table(plan: Plan) -> list[str]:
 def _hours(plan: Plan, runs: Iterable[Run]) -> str:
     """The node-hours of some runs, and their GPU-hours if there are any, in words."""
     costs = [plan.costs[run] for run in runs]
-    nodes = total(one.node_hours for one in costs)
     gpu_hours = sum(one.node_hours.middle * sites.gpus_per_node(one.run) for one in costs)
-    words = f"{rounded(nodes.middle)} node-hours ({rounded(nodes.low)} to {rounded(nodes.high)})"
-    return words + f" and {rounded(gpu_hours)} GPU-hours" * (gpu_hours > 0)
+    return str(total(costs)) + f" and {rounded(gpu_hours)} GPU-hours" * (gpu_hours > 0)

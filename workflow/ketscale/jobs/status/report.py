@@ -5,29 +5,31 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
+from ketscale.grid import Run
 from ketscale.jobs import driver, locks, records
-from ketscale.jobs.costs import Remainder, remainder
+from ketscale.jobs.costs import Costs, Forecast, below, total
 from ketscale.jobs.driver import command, option
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, counts, known, look
 from ketscale.measure.form import EARLY_ENDS
-from ketscale.words import aligned, duration, rounded
+from ketscale.words import aligned, counted, duration, rounded
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that `ketscale status` shows."""
+    """Everything that `ketscale status` shows. left: the runs without a result; costs: what is known of them."""
 
     config: Config
     configfile: Path
     seen: Sequence[Seen]
     queue: Queue
-    left: Remainder
+    left: Sequence[Run]
+    costs: Mapping[Run, Forecast]
 
 
 def report(config: Config, configfile: Path, root: Path) -> Report:
@@ -38,8 +40,9 @@ def report(config: Config, configfile: Path, root: Path) -> Report:
     """
     jobs, seen = look(config, root)
     left = [one.run for one in seen if one.state != "done"]
-    costs = remainder(config, left, root, known(config, seen, root))
-    return Report(config, configfile, seen, jobs, costs)
+    told = Costs(below([root / config.results], known(config, seen, root)) if left else [])
+    costs = told.forecasts(config, left, root / config.results)
+    return Report(config, configfile, seen, jobs, left, costs)
 
 
 def as_json(of: Report, trouble_only: bool = False) -> str:
@@ -55,7 +58,11 @@ def as_json(of: Report, trouble_only: bool = False) -> str:
         "runs": runs,
         "jobs": None if of.queue.jobs is None else [asdict(job) for job in of.queue.jobs],
         "spent": {"node_hours": sum(one.node_hours for one in of.seen)},
-        "estimate": asdict(of.left),
+        "estimate": {
+            "runs": len(of.left),
+            "known": len(of.costs),
+            "node_hours": asdict(total(of.costs.values())),
+        },
     }
     return json.dumps(said, indent=1)
 
@@ -128,10 +135,15 @@ def _each_trouble(of: Report) -> list[str]:
 
 def _left(of: Report) -> list[str]:
     """What the runs without a result take, and the command that trains them, unless it is at work."""
-    if not of.left.runs:
+    if not of.left:
         return ["left: nothing"]
+    runs, hours = counted(len(of.left), "run"), total(of.costs.values())
     nodes = sum({one.launch or one.run: one.run.nodes for one in of.seen if one.state == "running"}.values())
-    rest_s = 3600 * of.left.node_hours.middle / max(nodes, 1)
-    pace = f"; {duration(rest_s, 2)} with as many at a time as now" if nodes and of.left.known else ""
+    if not of.costs:
+        left = f"{runs}, of which no record tells what they take"
+    else:
+        left = f"about {hours} for {f'{len(of.costs)} of ' * (len(of.costs) < len(of.left))}{runs}"
+        if nodes:
+            left += f"; {duration(3600 * hours.middle / nodes, 2)} with as many at a time as now"
     at_work = nodes or locks.holder(driver.FOLDER) or any(one.state == "queued" for one in of.seen)
-    return [f"left: {of.left}{pace}", *([] if at_work else [f"go on: {command(of.configfile)}"])]
+    return [f"left: {left}", *([] if at_work else [f"go on: {command(of.configfile)}"])]

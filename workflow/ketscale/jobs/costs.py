@@ -1,0 +1,263 @@
+"""What runs cost, from the records of others: time, memory and node-hours of a run before it starts.
+
+A run of a point that has records costs what these did. For another, the logarithm of a cost is linear in the model's sizes and
+in the logarithms of length, batch and workers, with a level for each workload, model, protocol and machine, as fitted to the
+records of its kind of model, simulator and backend. Nothing is told of a run of which there are none: no number is made up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.config import Config
+from ketscale.grid import BACKENDS, RECORDS, Run, canonical
+from ketscale.jobs import choice
+from ketscale.measure import record
+from ketscale.measure.form import Host, Record
+from ketscale.words import counted, rounded
+
+# A difference of one in each number is about as much as the grid of a study has: eight times the batch, say.
+_BATCH, _LENGTH, _WORKERS, _SIZE, _LOG_SIZE = 3.0, 3.0, 2.0, 4.0, 2.0
+# What is no level of its own, since it is one of a case's numbers.
+_LENGTHS = ("steps", "epochs")
+# Standard deviations of a 90 % interval; the least of the logarithm of a cost, and the one where no residual tells.
+_HALF, _LEAST, _UNKNOWN = 1.645, 0.1, 0.5
+# How much coefficients are shrunk, for what the records cannot tell apart.
+_SHRINKAGE = 0.1
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An expected value, and the ends of its 90 % interval."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __add__(self, other: Interval) -> Interval:
+        """The sum, whose ends are those of values that err together."""
+        return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
+
+    def times(self, factor: float) -> Interval:
+        """A multiple."""
+        return Interval(self.middle * factor, self.low * factor, self.high * factor)
+
+    def __str__(self) -> str:
+        middle, low, high = map(rounded, astuple(self))
+        return f"{middle} node-hours ({low} to {high})"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a run's cost may depend on: numbers, scaled, and what is named."""
+
+    numbers: Mapping[str, float]
+    names: Mapping[str, str]
+
+    @cached_property
+    def point(self) -> str:
+        """Equal for cases that cost the same: runs that differ in their seed."""
+        return canonical({**self.numbers, **self.names})
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """What a record must share with a run to tell anything of its cost."""
+        return (*(self.names[name] for name in ("kind", "simulator", "backend")), *sorted(self.numbers))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run cost: all of its seconds, in a cohort its share, and bytes of the largest rank. quiet: whether it was alone."""
+
+    case: Case
+    seconds: float
+    memory_bytes: float
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will cost, with 90 % intervals. memory_bytes: host memory of the largest rank."""
+
+    run: Run
+    seconds: Interval
+    memory_bytes: Interval
+
+    @property
+    def node_hours(self) -> Interval:
+        """Its time on all of its nodes."""
+        return self.seconds.times(self.run.nodes / 3600)
+
+
+def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> Case:
+    """The case of a run.
+
+    Args:
+        content: the settings of the run, as `Settings.content` and a record's `config` have them.
+        sizes: the model's sizes by name.
+        machine: the hardware, as `hardware` words it.
+    """
+    run, protocol, model = content["run"], content["protocol"], content["model"]
+    numbers = {"batch": math.log2(run["batch"]) / _BATCH}
+    numbers |= {axis: math.log2(run[axis]) / _WORKERS for axis in ("nodes", "ranks", "threads")}
+    numbers |= {name: math.log2(length) / _LENGTH for name in _LENGTHS if (length := protocol[name])}
+    # A register doubles what each qubit more costs; layers and segments multiply it. Data decide which a size is.
+    for name, size in sizes.items():
+        numbers |= {name: size / _SIZE, f"log {name}": math.log2(1 + size) / _LOG_SIZE}
+    names = {
+        # That of a model in a user's own file is its class.
+        "kind": str(model.get("class", model["kind"])),
+        "simulator": canonical(content["simulator"] or {}),
+        "backend": run["backend"],
+        "device": BACKENDS[run["backend"]].device,
+        "workload": canonical(content["workload"]),
+        "model": canonical(model),
+        "protocol": canonical({name: value for name, value in protocol.items() if name not in _LENGTHS}),
+        "machine": machine,
+    }
+    return Case(numbers, names)
+
+
+def hardware(machine: Host) -> str:
+    """The hardware of a machine in words: processor, cores and GPUs."""
+    # An allocation may have only some of the cores and GPUs; the machine is the same.
+    cores = machine.topology.physical_cores if machine.topology else machine.cores
+    return ", ".join(
+        [f"{machine.cpu}, {counted(cores, 'core')}", *sorted({gpu.name for gpu in machine.gpus})]
+    )
+
+
+def sample(made: Record) -> Sample | None:
+    """The sample that a record is; None if the run failed or was resumed."""
+    memory = max(rank.peak_rss_bytes or 0 for rank in made.machine.ranks)
+    if made.status not in ("completed", "timed_out") or made.resumed or not memory:
+        return None
+    timing = made.timing
+    seconds = 3600 * made.node_hours / Run.of(made.run).nodes + timing.startup_s / (1 + len(made.cohort))
+    # Steps that were taken again, since others used the cores.
+    seconds -= (made.quiet.passes - 1) * timing.train_s
+    at = case(made.config, made.sizes, hardware(made.machine))
+    return Sample(at, seconds, memory, made.quiet.quiet)
+
+
+def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -> list[Sample]:
+    """The samples of all whole records in results folders, whatever config they are of.
+
+    The busy runs of a point that has quiet ones are left out.
+
+    Args:
+        known: records that have been read, by their paths.
+    """
+    paths = [path for folder in folders for path in sorted(folder.glob(RECORDS))]
+    read = ((known or {}).get(path) or record.read(path).record for path in paths)
+    found = [one for each in read if each and (one := sample(each))]
+    quiet = {one.case.point for one in found if one.quiet}
+    return [one for one in found if one.quiet or one.case.point not in quiet]
+
+
+class Law:
+    """A cost at some points that have the same numbers by name, and what follows for others."""
+
+    def __init__(self, points: Sequence[Case], costs: Sequence[Sequence[float]]) -> None:
+        """costs: those of the runs of each point."""
+        logs = [np.log(of) for of in costs]
+        means = np.array([of.mean() for of in logs])
+        self._own = {at.point: (mean, len(of)) for at, mean, of in zip(points, means, logs, strict=True)}
+        repeats = np.concatenate([of - of.mean() for of in logs if len(of) > 1] or [np.zeros(1)])
+        self._noise = max(_LEAST, float(np.sqrt(np.mean(repeats**2))))
+        self._numbers = [*points[0].numbers]
+        self._names = sorted({pair for at in points for pair in at.names.items()})
+        rows = np.array([self._row(at) for at in points])
+        self._centre, self._mean = rows.mean(axis=0), means.mean()
+        rows -= self._centre
+        shrinkage = _SHRINKAGE * np.eye(rows.shape[1])
+        targets = np.append(means - self._mean, 0 * self._centre)
+        self._slopes = np.linalg.lstsq(np.vstack([rows, shrinkage]), targets, rcond=None)[0]
+        self._inverse = np.linalg.inv(rows.T @ rows + shrinkage**2)
+        leverage = 1 / len(rows) + np.sum(rows @ self._inverse * rows, axis=1)
+        # How far the fit to all others is from each point, over what that errs more.
+        residuals = (means - self._mean - rows @ self._slopes) / np.sqrt(np.maximum(1 - leverage, 1e-6))
+        told = len(rows) - leverage.sum() >= 2
+        self._spread = max(_LEAST, float(np.sqrt(np.mean(residuals**2)))) if told else _UNKNOWN
+
+    def interval(self, case: Case) -> Interval:
+        """The cost of a run of a case."""
+        if case.point in self._own:
+            middle, runs = self._own[case.point]
+            half = _HALF * self._noise * math.sqrt(1 + 1 / runs)
+        else:
+            row = self._row(case) - self._centre
+            middle = self._mean + row @ self._slopes
+            half = _HALF * self._spread * math.sqrt(1 + row @ self._inverse @ row)
+        return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+    def _row(self, at: Case) -> NDArray[np.float64]:
+        names = [float(at.names[name] == value) for name, value in self._names]
+        return np.array([*(at.numbers[name] for name in self._numbers), *names])
+
+
+class Costs:
+    """What samples tell of the costs of other runs.
+
+    records: how many there are. machines: the hardware that runs are forecast for, which most samples of a kind of device
+    are of.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        groups: dict[tuple[str, ...], dict[str, list[Sample]]] = {}
+        for one in samples:
+            groups.setdefault(one.case.known, {}).setdefault(one.case.point, []).append(one)
+        self._laws, self._ranges = {}, {}
+        for known, points in groups.items():
+            cases = [runs[0].case for runs in points.values()]
+            self._laws[known] = (
+                Law(cases, [[one.seconds for one in runs] for runs in points.values()]),
+                Law(cases, [[one.memory_bytes for one in runs] for runs in points.values()]),
+            )
+            numbers = {name: [at.numbers[name] for at in cases] for name in cases[0].numbers}
+            self._ranges[known] = {name: (min(of), max(of)) for name, of in numbers.items()}
+        used = Counter((one.case.names["device"], one.case.names["machine"]) for one in samples)
+        self._machine = {device: most for (device, most), _ in reversed(used.most_common())}
+        self.records, self.machines = len(samples), tuple(dict.fromkeys(self._machine.values()))
+
+    def costs(self, case: Case) -> tuple[Interval, Interval] | None:
+        """Seconds and bytes of a case; None if no record has its model, simulator and backend, or its numbers are too far.
+
+        They are if one is more than a grid of a study beyond them: eight times the batch, four times the ranks, or four qubits.
+        """
+        ranges = self._ranges.get(case.known)
+        if ranges is None or any(
+            not ranges[name][0] - 1 <= number <= ranges[name][1] + 1 for name, number in case.numbers.items()
+        ):
+            return None
+        seconds, memory = self._laws[case.known]
+        return seconds.interval(case), memory.interval(case)
+
+    def forecasts(self, config: Config, runs: Sequence[Run], results: Path) -> dict[Run, Forecast]:
+        """The forecasts of all runs of a config of which anything is known. results: its results folder."""
+        found: dict[Run, Forecast] = {}
+        # Runs that differ in their seeds cost the same.
+        alike: dict[object, tuple[Interval, Interval] | None] = {}
+        for run in runs:
+            settings = choice.resolved(config.settings(run), results)
+            key = run.without("seed"), settings.choice
+            if key not in alike:
+                machine = self._machine.get(BACKENDS[run.backend].device, "")
+                alike[key] = self.costs(case(settings.content, settings.sizes, machine))
+            if told := alike[key]:
+                found[run] = Forecast(run, *told)
+        return found
+
+
+def total(found: Iterable[Forecast]) -> Interval:
+    """The node-hours of all, as an interval for the case that all err to the same side."""
+    return sum((one.node_hours for one in found), Interval(0.0, 0.0, 0.0))
