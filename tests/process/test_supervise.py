@@ -43,7 +43,7 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
 @pytest.mark.parametrize(
     "said, status, reason",
     [
-        (TIME_LIMIT, 143, "SLURM ended it: time limit (minutes in a cluster's site file; a retry asks for more); it will resume"),
+        (TIME_LIMIT, 143, "SLURM ended it: time limit (minutes in a cluster's site file); it will resume"),
         ("", 143, "it was cancelled; it will resume from its last checkpoint"),
         (OOM, 137, "out of memory"),
         (TORCHRUN, 1, "exit status 1: traceback : Signal 9 (SIGKILL) received by PID 4711; perhaps memory ran out"),

@@ -35,7 +35,7 @@ def test_a_run_longer_than_its_attempts_allow_goes_on_while_it_makes_progress(pr
     assert states.count("REQUEUED") >= 4 and "TIMEOUT" not in states
 
 
-def test_an_attempt_without_progress_counts_and_the_next_has_more_time(project):
+def test_an_attempt_without_progress_counts(project):
     """SLURM counts limits in minutes, and may take one more to notice. A timed run saves nothing."""
     project.site(limits=[{"minutes": 1, "memory_mb": 600}])
     settings = config(["cpu-n1r1t1"], steps=1_000_000)
@@ -49,12 +49,9 @@ def test_an_attempt_without_progress_counts_and_the_next_has_more_time(project):
         job = wait_for("the job", lambda: project.job("timed"))
         wait_for("the note", lambda: (project.results(run) / "failure.json").exists(), 240)
         assert re.search("TIME LIMIT|TimeLimit|TIMEOUT", project.note(run)["reason"])
-        second = wait_for(
-            "the next try", lambda: (found := project.job("timed")) and found.id != job.id and found
-        )
+        wait_for("the next try", lambda: (found := project.job("timed")) and found.id != job.id)
         assert accounted(job.id, "State") == "TIMEOUT"
         assert accounted(job.id, "TimelimitRaw") == "1"
-        assert wait_for("the accounting", lambda: accounted(second.id, "TimelimitRaw")) == "2"
         assert driver.poll() is None, project.log
     assert queue.jobs(project.folder) == []
 

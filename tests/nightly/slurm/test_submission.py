@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ketscale.jobs.slurm import check
 from tests.nightly.slurm.disturbed import one_run
 from tests.nightly.slurm.project import Project, accounted, ask, target, wait_for
 
@@ -177,34 +176,3 @@ def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
     step = ("srun", "-A", "ci", "-p", "cpu", "-t", "2", "-n", "1", "-c", "2")
     project.run(*step, "ketscale", "launch", target(run))
     assert project.record(run)["status"] == "completed"
-
-
-@pytest.mark.parametrize(
-    "site, place, message",
-    [
-        (
-            {},
-            "mpi-n8r8t1",
-            "needs 8 nodes by the layout and profiles/slurm/site.yaml, but partition cpu has 4",
-        ),
-        ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "needs 90 minutes"),
-    ],
-)
-def test_what_the_cluster_would_refuse_is_said_in_a_line_and_nothing_is_submitted(
-    project, site, place, message
-):
-    project.site(**site)
-    *_, run = project.study(**config("cpu-n1r1t1", *([place] if place != "cpu-n1r1t1" else [])))
-    done = project.snakemake(target(run), check=False)
-    assert done.returncode == 1
-    told = [line for line in done.stderr.splitlines() if line.startswith("Error")]
-    assert len(told) == 1 and message in told[0], done.stderr
-    assert jobs(project) == []
-    assert not (project.folder / "results" / "runs").exists()
-    # The folder is not left locked.
-    assert not list((project.folder / ".snakemake" / "locks").glob("*"))
-
-
-def test_the_partitions_of_the_cluster_are_read(cluster):
-    most = {"nodes": 4, "cores per node": 4, "MB per node": 4096, "minutes": 60}
-    assert check.partitions()["cpu"] == check.partitions()[None] == most

@@ -13,7 +13,7 @@ from ketscale.grid import Run
 from ketscale.jobs import cohorts, driver, finished, launch
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.locks import Lock
-from ketscale.jobs.slurm import submission
+from ketscale.jobs.slurm import queue, submission
 from ketscale.words import say
 
 if TYPE_CHECKING:
@@ -72,13 +72,12 @@ class Campaign:
     def _start(self) -> None:
         """Prepare what the runs of this call need, and watch them."""
         jobs = internals.planned(self._workflow)
-        submitted = {job.rule.name for job in jobs if not self._workflow.is_local(job.rule)}
-        watched = self._study.scheduled() and submitted
-        if watched:
-            self._requests.check(self._runs, submitted != {"train"})
+        submitted = self._study.scheduled() and not all(self._workflow.is_local(job.rule) for job in jobs)
+        if submitted:
+            queue.ask("sinfo", "-h")
         if self._study.config.cohorts:
             self._plan_cohorts()
-        if watched:
+        if submitted:
             submission.begin(self._workflow, say)
 
     def _plan_cohorts(self) -> None:

@@ -75,7 +75,9 @@ def _machine() -> Iterator[Capability]:
     yield Capability("GPU", count > 0, names or f"torch {torch.__version__} sees none", enables)
     enables = "`snakemake --profile slurm`"
     try:
-        partitions = queue.ask("sinfo", "-h", "-o", "%P %D nodes %c cores").strip().replace("\n", "; ")
+        partitions = (
+            queue.ask("sinfo", "-h", "-o", "%P %D nodes %c cores %m MB %l").strip().replace("\n", "; ")
+        )
         detail = partitions or "sinfo shows no partition"
         yield Capability("SLURM", bool(partitions), detail, enables)
     except UserError as error:

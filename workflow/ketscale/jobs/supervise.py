@@ -187,7 +187,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     if _OUT_OF_MEMORY.search(text):
         return (
             "out of memory: the kernel ended a rank; use fewer ranks, a smaller batch, cohorts: false or more memory "
-            "(memory_mb in a cluster's site file; a retry asks for twice as much, if the partition has it)"
+            "(memory_mb in a cluster's site file; a retry asks for twice as much)"
         )
     own = [line.removeprefix(SAID) for line in lines if line.startswith(SAID) and not line.startswith(NOTICE)]
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
@@ -196,7 +196,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
         # The ranks that are left save, and are told to by their launcher if one of them, or it, was killed.
         asked = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped()
         if ended:
-            limit = "minutes in a cluster's site file; a retry asks for more"
+            limit = "minutes in a cluster's site file"
             asked = f"SLURM ended it: {ended[1].lower()}" + f" ({limit})" * (ended[1] == "TIME LIMIT")
         elif not stopped and status == 128 + signal.SIGKILL:
             asked = _ENDED[status]

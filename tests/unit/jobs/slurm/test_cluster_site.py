@@ -1,4 +1,4 @@
-"""The site file: its checks, what a run asks for, which runs share an allocation, and what the cluster says to it."""
+"""The site file: its checks, what a run asks for, and which runs share an allocation."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from ketscale.config import Config, load, parse
 from ketscale.errors import UserError
 from ketscale.grid import Run, decode
-from ketscale.jobs.slurm import check, packs, site
+from ketscale.jobs.slurm import packs, site
 from ketscale.problems.registry import FAMILIES, read_config
 from tests import ROOT
 from tests.toys import run_at
@@ -149,51 +149,3 @@ def test_trials_and_the_runs_that_wait_for_them_never_mix():
         runs, timed, of(pack={"minutes": 1000, "runs": 30}), lambda run: run.protocol != "tuned"
     )
     assert names[runs[0]] == names[runs[1]] != names[runs[2]]
-
-
-# ---------------------------------------------------------------- the cluster's answer
-
-SINFO = """cpu*|4|1:00:00|4|4096
-gpu|2|2-00:00:00|64+|512000
-gpu|1|2-00:00:00|32|256000+
-"""
-
-
-@pytest.fixture(autouse=True)
-def cluster(monkeypatch):
-    """A cluster that answers as the real one of tests/nightly/slurm does."""
-    monkeypatch.setattr(check, "ask", lambda *command: SINFO)
-
-
-def test_requests_grow_with_the_attempt_as_far_as_their_partition_has_room():
-    ours = of(gpu_partition="gpu", limits=[{"minutes": 25, "memory_mb": 500}])
-    cpu, other, gpu = (run_at(where) for where in ("cpu-n1r1t1", "cpu-n1r1t2", "ddp-n2r8t4"))
-    room = check.check(ours, {cpu: "pack", other: "pack", gpu: "gpu"}, features=True)
-    # Two runs of 25 minutes have an hour together.
-    assert [room[cpu].minutes(25, attempt) for attempt in (1, 2, 3)] == [25, 30, 30]
-    assert [room[gpu].minutes(25, attempt) for attempt in (1, 2, 3)] == [25, 50, 75]
-    assert [room[cpu].memory(1200, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 4096]
-    assert [room[None].memory(4000, attempt) for attempt in (1, 2)] == [4000, 4096]
-    assert [room[gpu].memory(1200, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 4800]
-
-
-def test_without_a_cluster_requests_do_not_grow():
-    assert (check.Room().minutes(25, 3), check.Room().memory(1200, 3)) == (25, 1200)
-
-
-@pytest.mark.parametrize(
-    "settings, where, message",
-    [
-        ({"partition": "fast"}, "cpu-n1r1t1", "no partition is fast; the cluster has: cpu, gpu"),
-        ({}, "mpi-n1r8t1", "needs 8 cores per node by the layout and {path}, but partition cpu has 4"),
-        ({}, "mpi-n8r8t1", "needs 8 nodes by the layout and {path}, but partition cpu has 4"),
-        ({"limits": [{"minutes": 1, "memory_mb": 5000}]}, "cpu-n1r1t1", "needs 5700 MB per node"),
-        ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "needs 90 minutes"),
-        ({"features": {"minutes": 90, "memory_mb": 500}}, "cpu-n1r1t1", "features needs 90 minutes"),
-    ],
-)
-def test_what_the_cluster_would_never_start_is_said_in_a_line(settings, where, message):
-    ours = of(**{"features": {"minutes": 30, "memory_mb": 4000}, **settings})
-    with pytest.raises(UserError) as raised:
-        check.check(ours, {run_at(where): "pack"}, features=True)
-    assert message.format(path=site.PATH) in str(raised.value) and "\n" not in str(raised.value)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import snakemake_internals as internals
-from ketscale.jobs.slurm import check, packs, site
+from ketscale.jobs.slurm import packs, site
 
 if TYPE_CHECKING:
     from ketscale.dag import Jobs, Wildcards
@@ -40,9 +39,6 @@ class Requests:
             self._packs = packs.packs(study.runs, config.timed, self.site, config.is_trial) if asked else {}
         except UserError as error:
             sys.exit(f"Error: {error}")
-        # How far the requests of runs may grow (None: that for preparing data), once the call has started. On one machine and
-        # inside an allocation they are those of the first attempt.
-        self._rooms: Mapping[Run | None, check.Room] = defaultdict(check.Room)
         self.of_train, self.of_features = (self._of_train(), self._of_features()) if asked else ({}, {})
         # A job group's own process runs its commands one after the other: in a group again, each would start Snakemake anew.
         self.group = self._group if asked and not study.in_job else None
@@ -50,14 +46,6 @@ class Requests:
     def pack_of(self, run: Run) -> str:
         """The name of the run's job group."""
         return self._packs.get(run) or packs.name_alone(run)
-
-    def check(self, runs: list[Run], features: bool) -> None:
-        """Refuse what the cluster would never start of the runs of a call; `features`: it prepares data too.
-
-        Raises:
-            UserError: SLURM does not answer, or a request exceeds what its partition has.
-        """
-        self._rooms = check.check(self.site, {run: self.pack_of(run) for run in runs}, features)
 
     def _group(self, wildcards: Wildcards) -> str:
         """The group of a run: the runs that share an allocation with it."""
@@ -70,8 +58,10 @@ class Requests:
         """One task per node, with all cores of the run's ranks there, which srun divides among them."""
         return self._of_site() | {
             "slurm_partition": self._of_run(self.site.partition_of),
-            "runtime": self._of_attempt(check.Room.minutes, self.site.minutes),
-            "mem_mb": self._of_attempt(check.Room.memory, self.site.memory_mb),
+            "runtime": lambda wildcards: self.site.minutes(self._study.run_of(wildcards)),
+            "mem_mb": lambda wildcards, attempt: self._grown(
+                self.site.memory_mb(self._study.run_of(wildcards)), attempt
+            ),
             "nodes": self._of_run(lambda run: run.nodes),
             "tasks": self._of_run(lambda run: run.nodes),
             "cpus_per_task": self._of_run(site.cores_per_node),
@@ -86,8 +76,8 @@ class Requests:
         asked = self.site.file.features
         return self._of_site() | {
             "slurm_partition": self.site.file.partition,
-            "runtime": self._of_attempt(check.Room.minutes, lambda run: asked.minutes),
-            "mem_mb": self._of_attempt(check.Room.memory, lambda run: asked.memory_mb),
+            "runtime": asked.minutes,
+            "mem_mb": lambda wildcards, attempt: self._grown(asked.memory_mb, attempt),
             "nodes": 1,
             "cpus_per_task": 2,
         }
@@ -101,14 +91,10 @@ class Requests:
         study = self._study
         return lambda wildcards: function(study.run_of(wildcards)) if study.scheduled() else None
 
-    def _of_attempt(self, grow: Callable[..., int], first: Callable[[Any], int]) -> Callable[..., int]:
-        """A resource that grows with the attempt: by `grow`, a method of `Room`, from the value of `first` for a run."""
-
-        def resource(wildcards: Wildcards, attempt: int) -> int:
-            run = self._study.run_of(wildcards) if hasattr(wildcards, "seed") else None
-            return grow(self._rooms[run], first(run), attempt)
-
-        return resource
+    def _grown(self, memory_mb: int, attempt: int) -> int:
+        """The memory of an attempt where jobs are submitted: double that of the one before, which may have run out of it."""
+        submits = self._study.scheduled() and not self._study.in_job
+        return memory_mb * 2 ** (attempt - 1) if submits else memory_mb
 
     def _gres(self, run: Run) -> str | None:
         """The GPUs per node, as SLURM's generic resource; None without GPUs."""

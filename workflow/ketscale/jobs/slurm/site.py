@@ -32,7 +32,7 @@ class Pack(Block, frozen=True, kw_only=True):
 
 
 class Preparation(Block, frozen=True, kw_only=True):
-    """What preparing a workload's data asks for at first; retries multiply minutes and double memory."""
+    """What preparing a workload's data asks for at first; a retry doubles memory."""
 
     minutes: Annotated[int, Meta(ge=1, description="Time limit")]
     memory_mb: Annotated[int, Meta(ge=100, description="Memory in megabytes")]

@@ -31,7 +31,7 @@ _REFUSAL = re.compile(r"SLURM sbatch failed\. The error message was '(.*)'\.\n +
 _FOR_GOOD = re.compile(
     r"(?i:invalid (account|partition|qos|feature|generic|trackable|license|node name)|(invalid|unrecognized) option"
     r"|more processors requested than permitted|requested node configuration is not available|time limit is invalid"
-    r"|count specification invalid|group not permitted|permission denied|pathname of a file|argument list too long|appears to be invalid)"
+    r"|count specification invalid|group not permitted|permission denied|pathname of a file|memory specification can not be satisfied|argument list too long|appears to be invalid)"
     r"|\b(Assoc|QOS)(?!\w*Submit)[A-Z]\w+"
 )
 
