@@ -228,12 +228,15 @@ def sealed(made: Mapping[str, Any]) -> dict[str, Any]:
     return {**made, "digest": config_hash(made)}
 
 
-def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
-    """Such a record below a results folder with its history, as training writes them; the run's folder."""
+def write(config: Config, results: Path, made: Mapping[str, Any], settings: Settings | None = None) -> Path:
+    """Such a record below a results folder with its history, as training writes them; the run's folder.
+
+    settings: of a run with a search, what it has chosen.
+    """
     run, quality = Run.of(made["run"]), made["quality"]
     if quality and "right" not in quality:
         made = {**made, "quality": with_cases(config, run, quality)}
-    records.write(results / run.path, choice.resolved(config.settings(run), results), made)
+    records.write(results / run.path, settings or config.settings(run), made)
     (results / run.folder / HISTORY).write_text(history(config, run))
     return results / run.folder
 
@@ -289,13 +292,14 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
     for run in config.runs:
         changes, settings = change(run), config.settings(run)
         if changes is None and config.is_trial(run):
-            # It is lost after the choice, which is believed without it.
+            # It is lost after the choice.
             lost.append(results / run.folder)
             changes = {}
         if changes is not None:
-            if settings.protocol.search and not (results / run.choice).exists():
-                choice.make(settings, results, FEATURES if settings.family.prepared else None)
-            made = record(config, run, **{"settings": choice.resolved(settings, results), **changes})
-            write(config, results, made)
+            if settings.protocol.search:
+                chosen = choice.make(settings, results, FEATURES if settings.family.prepared else None)
+                settings = settings.chosen(chosen.chosen, chosen.hash)
+            made = record(config, run, **{"settings": settings, **changes})
+            write(config, results, made, settings)
     for folder in lost:
         shutil.rmtree(folder)

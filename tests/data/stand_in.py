@@ -5,11 +5,7 @@ import json
 import os
 import sys
 import time
-from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
-
-import msgspec
 
 from ketscale import cli
 from ketscale.analysis import analysed
@@ -18,10 +14,6 @@ from ketscale.analysis.columns import TABLES
 from ketscale.analysis.figures import figures_of
 from ketscale.analysis.report import PAGE
 from ketscale.commands import results as of_study
-from ketscale.config import Settings
-from ketscale.jobs import choice
-from ketscale.jobs.prepared import features_hash
-from ketscale.problems.registry import FAMILIES
 
 
 def option(name: str) -> str:
@@ -36,23 +28,13 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
-    name = sys.argv[2] if command in ("launch", "fetch", "prepare", "choose") else command
+    name = sys.argv[2] if command in ("launch", "fetch", "prepare") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
     if command == "launch":
         time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
         write(name, option("--settings"))
         write(str(Path(name).with_name("history.csv")), "epoch,step\n")
-    elif command == "choose":
-        settings = Settings.of(json.loads(option("--settings")), FAMILIES, "--settings")
-        equal = SimpleNamespace(quality=SimpleNamespace(validation={"accuracy": 0.5}))
-        trials = defaultdict(lambda: SimpleNamespace(record=equal))
-        write(
-            name,
-            msgspec.json.encode(
-                choice.of(settings, trials, features_hash(Path(option("--features"))))
-            ).decode(),
-        )
     elif command in ("fetch", "prepare"):
         # The command itself reads these.
         json.loads(option("--local"))

@@ -20,7 +20,7 @@ from ketscale.optional import missing_in_words
 from ketscale.words import say
 
 # Their rules are what people call.
-OF_RULES = ("launch", "fetch", "prepare", "choose")
+OF_RULES = ("launch", "fetch", "prepare")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

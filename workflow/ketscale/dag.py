@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,7 @@ class Jobs:
         self.runs = self.config.runs
         self.results, self.partial = self.config.results, self.config.partial
         self.run = f"{self.results}/{grid.RUNS}/{grid.PATTERN}"
-        self.point = self.run.rpartition("/")[0]
-        self.chosen, self.features = f"{self.point}/{grid.CHOSEN}", f"{self.results}/{grid.PREPARED}"
+        self.features = f"{self.results}/{grid.PREPARED}"
         self.fetched, self.tried = f"{self.results}/{grid.FETCHED}", f"{self.results}/{grid.TRIED}"
         # The first trials of all searches come first: they train the others with them, which would wait on other cores.
         first = sorted(
@@ -72,7 +72,7 @@ class Jobs:
         # Inputs of the runs of a config with code of the user's, or with searches. Others are not asked, thousands of times.
         own = any(model.own_code for _, model in self.config.models.values())
         self.conditions = {"tried": self.tried_of} if own else {}
-        self.conditions |= {"chosen": self.choice_of} if self.config.trials else {}
+        self.conditions |= {"trials": self.trials_of} if self.config.trials else {}
 
     @functools.lru_cache(maxsize=4)  # noqa: B019  # there is one object of this class
     def run_of(self, wildcards: Wildcards) -> Run:
@@ -153,7 +153,9 @@ class Jobs:
         """
         run = self.run_of(wildcards)
         if not self.in_job:
-            settings = choice.resolved(self.settings(run), Path(self.results))
+            settings = self.settings(run)
+            if settings.protocol.search and (made := self._choice(replace(run, seed=0))):
+                settings = settings.chosen(made.chosen, made.hash)
             if record.outdated(Path(self.results, run.path), settings, self._features_hash(run.workload)):
                 self._make_again(self.record(run))
         else:
@@ -182,10 +184,17 @@ class Jobs:
             self._make_again(note)
         return note
 
-    def choice_of(self, wildcards: Wildcards) -> str | list[str]:
-        """What a search has chosen for a run, if its protocol has one."""
-        searched = self.settings(self.run_of(wildcards)).protocol.search
-        return self.chosen.format(**dict(wildcards.items())) if searched else []
+    def trials_of(self, wildcards: Wildcards) -> list[str]:
+        """The records of the trials of a run's search, if its protocol has one, by which the run chooses."""
+        return [self.record(trial) for trial in self.config.trials_of(self.run_of(wildcards))]
+
+    @functools.cache  # noqa: B019
+    def _choice(self, run: Run) -> choice.Choice | None:
+        """What the search of a run's point chooses; None before all of its trials have records, or if none can be chosen."""
+        try:
+            return choice.make(self.settings(run), Path(self.results), self._features_hash(run.workload))
+        except UserError:
+            return None
 
     def priority(self, wildcards: Wildcards) -> int:
         """Runs start seed by seed in the order of the grid; runs that only the command line names come last."""
@@ -200,20 +209,6 @@ class Jobs:
         run = self.run_of(wildcards)
         whole = self.config.timed(run) or self.scheduled()
         return self.host if whole else min(run.ranks * run.threads, self.host)
-
-    # ------------------------------------------------------------------ searches
-
-    def point_settings(self, wildcards: Wildcards) -> str:
-        """Everything that determines the numbers of a point's runs but what a search chooses, as one canonical text."""
-        return self.settings(_of_point(wildcards)).text
-
-    def trials_of(self, wildcards: Wildcards) -> list[str]:
-        """The records of the trials of a point's search, which chooses again if they say something else now."""
-        point = _of_point(wildcards)
-        features = self._features_hash(point.workload)
-        if choice.outdated(self.settings(point), Path(self.results), features):
-            self._make_again(f"{self.results}/{point.choice}")
-        return [self.record(trial) for trial in self.config.trials_of(point)]
 
     # ------------------------------------------------------------------ tables
 
@@ -246,11 +241,6 @@ def _in_words() -> Iterator[None]:
         from snakemake.exceptions import WorkflowError  # type: ignore[import-untyped]
 
         raise WorkflowError(str(error)) from None
-
-
-def _of_point(wildcards: Wildcards) -> Run:
-    """Any run of a point, whose search is that of all."""
-    return Run.of({**dict(wildcards.items()), "seed": 0})
 
 
 def _read(workflow: Any, given: Mapping[str, Any]) -> Config:

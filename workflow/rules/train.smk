@@ -1,7 +1,7 @@
 # The runs. Required: features/{workload}/features.json, if the workload's data are prepared. Made: tried/{workload}.json,
 # for code of the user's, and one folder per run, with the record written last. Its checkpoint/ is not declared as output:
 # Snakemake would delete it after a failure, but a retry resumes from it. Nor is the trained model, which a protocol may
-# leave out. With a search, chosen.json in the folder above those of a point's seeds, which the runs of all seeds train with.
+# leave out. With a search, the runs of all seeds of a point train with what the records of its trials choose.
 
 
 # Each run takes minutes, so that a mistake in the user's code is to be found before the first one.
@@ -25,25 +25,6 @@ rule try:
     shell:
         "ketscale try {wildcards.workload} --study {params.study:q} --features {input.features:q} --out {output:q}"
         " > {log:q} 2>&1"
-
-
-rule choose:
-    """Choose the settings of a point by the validation of the trials of its search."""
-    input:
-        study.trials_of,
-        features=study.data_of,
-    output:
-        study.chosen,
-    log:
-        f"{study.point}/choose.log",
-    priority: len(study.runs)
-    localrule: True
-    conda:
-        "../../envs/ketscale.yaml"
-    params:
-        settings=study.point_settings,
-    shell:
-        "ketscale choose {output:q} --settings {params.settings:q} --features {input.features:q} > {log:q} 2>&1"
 
 
 rule train:

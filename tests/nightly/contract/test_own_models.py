@@ -141,7 +141,6 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
     shutil.copytree(spied.folder / results, spied.folder / "other")
     others = {
         "bench": ["--help"],
-        "choose": [record.replace("seed0/metrics.json", "chosen.json")],
         "compare": [results, "other"],
         "doctor": [],
         "export": [results, "--to", "tensorboard", "--out", "board"],
@@ -158,8 +157,8 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
         done = spied.run("ketscale", command, *arguments, check=False)
         said = done.stdout + done.stderr
         assert "it was run" not in said, said
-        # Nothing is fetched here, the study has no search, TensorBoard is an extra, and no trial has time.
-        assert done.returncode == 0 or command in ("fetch", "bench", "choose", "export", "recommend"), said
+        # Nothing is fetched here, TensorBoard is an extra, and no trial has time.
+        assert done.returncode == 0 or command in ("fetch", "bench", "export", "recommend"), said
     done = spied.snakemake("--dry-run")
     assert "Nothing to be done" in done.stdout + done.stderr or "it was run" not in done.stdout + done.stderr
     for command in ("try", "train", "launch"):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from ketscale.jobs import cohorts
+from ketscale.jobs import choice, cohorts
 from ketscale.measure.record import check
 from tests.process.integration import study
 
@@ -32,22 +31,16 @@ def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_ha
     assert [len(record.cohort) for record in found if record] == [2, 2, 2]
     assert all(each.validation["accuracy"] is not None and not each.test for each in quality)
 
-    choice = tmp_path / "results" / final.choice
-    said = subprocess.run(
-        ["ketscale", "choose", str(choice.relative_to(tmp_path)), "--features", str(digits_features)],
-        cwd=tmp_path, env=study.forked(), capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
     best = min(
         range(3),
         key=lambda number: (-quality[number].validation["accuracy"], quality[number].validation["loss"]),
     )
-    assert json.loads(choice.read_text())["chosen"] == best
     rate = trials[best].protocol.learning_rate
-    assert f"learning_rate {rate}" in said
 
     made = study.train(tmp_path, final, digits_features)
     assert made["config"]["protocol"]["learning_rate"] == rate and made["quality"]["test"]
-    assert made["config"]["choice"] == json.loads(choice.read_text())["hash"]
+    chosen = choice.make(before, tmp_path / "results", hashed)
+    assert chosen.chosen == best and made["config"]["choice"] == chosen.hash
     plain = msgspec.structs.replace(before.protocol, learning_rate=rate, search=None)
     by_hand = replace(before, run=replace(final, protocol="by-hand"), protocol=plain)
     alike = study.train(tmp_path, by_hand.run, digits_features, "--settings", by_hand.text)

@@ -32,16 +32,15 @@ def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
     assert pd.isna(quality.loc["vqc", "why"])
 
 
-def test_a_missing_trial_is_missed_and_a_partial_report_does_without(tmp_path: Path) -> None:
+def test_a_missing_trial_is_missed_and_a_partial_report_has_no_run_that_chose_by_it(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
     (tmp_path / TRIALS[0].path).unlink()
-    with pytest.raises(UserError, match="1 of 14 runs cannot be used"):
+    with pytest.raises(UserError, match="4 of 14 runs cannot be used"):
         factory.collect(CONFIG, tmp_path)
     found = factory.collect(factory.partial(CONFIG), tmp_path)
     runs, quality = found.tables["runs"], found.tables["quality"].set_index("model")
-    assert runs["status"].value_counts().to_dict() == {"completed": 13, "missing": 1} and not found.complete
-    # The choice is believed without it.
-    assert quality["chosen"].sum() == 2
+    assert runs["status"].value_counts().to_dict() == {"completed": 10, "stale": 3, "missing": 1}
+    assert not found.complete and quality["chosen"].sum() == 1
 
 
 def test_status_and_plan_count_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

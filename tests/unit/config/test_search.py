@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime
 import json
 from typing import Any
@@ -13,7 +14,6 @@ from ketscale import analysis
 from ketscale.config import Config, Settings
 from ketscale.config.search import Range, Search
 from ketscale.errors import UserError
-from ketscale.grid import CHOSEN, Run
 from ketscale.problems.registry import FAMILIES
 from tests.searched import GIVEN, RATE, SEARCH
 
@@ -182,6 +182,5 @@ def test_a_choice_belongs_to_a_point_and_takes_no_notice_of_seeds() -> None:
     given["protocols"]["tuned"]["search"]["seeds"] = [0]
     given["studies"]["accuracy"]["axes"]["seed"] = [1, 2]
     made = analysis.of(given)
-    # As `choose` asks for its settings.
-    point = Run.parse(made.studies[0].runs[0].choice.replace(CHOSEN, "seed0"))
+    point = dataclasses.replace(made.studies[0].runs[0], seed=0)
     assert made.settings(point).protocol.search is not None

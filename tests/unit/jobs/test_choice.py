@@ -48,25 +48,25 @@ def qualities(*accuracies: float) -> list[dict[str, Any]]:
 
 def train(results: Path, run: Run = FINALS[0]) -> Path:
     """The record of a run with the settings that it finds."""
-    return maker.write(results, choice.resolved(CONFIG.settings(run), results), quality=quality(0.5))
+    found = made(results)
+    settings = CONFIG.settings(run).chosen(found.chosen, found.hash)
+    return maker.write(results, settings, quality=quality(0.5))
 
 
 def made(results: Path) -> choice.Choice:
     return choice.make(FINAL, results, maker.FEATURES)
 
 
-def test_the_best_on_validation_data_is_chosen_and_all_are_written(tmp_path: Path) -> None:
+def test_the_best_on_validation_data_is_chosen(tmp_path: Path) -> None:
     reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
     found = made(tmp_path)
-    written = json.loads((tmp_path / FINALS[0].choice).read_text())
-    values = {trial["name"]: trial["validation"] for trial in written["trials"]}
+    values = {trial.name: trial.validation for trial in found.trials}
     assert found.chosen == 1 and values == dict(
         zip((run.protocol for run in TRIALS), (0.7, 0.9, 0.8, 0.2), strict=True)
     )
-    assert written["why"] == "tuned-t01 has the best accuracy on validation data of 4 trials"
-    settings = choice.resolved(FINAL, tmp_path)
+    assert found.why == "tuned-t01 has the best accuracy on validation data of 4 trials"
+    settings = FINAL.chosen(found.chosen, found.hash)
     assert settings.protocol.learning_rate == CONFIG.settings(TRIALS[1]).protocol.learning_rate
-    assert settings.choice == written["hash"]
 
 
 def test_of_equals_the_smaller_loss_then_the_smaller_trial_is_chosen(tmp_path: Path) -> None:
@@ -116,35 +116,20 @@ def test_the_mean_over_the_seeds_of_the_search_decides(tmp_path: Path) -> None:
     assert choice.make(config.settings(final), tmp_path, maker.FEATURES).chosen == 1
 
 
-def test_a_run_is_stale_if_its_trials_choose_another(tmp_path: Path) -> None:
+def test_a_run_is_stale_if_its_trials_choose_another_or_one_is_missing(tmp_path: Path) -> None:
     reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
-    made(tmp_path)
     train(tmp_path)
-    found = records.read(CONFIG, tmp_path)
-    assert found.checked[FINALS[0]].state == "completed"
-    assert not choice.outdated(FINAL, tmp_path, maker.FEATURES)
+    assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "completed"
     reach(tmp_path, *qualities(0.7, 0.9, 0.95, 0.2))
     assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "stale"
-    assert choice.outdated(FINAL, tmp_path, maker.FEATURES)
-
-
-def test_without_its_trials_a_choice_is_believed_and_an_edited_one_is_not(tmp_path: Path) -> None:
     reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
-    made(tmp_path)
-    train(tmp_path)
-    for run in TRIALS:
-        (tmp_path / run.path).unlink()
-    assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "completed"
-    file = tmp_path / FINALS[0].choice
-    written = json.loads(file.read_text())
-    file.write_text(json.dumps({**written, "chosen": 2}))
-    assert choice.outdated(FINAL, tmp_path, maker.FEATURES)
-    assert choice.resolved(FINAL, tmp_path) == FINAL
+    (tmp_path / TRIALS[0].path).unlink()
     assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "stale"
+    with pytest.raises(UserError, match=r"metrics.json: missing; train this trial first"):
+        made(tmp_path)
 
 
-def test_a_choice_of_another_search_is_none(tmp_path: Path) -> None:
+def test_the_hash_of_a_choice_is_that_of_older_folders(tmp_path: Path) -> None:
+    """Records of runs that trained with a choice have it among their settings."""
     reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
-    made(tmp_path)
-    given = {**GIVEN, "protocols": {"tuned": {**GIVEN["protocols"]["tuned"], "epochs": 3}}}
-    assert choice.read(analysis.of(given).settings(FINALS[0]), tmp_path) is None
+    assert made(tmp_path).hash == "5ac10e564a114eca1165e72186d257b02f552d24ef5213536a32f09fa48ec1b5"

@@ -25,6 +25,10 @@ def law(settings):
     return work * (run.ranks * run.threads) ** -0.4 * (1.2 if run.ranks > 1 else 1)
 
 
+def every(config):
+    return [config.settings(run) for run in config.runs]
+
+
 def known_case(settings):
     return costs.case(settings.content, settings.sizes, "a machine")
 
@@ -46,8 +50,7 @@ def test_a_law_is_found_between_records(noise):
     config = grid()
     middle = {"qubits": 1, "layers": 0.75}
     known = [one for one in drawn(config, noise) if not middle.items() <= one.case.numbers.items()]
-    every = [config.settings(run) for run in config.runs]
-    left_out = [one for one in every if one.sizes == {"qubits": 4, "layers": 3}]
+    left_out = [one for one in every(config) if one.sizes == {"qubits": 4, "layers": 3}]
     assert len(known) == len(config.runs) - len(left_out) == 66
     made = [Costs(known).costs(known_case(one))[0] for one in left_out]
     off = [abs(math.log(at.middle / law(one))) for at, one in zip(made, left_out, strict=True)]
@@ -60,26 +63,26 @@ def test_a_law_is_found_between_records(noise):
     assert wider.high / wider.low > made[0].high / made[0].low
 
 
-def test_of_what_no_record_tells_nothing_is_said(tmp_path):
+def test_of_what_no_record_tells_nothing_is_said():
     config = study(simulator=["fused", "default.qubit"])
     [fused] = [run for run in config.runs if run.simulator == "fused"]
-    assert Costs([]).forecasts(config, config.runs, tmp_path) == {}
+    assert Costs([]).forecasts(every(config)) == {}
     told = Costs([Sample(known_case(config.settings(fused)), 9.0, 3e8, True)])
-    assert {*told.forecasts(config, config.runs, tmp_path)} == {fused}
+    assert {*told.forecasts(every(config))} == {fused}
     for far in (
         study(model="mlp", qubits=0, layers=0, simulator="none"),
         study(batch=2**12),
         study(qubits=12),
         study(protocol="quality"),
     ):
-        assert told.forecasts(far, far.runs, tmp_path) == {}
+        assert told.forecasts(every(far)) == {}
 
 
-def test_another_seed_costs_what_the_seeds_of_its_point_did(tmp_path):
+def test_another_seed_costs_what_the_seeds_of_its_point_did():
     config = study(seed=[0, 1, 2], qubits=[2, 4], backend="mpi-n2r2t1")
     case = known_case(config.settings(config.runs[0]))
     told = Costs([Sample(case, seconds, 3e8, True) for seconds in (8.0, 12.5)])
-    made = told.forecasts(config, config.runs, tmp_path)
+    made = told.forecasts(every(config))
     assert made.keys() == {*config.runs}
     one = made[config.runs[-2 if config.runs[-1].size != config.runs[0].size else -1]]
     assert one.seconds.middle == pytest.approx(10)

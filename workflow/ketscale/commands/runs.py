@@ -1,4 +1,4 @@
-"""`ketscale train` and `launch`: one run, on the ranks that are there or that it starts; `choose`: what a search chose."""
+"""`ketscale train` and `launch`: one run, on the ranks that are there or that it starts."""
 
 from __future__ import annotations
 
@@ -37,15 +37,8 @@ def add(command: Add) -> None:
         "Runs `ketscale train` under mpirun or torchrun, as the run's backend needs, or under srun inside a SLURM "
         "allocation.",
     )
-    choose = command(
-        "choose",
-        _choose,
-        "Choose the settings of a point by the validation of its trials, and write chosen.json",
-        "The records of all trials of the search must be there. Tests are not looked at.",
-    )
-    for parser in (train, launch, choose):
-        path = "the point's choice: results/runs/.../chosen.json" if parser is choose else RECORD_PATH
-        parser.add_argument("record", metavar="PATH", help=f"path of {path}")
+    for parser in (train, launch):
+        parser.add_argument("record", metavar="PATH", help=f"path of {RECORD_PATH}")
         add_source(parser, "--settings", "the run's resolved settings as JSON, instead of a config")
         parser.add_argument(
             "--features",
@@ -164,47 +157,25 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _chosen(options: argparse.Namespace) -> Settings:
     """The same with what a search has chosen for the run."""
-    from ketscale.jobs import choice
+    from ketscale.jobs import choice, prepared
 
     settings = _settings(options)
     if settings.protocol.search is None or settings.choice:
         return settings
-    results = _results(options, settings)
-    chosen = choice.resolved(settings, results)
-    if chosen.choice is None:
-        from ketscale.jobs.driver import option
-
-        path = results / settings.run.choice
-        source = "" if options.settings else option(options.config)
-        raise UserError(
-            f"{path}: missing, or of other trials; train these, and run `ketscale choose {path}{source}`"
-        )
-    return chosen
-
-
-def _choose(options: argparse.Namespace) -> None:
-    from ketscale.jobs import choice, prepared
-
-    settings = _settings(options)
-    if settings.protocol.search is None:
-        raise UserError(f"protocol {settings.run.protocol} has no search, so there is nothing to choose")
     features = prepared.features_hash(_manifest(options, settings))
     made = choice.make(settings, _results(options, settings), features)
-    values = ", ".join(f"{name} {value}" for name, value in made.trial.settings.items())
-    print(f"{made.why}: {values}")
+    return settings.chosen(made.chosen, made.hash)
 
 
 def _run(options: argparse.Namespace) -> grid.Run:
-    """The run that a path names, or any run of the point whose choice it is."""
-    return grid.Run.parse(options.record.replace(f"/{grid.CHOSEN}", "/seed0"))
+    """The run that a path names."""
+    return grid.Run.parse(options.record)
 
 
 def _results(options: argparse.Namespace, settings: Settings) -> Path:
     """The results folder that a path is in; `results` for one that is elsewhere."""
-    for own in (settings.run.path, settings.run.choice):
-        if options.record.endswith(own):
-            return Path(options.record.removesuffix(own) or ".")
-    return Path("results")
+    own = settings.run.path
+    return Path(options.record.removesuffix(own) or ".") if options.record.endswith(own) else Path("results")
 
 
 def _folder(options: argparse.Namespace) -> Path:

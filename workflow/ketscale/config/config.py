@@ -229,7 +229,7 @@ class Config:
         return run.protocol in self.trials
 
     def settings(self, run: Run) -> Settings:
-        """Everything that determines the run's numbers and timing, before a search has chosen (`jobs.choice.resolved`).
+        """Everything that determines the run's numbers and timing, before a search has chosen (`jobs.choice`).
 
         The run need not be part of a study.
 

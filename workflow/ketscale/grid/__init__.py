@@ -7,7 +7,6 @@ from ketscale.grid.backend import BACKENDS, ONE_MESSAGE, Backend
 from ketscale.grid.hashing import canonical, config_hash
 from ketscale.grid.run import (
     AXES,
-    CHOSEN,
     CODE,
     CONSTRAINTS,
     FETCHED,

@@ -14,8 +14,6 @@ from ketscale.grid.backend import BACKENDS
 RUNS = "runs"
 RECORD = "metrics.json"
 HISTORY = "history.csv"
-# What a search has chosen for all seeds of a point, in the folder above those of its runs.
-CHOSEN = "chosen.json"
 # Its outputs for the test samples.
 PREDICTIONS = "predictions.npz"
 # The code of a model in a user's own file, as it was trained.
@@ -96,11 +94,6 @@ class Run:
     def path(self) -> str:
         """The run's record, relative to the results folder; `parse` is its inverse."""
         return f"{self.folder}/{RECORD}"
-
-    @property
-    def choice(self) -> str:
-        """What a search has chosen for it and the other seeds of its point, relative to the results folder."""
-        return f"{self.folder.rpartition('/')[0]}/{CHOSEN}"
 
     @classmethod
     def parse(cls, path: str) -> Run:

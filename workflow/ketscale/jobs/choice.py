@@ -1,6 +1,7 @@
-"""What a search has chosen for a point of the grid, `grid.CHOSEN`: by the validation of its trials' records, never by a test.
+"""What a search chooses for a point of the grid: by the validation of its trials' records, never by a test.
 
-The runs of the point train with it, and their settings have its hash. Imports nothing heavy: the Snakefile asks here.
+It is worked out wherever it is asked for. The runs of the point train with it, and their settings have its hash. Imports
+nothing heavy: the Snakefile asks here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import msgspec
 from ketscale import grid
 from ketscale.config import Settings
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
 from ketscale.grid import Run
 from ketscale.measure import record
 from ketscale.measure.record import Checked
@@ -41,7 +41,7 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file.
+    """What was chosen, and by what; `hash` is in the settings of the runs that train with it.
 
     point: the runs that train with it, without their seeds. metric: that decides on validation data; better: 'up' or 'down'.
     features: the features hash of the data. chosen: the number of the trial. why: in words. hash: SHA-256 of all the rest.
@@ -55,11 +55,6 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chosen: int
     why: str
     hash: str = ""
-
-    @property
-    def trial(self) -> Trial:
-        """The one that was chosen."""
-        return self.trials[self.chosen]
 
 
 def of(settings: Settings, found: Mapping[Run, Checked], features: str | None) -> Choice:
@@ -118,61 +113,23 @@ def _trials(settings: Settings, found: Mapping[Run, Checked]) -> Iterator[Trial]
 
 
 def make(settings: Settings, results: Path, features: str | None) -> Choice:
-    """Read the records of the trials of a run's point below `results`, and write what they choose.
+    """What the records of the trials of a run's point, below `results`, choose.
+
+    Args:
+        settings: of the run, before the choice.
+        features: the features hash of its data.
 
     Raises:
         UserError: a record is missing, or cannot be trusted; or as `of`.
     """
-    found = _records(settings, results, features)
-    for run, one in found.items():
+    found: dict[Run, Checked] = {}
+    for each in itertools.chain.from_iterable(settings.trials):
+        path = results / each.run.path
+        found[each.run] = one = record.check(path, each, features)
         if one.record is None:
             why = f" ({one.why})" if one.why else ""
-            raise UserError(f"{results / run.path}: {one.state}{why}; train this trial first")
-    made = of(settings, found, features)
-    write_atomic(
-        results / settings.run.choice, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
-    )
-    return made
-
-
-def read(settings: Settings, results: Path) -> Choice | None:
-    """The choice for a run, of these settings before it, as it is written; None if there is none that is whole and of them."""
-    try:
-        found = msgspec.json.decode((results / settings.run.choice).read_bytes(), type=Choice)
-    except (OSError, msgspec.MsgspecError):
-        return None
-    made = [[each.hash for each in of_seeds] for of_seeds in settings.trials]
-    return found if found.hash == _hash(found) and [each.config for each in found.trials] == made else None
-
-
-def resolved(settings: Settings, results: Path) -> Settings:
-    """The settings with what a search has chosen for them; the same without a search, or before there is a choice."""
-    found = read(settings, results) if settings.protocol.search else None
-    return settings.chosen(found.chosen, found.hash) if found else settings
-
-
-def outdated(settings: Settings, results: Path, features: str | None) -> bool:
-    """Whether there is a choice for a run, of these settings before it, that is not what the records of its trials say now,
-    as far as these are there.
-    """
-    if not (results / settings.run.choice).exists():
-        return False
-    found = read(settings, results)
-    if found is None:
-        return True
-    checked = _records(settings, results, features)
-    if any(each.record is None for each in checked.values()):
-        return False
-    try:
-        return of(settings, checked, features).hash != found.hash
-    except UserError:
-        return True
-
-
-def _records(settings: Settings, results: Path, features: str | None) -> dict[Run, Checked]:
-    """What was found of each trial of a run."""
-    trials = itertools.chain.from_iterable(settings.trials)
-    return {each.run: record.check(results / each.run.path, each, features) for each in trials}
+            raise UserError(f"{path}: {one.state}{why}; train this trial first")
+    return of(settings, found, features)
 
 
 def _hash(choice: Choice) -> str:

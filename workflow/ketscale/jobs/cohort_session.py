@@ -58,7 +58,10 @@ def _taken(run: StartedRun, others: Sequence[Settings], locked: contextlib.ExitS
     """The runs of a cohort that nobody trains and that have no result, in the order of `others`, with their locks."""
     top = Path(str(run.folder).removesuffix(run.settings.run.folder))
     hashed, runs = prepared.features_hash(run.manifest), []
-    for settings in (choice.resolved(other, top) for other in others):
+    # With a search they are the seeds of one point.
+    searched = any(other.protocol.search for other in others)
+    chosen = choice.make(others[0], top, hashed) if searched else None
+    for settings in (other.chosen(chosen.chosen, chosen.hash) if chosen else other for other in others):
         folder = top / settings.run.folder
         if settings.run == run.settings.run:
             runs.append(run)

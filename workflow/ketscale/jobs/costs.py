@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Config
+from ketscale.config import Settings
 from ketscale.grid import BACKENDS, RECORDS, Run, canonical
-from ketscale.jobs import choice
 from ketscale.measure import record
 from ketscale.measure.form import Host, Record
 from ketscale.words import counted, rounded
@@ -242,14 +241,13 @@ class Costs:
         seconds, memory = self._laws[case.known]
         return seconds.interval(case), memory.interval(case)
 
-    def forecasts(self, config: Config, runs: Sequence[Run], results: Path) -> dict[Run, Forecast]:
-        """The forecasts of all runs of a config of which anything is known. results: its results folder."""
+    def forecasts(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
+        """The forecasts of all runs of which anything is known."""
         found: dict[Run, Forecast] = {}
         # Runs that differ in their seeds cost the same.
         alike: dict[object, tuple[Interval, Interval] | None] = {}
-        for run in runs:
-            settings = choice.resolved(config.settings(run), results)
-            key = run.without("seed"), settings.choice
+        for settings in runs:
+            run, key = settings.run, (settings.run.without("seed"), settings.choice)
             if key not in alike:
                 machine = self._machine.get(BACKENDS[run.backend].device, "")
                 alike[key] = self.costs(case(settings.content, settings.sizes, machine))

@@ -25,8 +25,12 @@ _REASONS = 4
 
 @dataclass(frozen=True)
 class Records:
-    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared."""
+    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared.
 
+    settings: of each run, with what its search has chosen.
+    """
+
+    settings: Mapping[Run, Settings]
     checked: Mapping[Run, Checked]
     comparisons: tuple[Comparison, ...]
 
@@ -40,18 +44,20 @@ def read(config: Config, results: Path) -> Records:
     workloads = dict.fromkeys(run.workload for run in config.runs)
     features = {name: prepared.features_hash(prepared.manifest(config, results, name)) for name in workloads}
     outdated = {name for name in workloads if prepared.outdated(config, results, name)}
+    asked: dict[Run, Settings] = {}
     checked: dict[Run, Checked] = {}
-    chosen: dict[str, Choice | UserError | None] = {}
+    chosen: dict[object, Choice | UserError | None] = {}
     for run in config.runs:
         settings, hashed = config.settings(run), features[run.workload]
         if settings.protocol.search is not None:
-            if run.choice not in chosen:
+            if (point := run.without("seed")) not in chosen:
                 trials = {trial: checked[trial] for trial in config.trials_of(run)}
-                chosen[run.choice] = _choice(settings, results, trials, hashed)
-            if isinstance(made := chosen[run.choice], Choice):
+                chosen[point] = _choice(settings, trials, hashed)
+            if isinstance(made := chosen[point], Choice):
                 settings = settings.chosen(made.chosen, made.hash)
+        asked[run] = settings
         found = check(results / run.path, settings, hashed)
-        if found.state == "missing" and isinstance(failed := chosen.get(run.choice), UserError):
+        if found.state == "missing" and isinstance(failed := chosen.get(run.without("seed")), UserError):
             found = Checked("missing", str(failed))
         if found.record is not None and run.workload in outdated:
             found = Checked(
@@ -60,15 +66,15 @@ def read(config: Config, results: Path) -> Records:
             )
         checked[run] = found
     comparisons = parity.compare(checked)
-    return Records(parity.refuse(checked, comparisons), tuple(comparisons))
+    return Records(asked, parity.refuse(checked, comparisons), tuple(comparisons))
 
 
 def _choice(
-    settings: Settings, results: Path, trials: Mapping[Run, Checked], features: str | None
+    settings: Settings, trials: Mapping[Run, Checked], features: str | None
 ) -> Choice | UserError | None:
-    """What a search has chosen for a run: by the records of its trials if all are there, else as it was written."""
+    """What a search has chosen for a run, or why it cannot; None before all of its trials have records."""
     if not all(trial.record for trial in trials.values()):
-        return choice.read(settings, results)
+        return None
     try:
         return choice.of(settings, trials, features)
     except UserError as error:

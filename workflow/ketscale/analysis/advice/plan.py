@@ -56,9 +56,9 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     """
     seen = survey.look(config, Path())[1]
     have = {one.run for one in seen if one.state in ("done", "running", "queued")}
-    missing = [one.run for one in seen if one.run not in have]
+    missing = {one.run: one.settings for one in seen if one.run not in have and one.settings}
     told = Costs(below([Path(config.results), *folders], survey.known(config, seen, Path())))
-    costs = told.forecasts(config, missing, Path(config.results))
+    costs = told.forecasts(missing.values())
     hours = {run: one.node_hours.middle for run, one in costs.items()}
     points = order(config, have, hours)
     chosen = _affordable(points, hours, math.inf if node_hours is None else node_hours)

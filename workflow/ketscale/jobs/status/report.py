@@ -28,7 +28,7 @@ class Report:
     configfile: Path
     seen: Sequence[Seen]
     queue: Queue
-    left: Sequence[Run]
+    left: Sequence[Seen]
     costs: Mapping[Run, Forecast]
 
 
@@ -39,9 +39,9 @@ def report(config: Config, configfile: Path, root: Path) -> Report:
         UserError: the site file exists but is invalid.
     """
     jobs, seen = look(config, root)
-    left = [one.run for one in seen if one.state != "done"]
+    left = [one for one in seen if one.state != "done"]
     told = Costs(below([root / config.results], known(config, seen, root)) if left else [])
-    costs = told.forecasts(config, left, root / config.results)
+    costs = told.forecasts(one.settings for one in left if one.settings)
     return Report(config, configfile, seen, jobs, left, costs)
 
 

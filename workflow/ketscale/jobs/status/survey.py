@@ -12,7 +12,7 @@ from ketscale import process
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import choice, driver, finished, locks, records, supervise
+from ketscale.jobs import driver, finished, locks, records, supervise
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.measure.form import EARLY_ENDS, Record
 from ketscale.measure.record import Checked
@@ -30,7 +30,7 @@ class Seen:
 
     status: in its record: completed, or why it ended early. at: when a running run started, a failed one ended, or an
     interrupted one had started. launch: equal for the runs that one process trains.
-    record: of a run that is done.
+    record: of a run that is done. settings: with what its search has chosen.
     """
 
     run: Run
@@ -43,6 +43,7 @@ class Seen:
     progress: str = ""
     launch: str | None = None
     record: Record | None = None
+    settings: Settings | None = None
 
     @property
     def node_hours(self) -> float:
@@ -88,8 +89,11 @@ def look(config: Config, root: Path) -> tuple[Queue, list[Seen]]:
 def survey(config: Config, root: Path, jobs: Queue) -> list[Seen]:
     """Every run of a config with its state, in scheduling order."""
     results, called = root / config.results, locks.holder(root / driver.FOLDER) is not None
-    checked = records.read(config, results).checked
-    return [_see(config.settings(run), checked[run], results, jobs, called) for run in config.runs]
+    found = records.read(config, results)
+    return [
+        replace(_see(settings, found.checked[run], results, jobs, called), settings=settings)
+        for run, settings in found.settings.items()
+    ]
 
 
 def known(config: Config, seen: Iterable[Seen], root: Path) -> dict[Path, Record]:
@@ -108,7 +112,7 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, called:
     run, folder, job = settings.run, results / settings.run.folder, jobs.job_of(settings.run)
     if found.record is None and called:
         # Trained with another run; its own job is about to put it in its place.
-        kept = finished.right(folder / finished.KEPT, choice.resolved(settings, results), None)
+        kept = finished.right(folder / finished.KEPT, settings, None)
         found = Checked(kept.status, kept.reason or "", kept) if kept else found
     if found.record is not None:
         quiet = found.record.quiet
