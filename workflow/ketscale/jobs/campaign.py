@@ -78,7 +78,7 @@ class Campaign:
         if self._study.config.cohorts:
             self._plan_cohorts()
         if submitted:
-            submission.begin(self._workflow, say)
+            submission.begin(self._workflow)
 
     def _plan_cohorts(self) -> None:
         """Write down which runs of this call are trained together."""

@@ -1,15 +1,15 @@
-"""What SLURM refuses for now is submitted again, with a stand-in of the executor that reports refusals in its words."""
+"""What SLURM refuses for now is submitted again, with a stand-in of the executor and of SLURM's programs."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -49,69 +49,40 @@ def test_what_passes_is_told_from_what_no_wait_changes(said: str, passes: bool) 
     assert submission.passes(said) is passes
 
 
-@dataclass
-class Info:
-    job: Any
-    external_jobid: str | None = None
-
-
 class Executor:
-    """As far as `submission` knows it: jobs are named by their group, and `answers` are given one after the other."""
+    """As far as `submission` knows it: it calls sbatch for jobs by their names."""
 
     def __init__(self) -> None:
         self._job_submission_executor = ThreadPoolExecutor(2)
-        self.answers: list[str | Exception | None] = []
-        self.asked: list[str] = []
-        self.submitted: list[Any] = []
+        self.submitted: list[str] = []
         self.failed: list[str] = []
         self.cancelled = False
         self.scheduler = SimpleNamespace(_executor=self, _user_kill=None)
 
-    def submit(self, job: Any) -> None:
+    def submit(self, job: str) -> None:
         self._job_submission_executor.submit(self.run_job, job)
 
-    def run_job(self, job: Any) -> None:
-        self.asked.append(job.groupid)
-        said = self.answers.pop(0) if self.answers else None
-        if isinstance(said, Exception):
-            raise said
-        if said is None:
-            self.submitted.append(Info(job, "7"))
-            return
-        msg = f"SLURM sbatch failed. The error message was '{said}'.\n    sbatch call:\n        sbatch --wrap=\"it's\"\n"
-        self._report_job_error_threadsafe(Info(job), msg)
-
-    def _report_job_error_threadsafe(self, info: Any, msg: str) -> None:
-        self.failed.append(msg)
+    def run_job(self, job: str) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        call = f"sbatch --parsable --comment rule_{job}_train --wrap 'a job'"
+        process = subprocess.Popen(call, shell=True, text=True, **pipes)
+        _, err = process.communicate(input=None)
+        (self.failed if process.returncode else self.submitted).append(f"{job}: {err.strip()}")
 
     def cancel(self) -> None:
         self.cancelled = True
 
 
-class Job:
-    restart_times, _attempt = 2, 1
-
-    def __init__(self, groupid: str) -> None:
-        self.groupid = groupid
-
-    def is_group(self) -> bool:
-        return True
-
-
 @pytest.fixture
-def said() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]):
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
     """An executor whose submissions are followed, in a folder whose queue is empty."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(submission, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(sys.modules[__name__], "subprocess", subprocess)
     program(tmp_path, "squeue", "true")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     made = Executor()
-    submission.begin(SimpleNamespace(scheduler=made.scheduler), said.append)
+    submission.begin(SimpleNamespace(scheduler=made.scheduler))
     yield made
     made.scheduler._user_kill = "graceful"
     made._job_submission_executor.shutdown()
@@ -122,6 +93,13 @@ def program(folder: Path, name: str, does: str) -> None:
     (folder / name).chmod(0o755)
 
 
+def refuses(folder: Path, *answers: str) -> Callable[[], int]:
+    """An sbatch that refuses so often, with these words, and then takes each job; how often it was asked."""
+    cases = "".join(f'{number}) echo "{words}" >&2; exit 1;; ' for number, words in enumerate(answers, 1))
+    program(folder, "sbatch", f"echo >> asked; case $(wc -l < asked) in {cases} esac")
+    return lambda: len((folder / "asked").read_text()) if (folder / "asked").exists() else 0
+
+
 def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + 60
     while not condition():
@@ -129,59 +107,62 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_a_refusal_that_passes_is_waited_for_and_is_no_attempt(executor: Executor, said: list[str]) -> None:
-    job, other = Job("a"), Job("b")
-    executor.answers = [INACTIVE, INACTIVE, INACTIVE]
-    executor.submit(job)
-    line = "sbatch refuses a job, and is asked again: Required partition not available (inactive or drain)"
-    until(lambda: said == [line, "sbatch takes jobs again"])
-    executor.submit(other)
-    until(lambda: len(executor.submitted) == 2)
-    assert executor.asked == ["a", "a", "a", "a", "b"] and not executor.failed and job._attempt == 1
-
-
-def test_others_go_ahead_of_those_that_wait(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "_PAUSE_S", 1000.0)
-    executor.answers = [INACTIVE, INACTIVE, INACTIVE]
-    for name in "abcd":
-        executor.submit(Job(name))
+def test_a_refusal_that_passes_is_waited_for(
+    executor: Executor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = refuses(tmp_path, INACTIVE, INACTIVE, INACTIVE)
+    executor.submit("a")
     until(lambda: executor.submitted)
-    assert sorted(executor.asked) == ["a", "b", "c", "d"] and not executor.failed
+    assert asked() == 4 and not executor.failed
+    assert capsys.readouterr().err.splitlines() == [
+        "ketscale: sbatch refuses a job, and is asked again: Required partition not available (inactive or drain)",
+        "ketscale: sbatch takes jobs again",
+    ]
 
 
-def test_after_sigterm_nothing_is_asked_again(executor: Executor, said: list[str]) -> None:
+def test_others_go_ahead_of_those_that_wait(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "_PAUSE_S", 1000.0)
+    asked = refuses(tmp_path, INACTIVE, INACTIVE, INACTIVE)
+    for name in "abcd":
+        executor.submit(name)
+    until(lambda: executor.submitted)
+    assert asked() == 4 and not executor.failed
+
+
+def test_after_sigterm_nothing_is_asked_again(
+    executor: Executor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Snakemake waits for the jobs that it has started, and then ends."""
-    executor.answers = [INACTIVE] * 1000
-    executor.submit(Job("a"))
-    until(lambda: len(executor.asked) > 2)
+    asked = refuses(tmp_path, *[INACTIVE] * 1000)
+    executor.submit("a")
+    until(lambda: asked() > 2)
     assert not executor.failed
     executor.scheduler._user_kill = "graceful"
-    executor.submit(Job("b"))
+    executor.submit("b")
     until(lambda: len(executor.failed) == 2)
-    second, first = sorted(executor.failed)
-    assert "Required partition not available" in first and "since the call ends" in second
-    assert "b" not in executor.asked
-    assert not any(words.startswith("failed") for words in said)
+    first, second = sorted(executor.failed)
+    assert "Required partition not available" in first and second.endswith("since the call ends")
+    assert "failed" not in capsys.readouterr().err
 
 
-def test_a_refusal_for_good_is_an_error_without_another_attempt(executor: Executor, said: list[str]) -> None:
-    executor.answers = [NO_ACCOUNT]
-    job = Job("a")
-    executor.submit(job)
-    until(lambda: executor.failed)
-    reason = "sbatch refuses it: Invalid account or account/partition combination specified"
-    assert executor.failed == [f"{reason}. "] and job._attempt == job.restart_times + 1
-    assert said == [f"failed: job group a: {reason}"]
-
-
-def test_what_the_executor_cannot_submit_is_told_and_asked_again_where_that_may_pass(
-    executor: Executor,
+def test_a_refusal_for_good_is_an_error_at_once(
+    executor: Executor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It reports nothing of a job group itself."""
-    executor.answers = [OSError(28, "No space left on device"), OSError(7, "Argument list too long: 'bash'")]
-    executor.submit(Job("a"))
+    asked = refuses(tmp_path, NO_ACCOUNT)
+    executor.submit("a")
     until(lambda: executor.failed)
-    assert executor.asked == ["a", "a"] and "Argument list too long" in executor.failed[0]
+    assert asked() == 1 and executor.failed == [f"a: {NO_ACCOUNT}"]
+    reason = "sbatch refuses it: Invalid account or account/partition combination specified"
+    assert capsys.readouterr().err == f"ketscale: failed: rule_a_train: {reason}\n"
+
+
+def test_a_command_that_the_kernel_refuses_is_an_error(executor: Executor) -> None:
+    """The executor would hide it."""
+    executor.submit("a" * 200_000)
+    until(lambda: executor.failed)
+    assert executor.failed[0].endswith("Argument list too long: '/bin/sh'")
 
 
 def test_a_job_that_slurm_took_although_its_answer_was_lost_is_not_there_twice(
@@ -193,43 +174,40 @@ def test_a_job_that_slurm_took_although_its_answer_was_lost_is_not_there_twice(
     ]
     program(tmp_path, "squeue", "".join(f'echo "{line}"\n' for line in lines))
     program(tmp_path, "scancel", f"echo $* >> {tmp_path}/cancelled")
-    executor.answers = [TOO_LATE]
-    executor.submit(Job("a"))
+    asked = refuses(tmp_path, TOO_LATE)
+    executor.submit("a")
     until(lambda: executor.submitted)
-    assert (tmp_path / "cancelled").read_text() == "42\n" and executor.asked == ["a", "a"]
+    assert (tmp_path / "cancelled").read_text() == "42\n" and asked() == 2
 
 
 def test_nothing_is_submitted_again_while_slurm_does_not_say_what_it_has(
     executor: Executor, tmp_path: Path
 ) -> None:
-    program(tmp_path, "squeue", f"[ -e {tmp_path}/asked ] || {{ touch {tmp_path}/asked; exit 1; }}")
-    executor.answers = [TOO_LATE]
-    executor.submit(Job("a"))
+    program(tmp_path, "squeue", "[ -e said ] || { touch said; exit 1; }")
+    asked = refuses(tmp_path, TOO_LATE)
+    executor.submit("a")
     until(lambda: executor.submitted)
-    assert (tmp_path / "asked").exists() and executor.asked == ["a", "a"]
+    assert (tmp_path / "said").exists() and asked() == 2
 
 
 def test_the_end_of_the_call_is_the_end_of_what_it_submits(
-    executor: Executor, monkeypatch: pytest.MonkeyPatch
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "_PAUSE_S", 1000.0)
-    executor.answers = [INACTIVE] * 1000
-    executor.submit(Job("a"))
-    until(lambda: executor.asked)
+    asked = refuses(tmp_path, *[INACTIVE] * 1000)
+    executor.submit("a")
+    until(asked)
     executor.cancel()
-    assert executor.cancelled and not executor.failed
+    assert executor.cancelled
     with pytest.raises(RuntimeError):
-        executor.submit(Job("b"))
+        executor.submit("b")
 
 
 def test_the_executor_is_as_it_is_known_here() -> None:
     """If this fails, snakemake-executor-plugin-slurm has changed: look at its `run_job`."""
     plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
-    from snakemake.jobs import GroupJob, Job
-
-    code = plugin.Executor.run_job.__code__
-    assert "SLURM sbatch failed. The error message was '" in code.co_consts
-    assert "'.\n    sbatch call:\n        " in code.co_consts
-    assert "_report_job_error_threadsafe" in code.co_names
+    assert {"subprocess", "Popen", "communicate"} <= {*plugin.Executor.run_job.__code__.co_names}
     assert "_job_submission_executor" in plugin.Executor.__post_init__.__code__.co_names
-    assert all("_attempt" in kind.__slots__ for kind in (Job, GroupJob))
+    assert " --comment " in "".join(
+        each for each in plugin.get_submit_command.__code__.co_consts if isinstance(each, str)
+    )

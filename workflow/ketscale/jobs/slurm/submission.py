@@ -2,30 +2,33 @@
 
 snakemake-executor-plugin-slurm has no option for it (its issues 313 and 320). A refusal that passes (a limit on submitted
 jobs, an inactive partition, a controller that does not answer) is followed by a pause and another try; one that no wait
-changes stays the executor's error, without further attempts. All of it is in the process that submits, and ends with it.
+changes stays the executor's error. All of it is in the process that submits, and ends with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
 import re
+import shlex
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ketscale.errors import UserError, short
 from ketscale.jobs.slurm import queue
+from ketscale.words import say
 
 _PAUSE_S, _LONGEST_S, _LOOK_S = 5.0, 300.0, 0.5
-# More jobs than anybody has in the queue at a time; threads are made as they are needed.
+# More jobs than anybody has in the queue at a time, each of which may wait; threads are made as they are needed.
 _MOST = 10_000
 _ENDS = "it was not submitted, since the call ends"
-# The executor's words for a refusal, around sbatch's own.
-_REFUSAL = re.compile(r"SLURM sbatch failed\. The error message was '(.*)'\.\n +sbatch call:", re.DOTALL)
 # What no wait changes (slurm_errno.c); all else may pass, also what no version has said before. A limit of an account or
 # QoS passes if it is one on submitted jobs; older versions do not name the limit.
 _FOR_GOOD = re.compile(
@@ -36,9 +39,27 @@ _FOR_GOOD = re.compile(
 )
 
 
-def begin(workflow: Any, say: Callable[[str], None]) -> None:
-    """Have what SLURM refuses for now submitted again; `say` is told when it begins to refuse, and when it takes jobs again."""
-    _Submissions(workflow.scheduler, say)
+def begin(workflow: Any) -> None:
+    """Have what SLURM refuses for now submitted again, until the call ends."""
+    scheduler, ended = workflow.scheduler, threading.Event()
+    executor = scheduler._executor
+    cancel = executor.cancel
+    # The executor starts sbatch, and nothing else, by this class; each job that waits has a thread of its own.
+    stops = lambda: ended.is_set() or bool(scheduler._user_kill)  # noqa: E731
+    names = {**vars(subprocess), "Popen": functools.partial(_Submission, stops, threading.Lock())}
+    sys.modules[type(executor).__module__].subprocess = SimpleNamespace(**names)  # type: ignore[attr-defined]
+    threads = executor._job_submission_executor = ThreadPoolExecutor(_MOST)
+
+    def end() -> None:
+        """The executor would cancel the jobs that it knows, and then submit what is left in its threads."""
+        ended.set()
+        threads.shutdown(cancel_futures=True)
+        cancel()
+        # It forgets jobs while it asks for their states.
+        with contextlib.suppress(UserError):
+            queue.cancel(queue.jobs(Path()))
+
+    executor.cancel = end
 
 
 def passes(words: str) -> bool:
@@ -46,109 +67,62 @@ def passes(words: str) -> bool:
     return not _FOR_GOOD.search(words)
 
 
-@dataclasses.dataclass
-class _Unsent:
-    """A job that was not submitted, as the executor reports it."""
+class _Submission(subprocess.Popen[str]):
+    """A call of sbatch, which ends when SLURM has taken the job, will never take it, or the call of Snakemake ends."""
 
-    job: Any
-    external_jobid: str | None = None
-    aux: dict[str, Any] = dataclasses.field(default_factory=dict)
+    def __init__(self, stops: Callable[[], bool], turn: threading.Lock, call: str, **options: Any) -> None:
+        self._call, self._stops, self._turn = call, stops, turn
+        # sbatch is called by one thread at a time.
+        turn.acquire()
+        try:
+            super().__init__(_failing(_ENDS) if stops() else call, **options)
+        except OSError as error:
+            # Of a job group the executor would hide it.
+            super().__init__(_failing(str(error)), **options)
 
-
-class _Submissions:
-    """Stands before three methods of the executor: to submit a job, to report that it could not, and to end the call."""
-
-    def __init__(self, scheduler: Any, say: Callable[[str], None]) -> None:
-        self._scheduler, self._say = scheduler, say
-        executor = scheduler._executor
-        self._run, self._report = executor.run_job, executor._report_job_error_threadsafe
-        self._cancel = executor.cancel
-        executor.run_job, executor._report_job_error_threadsafe = self._submit, self._hear
-        executor.cancel = self._end
-        # A job that waits has a thread of its own, and sbatch is called by one at a time.
-        self._threads = executor._job_submission_executor = ThreadPoolExecutor(_MOST)
-        self._turn, self._here = threading.Lock(), threading.local()
-        self._waiting: set[Any] = set()
-        self._ended = threading.Event()
-
-    def _submit(self, job: Any) -> None:
-        pause_s, words = _PAUSE_S, self._ask(job)
-        while words and passes(words) and not self._stops():
-            self._note(job, words)
-            end = time.monotonic() + pause_s
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+        try:
+            out, words = super().communicate(input)
+        finally:
+            self._turn.release()
+        waited, pause_s = False, _PAUSE_S
+        while self.returncode and passes(words) and not self._stops():
+            if not waited:
+                say(f"sbatch refuses a job, and is asked again: {_line(words)}")
+            waited, end = True, time.monotonic() + pause_s
             while time.monotonic() < end and not self._stops():
-                self._ended.wait(min(_LOOK_S, pause_s))
+                time.sleep(min(_LOOK_S, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_S)
-            # After SIGTERM nothing more is submitted, and the call ends with the jobs that run.
             if not self._stops():
-                words = self._ask(job, again=True)
-        self._note(job, "")
-        if words and not self._ended.is_set():
-            why = words if words == _ENDS else f"sbatch refuses it: {_line(words)}"
-            if job.is_group() and not passes(words):  # of which Snakemake says no reason
-                self._say(f"failed: job group {job.groupid}: {why}")
-            # It would be refused again. Not `attempt`, since the resources of the next one would be worked out.
-            job._attempt = job.restart_times + 1
-            self._report(_Unsent(job), f"{why}. ")
+                out, words = self._again(input)
+        if self.returncode and not self._stops():
+            say(f"failed: {self._comment}: sbatch refuses it: {_line(words)}")
+        elif waited and not self.returncode:
+            say("sbatch takes jobs again")
+        return out, words
 
-    def _stops(self) -> bool:
-        return self._ended.is_set() or bool(self._scheduler._user_kill)
+    @property
+    def _comment(self) -> str:
+        """By which the executor names the job."""
+        found = re.search(r" --comment (\S+)", self._call)
+        return shlex.split(found[1])[0] if found else ""
 
-    def _ask(self, job: Any, again: bool = False) -> str:
-        """Submit a job: sbatch's words if it refuses it, else nothing."""
+    def _again(self, input: str | None) -> tuple[str, str]:
+        """Call sbatch another time: what it prints."""
         with self._turn:
-            if self._stops():
-                return _ENDS
-            self._here.words = ""
             try:
-                # SLURM may have taken it although its answer was lost.
-                if again:
-                    queue.cancel([one for one in queue.jobs(Path()) if _is_of(one, job)])
-                self._run(job)
-                return str(self._here.words)
-            except Exception as error:
-                # What the executor does about it fails for a job group, in a thread of its own, so that nobody would hear of it.
-                return str(error.__context__ or error)
-            finally:
-                del self._here.words
-
-    def _hear(self, info: Any, msg: str) -> None:
-        """The executor reports a job that it could not submit."""
-        if hasattr(self._here, "words"):
-            refusal = _REFUSAL.search(msg)
-            self._here.words = (refusal[1] if refusal else msg) or "it says nothing"
-        else:
-            self._report(info, msg)
-
-    def _note(self, job: Any, words: str) -> None:
-        """Say when SLURM begins to refuse jobs, and when it takes them again; without words a job waits no longer."""
-        with self._turn:
-            before = bool(self._waiting)
-            (self._waiting.add if words else self._waiting.discard)(job)
-            # A terminal that is gone ends no campaign.
-            with contextlib.suppress(OSError):
-                if self._waiting and not before:
-                    self._say(f"sbatch refuses a job, and is asked again: {_line(words)}")
-                elif before and not self._waiting:
-                    self._say("sbatch takes jobs again")
-
-    def _end(self) -> None:
-        """End the call: the executor would cancel the jobs that it knows, and then submit what is left in its threads."""
-        self._ended.set()
-        self._threads.shutdown(cancel_futures=True)
-        self._cancel()
-        # It forgets jobs while it asks for their states.
-        with contextlib.suppress(UserError):
-            queue.cancel(queue.jobs(Path()))
+                # SLURM may have taken the job although its answer was lost.
+                queue.cancel([job for job in queue.jobs(Path()) if job.comment == self._comment])
+                done = subprocess.run(self._call, shell=True, text=True, input=input, capture_output=True)
+            except (UserError, OSError) as error:
+                return "", str(error)
+        self.returncode = done.returncode
+        return done.stdout, done.stderr
 
 
-def _is_of(submitted: queue.Job, job: Any) -> bool:
-    """Whether a job in the queue is this one of Snakemake's, by the comment that the executor writes."""
-    if job.is_group():
-        return bool(submitted.pack == job.groupid)
-    from snakemake_executor_plugin_slurm.utils import get_job_wildcards  # type: ignore[import-untyped]
-
-    return submitted.comment == "_wildcards_".join(filter(None, [f"rule_{job.name}", get_job_wildcards(job)]))
+def _failing(words: str) -> str:
+    """A shell command that fails with these words."""
+    return f"echo {shlex.quote(words)} >&2; false"
 
 
 def _line(words: str) -> str:
