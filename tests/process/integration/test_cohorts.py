@@ -110,7 +110,6 @@ def test_members_whose_checkpoints_are_of_different_steps_go_on_each_from_its_ow
 
     call(LONG)
     with monkeypatch.context() as patch:
-        patch.setattr("ketscale.training.pace.SAVING_SHARE", float("inf"))
         patch.setattr(checkpoint, "save", save_or_die)
         with pytest.raises(Killed):
             train(LONG[0])

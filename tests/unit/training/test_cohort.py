@@ -1,7 +1,6 @@
 """Runs that are trained together: each as if it were alone, in its losses and in what follows from them."""
 
 import copy
-import math
 import time
 from functools import partial
 
@@ -23,7 +22,7 @@ from ketscale.problems.sentences.next_word import NextWord, build_likelihood, tr
 from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.problems.supervised import Classification
-from ketscale.training import cohort, pace
+from ketscale.training import cohort
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, fits
@@ -82,7 +81,7 @@ class Together:
         protocols = [protocol_of({**settings, **own}) for own in protocols]
         seeds = range(len(protocols)) if seeds is None else seeds
         problems = [make(seed) for seed in seeds]
-        self.pace = Pace(protocols[0], WORLD, lambda: False, together=True)
+        self.pace = Pace(protocols[0], WORLD, lambda: False, members=len(protocols))
         # The states that each saved, and how each ended.
         self.saved, self.ends = {seed: [] for seed in seeds}, {}
         self.trainers = {
@@ -205,11 +204,10 @@ def same_as_alone(made, make, seeds, settings, tolerance=1e-10):
                 assert torch.equal(kept[part], wanted[part])
 
 
-def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint(monkeypatch):
+def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint():
     """Two equal folds are left of 0, 1, 0, whose steps are taken as those of equal data are; and then one."""
-    monkeypatch.setattr(pace, "SAVING_SHARE", math.inf)
     make, protocols = by_fold(classification, 2), [{"epochs": 5}, {"epochs": 1}, {"epochs": 3}]
-    made = Together(make, protocols).train()
+    made = Together(make, protocols, checkpoint_steps=5).train()
     steps = {seed: [state["step"] for state in states] for seed, states in made.saved.items()}
     assert steps == {0: [5, 15], 1: [], 2: [5]}
     two = Together(make, [protocols[0], protocols[2]], seeds=(0, 2))
@@ -257,7 +255,7 @@ def test_problems_with_other_numbers_of_samples_are_not_stacked():
 def test_a_run_that_diverges_leaves_the_others_which_are_validated_and_then_saved(kind):
     # So large that Adam's first step, which corrects it, is infinite.
     make, protocols = MADE[kind], [{}, {}, {"learning_rate": 1e308, "clip_norm": None}]
-    made = Together(make, protocols, epochs=4).train()
+    made = Together(make, protocols, epochs=4, checkpoint_steps=2).train()
     assert isinstance(made.ends[2], Diverged) and made.ends[0] is made.ends[1] is None
     assert str(made.ends[2]) == str(alone(make, 2, {"epochs": 4, **protocols[2]})[1])
     saved = {seed: made.saved[seed][0] for seed in range(2)}

@@ -165,7 +165,7 @@ def test_checkpoints_come_k_steps_after_the_last():
 @pytest.mark.parametrize("step_s, steps", [(0.001, 10), (0.5, 4), (30.0, 1)])
 def test_ranks_agree_sooner_where_steps_are_slow(step_s, steps, monkeypatch):
     """So that a request to stop is heard within seconds, however slow a step is."""
-    pace = Pace(protocol_of({"steps": 8}), Single(run_at("cpu-n1r1t1")), lambda: False, together=True)
+    pace = Pace(protocol_of({"steps": 8}), Single(run_at("cpu-n1r1t1")), lambda: False, members=2)
     began = time.perf_counter()
     monkeypatch.setattr("ketscale.training.pace.time.perf_counter", lambda: began)
     pace.begin()

@@ -87,7 +87,7 @@ def _begun(
     one whose checkpoint is of another step; and one that cannot begin, which its job explains.
     """
     world = surroundings.world
-    pace = Pace(run.settings.protocol, world, lambda: signals.stop, together=True)
+    pace = Pace(run.settings.protocol, world, lambda: signals.stop, members=len(runs))
 
     def begin(each: StartedRun) -> int:
         """Begin a run; the step that it is at."""

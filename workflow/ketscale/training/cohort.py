@@ -46,10 +46,15 @@ def train(trainers: Mapping[int, Trainer], ended: Callable[[int, Exception | Non
         # Steps that are taken again without those that leave would be equal to rounding only. A checkpoint in the middle
         # of an epoch's end would leave out its validation, so it waits for that.
         unsaved = unsaved or bool(gone)
-        if unsaved and not any(isinstance(one, str) for one in asked.values()):
+        left = [trainers[number] for number in asked]
+        if (
+            unsaved
+            and left
+            and left[0].pace.rested
+            and not any(isinstance(one, str) for one in asked.values())
+        ):
             unsaved = False
-            # They share a pace, by which the others are too expensive once one is saved.
-            for trainer in [trainers[number] for number in asked if trainers[number].pace.affordable]:
+            for trainer in left:
                 trainer.save()
         for number, error in gone.items():
             ended(number, error)

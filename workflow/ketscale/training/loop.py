@@ -402,10 +402,9 @@ class Trainer(Training):
 
     def save(self) -> None:
         """Write a checkpoint, on rank 0."""
-        start = time.perf_counter()
         if self.world.rank == 0 and not self.no_checkpoints:
             self._save(self.state())
-        self.pace.saved(self.step, time.perf_counter() - start)
+        self.pace.saved(self.step)
 
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on.

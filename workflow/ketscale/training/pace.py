@@ -13,8 +13,6 @@ from ketscale.parallel.world import World
 # steps are slow they agree sooner, so that a request to stop waits no longer than about AGREE_S seconds.
 AGREE_STEPS = 10
 AGREE_S = 2.0
-# The checkpoints of runs that train together, which are as many files, take at most about this share of the time.
-SAVING_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Pace:
 
     Args:
         stop_requested: whether this rank was told to stop.
-        together: whether several runs share the process.
+        members: how many runs share the process; their checkpoints are as many files, so as many times rarer.
     """
 
     def __init__(
@@ -49,15 +47,15 @@ class Pace:
         protocol: Protocol,
         world: World,
         stop_requested: Callable[[], bool],
-        together: bool = False,
+        members: int = 1,
     ) -> None:
         self._protocol, self._rank = protocol, world.rank
         self._stop_requested = stop_requested
         # With one run of one rank on a CPU an agreement costs nothing.
-        alone = world.ranks == 1 and world.device.type == "cpu" and not together
+        alone = world.ranks == 1 and world.device.type == "cpu" and members == 1
         self._most_steps = 1 if alone else AGREE_STEPS
-        self._together = together
-        self._look, self._saving_s = Look(), 0.0
+        self._checkpoint_steps = protocol.checkpoint_steps * members
+        self._look = Look()
         self.begin()
 
     def begin(self, step: int = 0, trained_s: float = 0.0) -> None:
@@ -84,23 +82,22 @@ class Pace:
         self._looked, self._step = now, step
         limit_s = self._protocol.limit_s
         due = (
-            step - self._saved_step >= self._protocol.checkpoint_steps
+            step - self._saved_step >= self._checkpoint_steps
             or now - self._saved_s >= 60 * self._protocol.checkpoint_minutes
         )
         self._look = Look(
             stop=self._stop_requested(),
-            save=first and due and (not self._together or self.affordable),
+            save=first and due,
             over=first and limit_s is not None and self.trained_s >= limit_s,
             after=max(1, min(self._most_steps, int(AGREE_S / step_s))) if first else 0,
         )
         return self._look
 
     @property
-    def affordable(self) -> bool:
-        """Whether it is long enough ago that all runs were saved, by what that took."""
-        return time.perf_counter() - self._saved_s >= self._saving_s / SAVING_SHARE
+    def rested(self) -> bool:
+        """Whether so many steps were taken since the last checkpoint that another one, out of turn, costs little."""
+        return self._step - self._saved_step >= self._protocol.checkpoint_steps
 
-    def saved(self, step: int, seconds: float) -> None:
-        """A checkpoint of this step was written, of one of the runs, in so many seconds."""
-        self._saving_s = seconds + (self._saving_s if step == self._saved_step else 0.0)
+    def saved(self, step: int) -> None:
+        """A checkpoint of this step was written, of one of the runs."""
         self._saved_step, self._saved_s = step, time.perf_counter()
