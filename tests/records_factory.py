@@ -229,10 +229,7 @@ def sealed(made: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(config: Config, results: Path, made: Mapping[str, Any], settings: Settings | None = None) -> Path:
-    """Such a record below a results folder with its history, as training writes them; the run's folder.
-
-    settings: of a run with a search, what it has chosen.
-    """
+    """Such a record below a results folder with its history; the run's folder. settings: with what a search chose."""
     run, quality = Run.of(made["run"]), made["quality"]
     if quality and "right" not in quality:
         made = {**made, "quality": with_cases(config, run, quality)}
@@ -292,8 +289,7 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
     for run in config.runs:
         changes, settings = change(run), config.settings(run)
         if changes is None and config.is_trial(run):
-            # It is lost after the choice.
-            lost.append(results / run.folder)
+            lost.append(results / run.folder)  # after the choice
             changes = {}
         if changes is not None:
             if settings.protocol.search:

@@ -217,8 +217,7 @@ def _layout(run: dict[str, object]) -> str:
 
 
 def test_nothing_is_left_to_do_and_one_missing_seed_is_one_run(project: Project) -> None:
-    said = json.loads(project.run("ketscale", "status", "--json").stdout)
-    assert said["counts"]["done"] == len(said["runs"]) > 0
+    assert "left: nothing" in project.run("ketscale", "status").stdout
     done = project.snakemake("-n")
     assert "Nothing to be done" in done.stdout + done.stderr
     gone = next(path for path in project.results.rglob("metrics.json") if path.parent.name == "seed1")

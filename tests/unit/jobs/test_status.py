@@ -200,13 +200,6 @@ def test_failed_lists_every_one_with_what_runs_it_again(capsys, three):
     assert lines[3] == three[2] and len(lines) == 6
 
 
-def test_json_says_the_same_for_scripts(capsys, three):
-    said = json.loads(call(capsys, "--json"))
-    assert said["counts"]["failed"] == 1 and said["jobs"] is None and said["estimate"]["runs"] == 3
-    states = {run["run"]: (run["state"], run["reason"]) for run in said["runs"]}
-    assert states[three[1]] == ("failed", "out of memory") and len(states) == 4
-
-
 def test_the_queue_is_asked_where_there_is_one(capsys, three):
     write(Path("profiles/slurm/site.yaml"), "limits: [{minutes: 3, memory_mb: 100}]\n")
     text = f'echo "7|PENDING|{JOB}|rule_timed-n1-0_train|Priority|$PWD"'

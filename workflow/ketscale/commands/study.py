@@ -44,9 +44,7 @@ def add(command: Add) -> None:
         "damaged, or contradicts others) or missing. It changes nothing and may be called at any time.",
     )
     add_config(status)
-    shown = status.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="print JSON, for scripts")
-    shown.add_argument(
+    status.add_argument(
         "--follow",
         type=amount,
         nargs="?",
@@ -171,15 +169,15 @@ def _status(options: argparse.Namespace) -> None:
     from ketscale.jobs.status import report
     from ketscale.problems.registry import read_config
 
-    config, said = read_config(options.config), report.as_json if options.json else report.as_text
+    config = read_config(options.config)
     if options.follow is None:
-        print(said(report.report(config, options.config, Path()), options.failed))
+        print(report.as_text(report.report(config, options.config, Path()), options.failed))
         return
     if not sys.stdout.isatty():
         raise UserError("--follow needs a terminal; elsewhere call `ketscale status` again and again")
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            text = said(report.report(config, options.config, Path()), options.failed)
+            text = report.as_text(report.report(config, options.config, Path()), options.failed)
             # On an empty screen, from its first line.
             print(f"\x1b[2J\x1b[H{text}\n\n{time.strftime('%H:%M:%S')}; Ctrl-C ends", flush=True)
             time.sleep(max(1.0, options.follow))

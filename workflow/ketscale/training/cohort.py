@@ -46,13 +46,8 @@ def train(trainers: Mapping[int, Trainer], ended: Callable[[int, Exception | Non
         # Steps that are taken again without those that leave would be equal to rounding only. A checkpoint in the middle
         # of an epoch's end would leave out its validation, so it waits for that.
         unsaved = unsaved or bool(gone)
-        left = [trainers[number] for number in asked]
-        if (
-            unsaved
-            and left
-            and left[0].pace.rested
-            and not any(isinstance(one, str) for one in asked.values())
-        ):
+        left = [trainers[number] for number, one in asked.items() if not isinstance(one, str)]
+        if unsaved and len(left) == len(asked) > 0 and left[0].pace.rested:
             unsaved = False
             for trainer in left:
                 trainer.save()

@@ -95,7 +95,7 @@ class Pace:
 
     @property
     def rested(self) -> bool:
-        """Whether so many steps were taken since the last checkpoint that another one, out of turn, costs little."""
+        """Whether another checkpoint, out of turn, costs little after the last one."""
         return self._step - self._saved_step >= self._protocol.checkpoint_steps
 
     def saved(self, step: int) -> None:

@@ -1,12 +1,11 @@
-"""The output of `ketscale status`, for people and for scripts."""
+"""The output of `ketscale status`."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,30 +44,10 @@ def report(config: Config, configfile: Path, root: Path) -> Report:
     return Report(config, configfile, seen, jobs, left, costs)
 
 
-def as_json(of: Report, trouble_only: bool = False) -> str:
-    """The report for scripts; `trouble_only` keeps only runs that failed, were interrupted, or are stale or refused."""
-    keys = ("state", "reason", "status", "host", "job", "at", "progress", "node_hours")
-    runs = [
-        {"run": f"{of.config.results}/{one.run.path}", **{key: getattr(one, key) or None for key in keys}}
-        for one in (_troubled(of.seen) if trouble_only else of.seen)
-    ]
-    said = {
-        "title": of.config.title,
-        "counts": counts(of.seen),
-        "runs": runs,
-        "jobs": None if of.queue.jobs is None else [asdict(job) for job in of.queue.jobs],
-        "spent": {"node_hours": sum(one.node_hours for one in of.seen)},
-        "estimate": {
-            "runs": len(of.left),
-            "known": len(of.costs),
-            "node_hours": asdict(total(of.costs.values())),
-        },
-    }
-    return json.dumps(said, indent=1)
-
-
 def as_text(of: Report, trouble_only: bool = False) -> str:
-    """The report for people; `trouble_only` lists only the runs that `as_json` keeps, and what runs each again."""
+    """The report; `trouble_only` lists only the runs that failed, were interrupted, or are stale or refused, and what runs each
+    again.
+    """
     if trouble_only:
         return "\n".join(_each_trouble(of))
     hours = sum(one.node_hours for one in of.seen)
