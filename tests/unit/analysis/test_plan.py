@@ -53,7 +53,7 @@ def planned(capsys, *options):
 
 def _costs(one):
     """A forecast by names; nothing of a run whose cost is unknown."""
-    intervals = ("node_hours", "seconds", "memory_bytes")
+    intervals = ("node_hours", "seconds")
     return {name: asdict(getattr(one, name)) for name in intervals} if one else {}
 
 
@@ -87,7 +87,7 @@ def test_the_plan_names_costs_and_the_command(capsys, monkeypatch):
     left = next(run for run in config.runs if run.batch == 64 and run.seed == 2)
     monkeypatch.setattr(sys, "argv", ["/bin/ketscale", "plan", "--node-hours", "0.11"])
     out = call(capsys, "--node-hours", "0.11")
-    row = r"^1 of 1 +0\.1 +6 min \(to .+\) +300 MB \(to \d+\) +digits/vqc/q4-l3-b64\S+$"
+    row = r"^1 of 1 +0\.1 +6 min \(to .+\) +digits/vqc/q4-l3-b64\S+$"
     assert re.search(row, out, re.MULTILINE)
     assert re.search(r"\nFirst: 1 run, 0\.1 node-hours \(.+ to .+\), on a budget of 0\.11\.\n", out)
     assert "\nLeft out: 3 runs over the budget, " in out

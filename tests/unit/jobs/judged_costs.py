@@ -26,20 +26,16 @@ def left_out(cases: Sequence[Case]) -> list[list[int]]:
 
 def judge(samples: Sequence[Sample]) -> str:
     """What is learned anew from the rest predicts each group of `left_out`, which has one vote, in words."""
-    off: dict[str, list[list[tuple[float, bool]]]] = {"seconds": [], "memory_bytes": []}
+    groups: list[list[tuple[float, bool]]] = []
     for rows in left_out([one.case for one in samples]):
         costs = Costs([one for i, one in enumerate(samples) if i not in rows])
-        told = [(samples[i], found) for i in rows if (found := costs.costs(samples[i].case))]
-        for place, name in enumerate(off if told else ()):
-            pairs = [(found[place], getattr(one, name)) for one, found in told]
-            off[name].append(
-                [(math.exp(abs(math.log(at.middle / it))), at.low <= it <= at.high) for at, it in pairs]
+        told = [(samples[i].seconds, at) for i in rows if (at := costs.seconds(samples[i].case))]
+        if told:
+            groups.append(
+                [(math.exp(abs(math.log(at.middle / it))), at.low <= it <= at.high) for it, at in told]
             )
-    return "\n".join(
-        f"{name}: off by {median(median(factor for factor, _ in group) for group in groups):.2f}x, "
-        f"{fmean(fmean(inside for _, inside in group) for group in groups):.0%} within 90 % intervals"
-        for name, groups in off.items()
-    )
+    error = median(median(factor for factor, _ in group) for group in groups)
+    return f"off by {error:.2f}x, {fmean(fmean(inside for _, inside in of) for of in groups):.0%} within 90 % intervals"
 
 
 if __name__ == "__main__":

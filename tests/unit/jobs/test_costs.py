@@ -36,7 +36,7 @@ def known_case(settings):
 def drawn(config, noise, seed=0):
     draw = random.Random(seed)
     every = [config.settings(run) for run in config.runs]
-    return [Sample(known_case(one), law(one) * math.exp(draw.gauss(0, noise)), 3e8, True) for one in every]
+    return [Sample(known_case(one), law(one) * math.exp(draw.gauss(0, noise)), True) for one in every]
 
 
 def grid(**axes):
@@ -52,14 +52,13 @@ def test_a_law_is_found_between_records(noise):
     known = [one for one in drawn(config, noise) if not middle.items() <= one.case.numbers.items()]
     left_out = [one for one in every(config) if one.sizes == {"qubits": 4, "layers": 3}]
     assert len(known) == len(config.runs) - len(left_out) == 66
-    made = [Costs(known).costs(known_case(one))[0] for one in left_out]
+    made = [Costs(known).seconds(known_case(one)) for one in left_out]
     off = [abs(math.log(at.middle / law(one))) for at, one in zip(made, left_out, strict=True)]
     assert np.median(off) < 0.05 + noise
     assert all(at.low < law(one) < at.high for at, one in zip(made, left_out, strict=True))
     # Further away, less is known.
-    wider = Costs(known).costs(
-        known_case(study(qubits=10, layers=6).settings(study(qubits=10, layers=6).runs[0]))
-    )[0]
+    (far,) = every(study(qubits=10, layers=6))
+    wider = Costs(known).seconds(known_case(far))
     assert wider.high / wider.low > made[0].high / made[0].low
 
 
@@ -67,7 +66,7 @@ def test_of_what_no_record_tells_nothing_is_said():
     config = study(simulator=["fused", "default.qubit"])
     [fused] = [run for run in config.runs if run.simulator == "fused"]
     assert Costs([]).forecasts(every(config)) == {}
-    told = Costs([Sample(known_case(config.settings(fused)), 9.0, 3e8, True)])
+    told = Costs([Sample(known_case(config.settings(fused)), 9.0, True)])
     assert {*told.forecasts(every(config))} == {fused}
     for far in (
         study(model="mlp", qubits=0, layers=0, simulator="none"),
@@ -81,14 +80,13 @@ def test_of_what_no_record_tells_nothing_is_said():
 def test_another_seed_costs_what_the_seeds_of_its_point_did():
     config = study(seed=[0, 1, 2], qubits=[2, 4], backend="mpi-n2r2t1")
     case = known_case(config.settings(config.runs[0]))
-    told = Costs([Sample(case, seconds, 3e8, True) for seconds in (8.0, 12.5)])
+    told = Costs([Sample(case, seconds, True) for seconds in (8.0, 12.5)])
     made = told.forecasts(every(config))
     assert made.keys() == {*config.runs}
     one = made[config.runs[-2 if config.runs[-1].size != config.runs[0].size else -1]]
     assert one.seconds.middle == pytest.approx(10)
     assert one.seconds.low < 8 and one.seconds.high > 12.5
     assert one.node_hours.middle == pytest.approx(2 * 10 / 3600)
-    assert one.memory_bytes.middle == pytest.approx(3e8)
     assert costs.total([one, one]).low == pytest.approx(2 * one.node_hours.low)
 
 

@@ -62,7 +62,7 @@ def add(command: Add) -> None:
         "plan",
         _plan,
         "Say what the missing runs of a study will cost, and which to do first on a budget",
-        "Time, memory and node-hours are learned from records; the plan says nothing about what no run has "
+        "Time and node-hours are learned from records; the plan says nothing about what no run has "
         "measured. It changes nothing.",
     )
     add_config(plan)

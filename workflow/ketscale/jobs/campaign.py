@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.analysis import analysed
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import cohorts, driver, finished, launch
+from ketscale.jobs import cohorts, driver, finished
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.slurm import queue, submission
@@ -40,8 +40,6 @@ class Campaign:
             SystemExit: it cannot begin; says why.
         """
         try:
-            if not self._workflow.deployment_settings.deployment_method:
-                launch.check_package()
             self._lock = driver.begin()
             # A run that has its result is trained again only for those who say so.
             asked = self._workflow.dag_settings

@@ -1,4 +1,4 @@
-"""What runs cost, from the records of others: time, memory and node-hours of a run before it starts.
+"""What runs cost, from the records of others: time and node-hours of a run before it starts.
 
 A run of a point that has records costs what these did. For another, the logarithm of a cost is linear in the model's sizes and
 in the logarithms of length, batch and workers, with a level for each workload, model, protocol and machine, as fitted to the
@@ -75,21 +75,19 @@ class Case:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a run cost: all of its seconds, in a cohort its share, and bytes of the largest rank. quiet: whether it was alone."""
+    """What a run cost: all of its seconds, in a cohort its share. quiet: whether it had the machine to itself."""
 
     case: Case
     seconds: float
-    memory_bytes: float
     quiet: bool
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run will cost, with 90 % intervals. memory_bytes: host memory of the largest rank."""
+    """What a run will cost, with 90 % intervals."""
 
     run: Run
     seconds: Interval
-    memory_bytes: Interval
 
     @property
     def node_hours(self) -> Interval:
@@ -137,15 +135,14 @@ def hardware(machine: Host) -> str:
 
 def sample(made: Record) -> Sample | None:
     """The sample that a record is; None if the run failed or was resumed."""
-    memory = max(rank.peak_rss_bytes or 0 for rank in made.machine.ranks)
-    if made.status not in ("completed", "timed_out") or made.resumed or not memory:
+    if made.status not in ("completed", "timed_out") or made.resumed:
         return None
     timing = made.timing
     seconds = 3600 * made.node_hours / Run.of(made.run).nodes + timing.startup_s / (1 + len(made.cohort))
     # Steps that were taken again, since others used the cores.
     seconds -= (made.quiet.passes - 1) * timing.train_s
     at = case(made.config, made.sizes, hardware(made.machine))
-    return Sample(at, seconds, memory, made.quiet.quiet)
+    return Sample(at, seconds, made.quiet.quiet) if seconds > 0 else None
 
 
 def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -> list[Sample]:
@@ -164,11 +161,14 @@ def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -
 
 
 class Law:
-    """A cost at some points that have the same numbers by name, and what follows for others."""
+    """The seconds of runs that have the same numbers by name, and what follows for others."""
 
-    def __init__(self, points: Sequence[Case], costs: Sequence[Sequence[float]]) -> None:
-        """costs: those of the runs of each point."""
-        logs = [np.log(of) for of in costs]
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        runs: dict[str, list[Sample]] = {}
+        for one in samples:
+            runs.setdefault(one.case.point, []).append(one)
+        points = [of[0].case for of in runs.values()]
+        logs = [np.log([one.seconds for one in of]) for of in runs.values()]
         means = np.array([of.mean() for of in logs])
         self._own = {at.point: (mean, len(of)) for at, mean, of in zip(points, means, logs, strict=True)}
         repeats = np.concatenate([of - of.mean() for of in logs if len(of) > 1] or [np.zeros(1)])
@@ -176,6 +176,7 @@ class Law:
         self._numbers = [*points[0].numbers]
         self._names = sorted({pair for at in points for pair in at.names.items()})
         rows = np.array([self._row(at) for at in points])
+        self._least, self._most = (ends(rows[:, : len(self._numbers)], axis=0) for ends in (np.min, np.max))
         self._centre, self._mean = rows.mean(axis=0), means.mean()
         rows -= self._centre
         shrinkage = _SHRINKAGE * np.eye(rows.shape[1])
@@ -188,13 +189,20 @@ class Law:
         told = len(rows) - leverage.sum() >= 2
         self._spread = max(_LEAST, float(np.sqrt(np.mean(residuals**2)))) if told else _UNKNOWN
 
-    def interval(self, case: Case) -> Interval:
-        """The cost of a run of a case."""
+    def interval(self, case: Case) -> Interval | None:
+        """The seconds of a run of a case; None if one of its numbers is too far from those of all records.
+
+        It is if there is more than a grid of a study between them: eight times the batch, four times the ranks, or four qubits.
+        """
+        row = self._row(case)
+        numbers = row[: len(self._numbers)]
+        if np.any((numbers < self._least - 1) | (numbers > self._most + 1)):
+            return None
         if case.point in self._own:
             middle, runs = self._own[case.point]
             half = _HALF * self._noise * math.sqrt(1 + 1 / runs)
         else:
-            row = self._row(case) - self._centre
+            row -= self._centre
             middle = self._mean + row @ self._slopes
             half = _HALF * self._spread * math.sqrt(1 + row @ self._inverse @ row)
         return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
@@ -212,47 +220,31 @@ class Costs:
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        groups: dict[tuple[str, ...], dict[str, list[Sample]]] = {}
+        groups: dict[tuple[str, ...], list[Sample]] = {}
         for one in samples:
-            groups.setdefault(one.case.known, {}).setdefault(one.case.point, []).append(one)
-        self._laws, self._ranges = {}, {}
-        for known, points in groups.items():
-            cases = [runs[0].case for runs in points.values()]
-            self._laws[known] = (
-                Law(cases, [[one.seconds for one in runs] for runs in points.values()]),
-                Law(cases, [[one.memory_bytes for one in runs] for runs in points.values()]),
-            )
-            numbers = {name: [at.numbers[name] for at in cases] for name in cases[0].numbers}
-            self._ranges[known] = {name: (min(of), max(of)) for name, of in numbers.items()}
+            groups.setdefault(one.case.known, []).append(one)
+        self._laws = {known: Law(alike) for known, alike in groups.items()}
         used = Counter((one.case.names["device"], one.case.names["machine"]) for one in samples)
         self._machine = {device: most for (device, most), _ in reversed(used.most_common())}
         self.records, self.machines = len(samples), tuple(dict.fromkeys(self._machine.values()))
 
-    def costs(self, case: Case) -> tuple[Interval, Interval] | None:
-        """Seconds and bytes of a case; None if no record has its model, simulator and backend, or its numbers are too far.
-
-        They are if one is more than a grid of a study beyond them: eight times the batch, four times the ranks, or four qubits.
-        """
-        ranges = self._ranges.get(case.known)
-        if ranges is None or any(
-            not ranges[name][0] - 1 <= number <= ranges[name][1] + 1 for name, number in case.numbers.items()
-        ):
-            return None
-        seconds, memory = self._laws[case.known]
-        return seconds.interval(case), memory.interval(case)
+    def seconds(self, case: Case) -> Interval | None:
+        """The seconds of a run; None if no record has its model, simulator and backend, or all are too far from it."""
+        law = self._laws.get(case.known)
+        return law and law.interval(case)
 
     def forecasts(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
         """The forecasts of all runs of which anything is known."""
         found: dict[Run, Forecast] = {}
         # Runs that differ in their seeds cost the same.
-        alike: dict[object, tuple[Interval, Interval] | None] = {}
+        alike: dict[object, Interval | None] = {}
         for settings in runs:
             run, key = settings.run, (settings.run.without("seed"), settings.choice)
             if key not in alike:
                 machine = self._machine.get(BACKENDS[run.backend].device, "")
-                alike[key] = self.costs(case(settings.content, settings.sizes, machine))
-            if told := alike[key]:
-                found[run] = Forecast(run, *told)
+                alike[key] = self.seconds(case(settings.content, settings.sizes, machine))
+            if seconds := alike[key]:
+                found[run] = Forecast(run, seconds)
         return found
 
 

@@ -136,21 +136,19 @@ def as_text(plan: Plan) -> str:
 
 
 def _table(plan: Plan) -> list[str]:
-    """A row for each point, those to do first on top, with its longest run and most memory. Trials share one."""
+    """A row for each point, those to do first on top, with its longest run. Trials share one."""
     points = dict[str, list[Forecast]]()
     for run in (run for run in (*plan.chosen, *plan.left_out) if run in plan.costs):
         trials = plan.config.trials.get(run.protocol)
         named = replace(run, protocol=f"trials of {trials[0]}") if trials else run
         points.setdefault(named.name.rpartition("/")[0], []).append(plan.costs[run])
-    rows = [["first", "node-hours", "longest run", "memory of a rank", "point"]]
+    rows = [["first", "node-hours", "longest run", "point"]]
     for name, costs in points.items():
         slowest = max(costs, key=lambda one: one.seconds.high)
-        memory = max((one.memory_bytes.times(1e-6) for one in costs), key=lambda each: each.high)
         number = f"{sum(one.run not in plan.left_out for one in costs)} of {len(costs)}"
         node_hours = rounded(total(costs).middle)
         longest = [duration(seconds, 2) for seconds in (slowest.seconds.middle, slowest.seconds.high)]
-        most = f"{rounded(memory.middle)} MB (to {rounded(memory.high)})"
-        rows.append([number, node_hours, "{} (to {})".format(*longest), most, name])
+        rows.append([number, node_hours, "{} (to {})".format(*longest), name])
     known = f"{counted(plan.told.records, 'record')} ({'; '.join(plan.told.machines)})"
     return [*aligned(rows, right=[0, 1]), "", f"90 % intervals, from {known}", ""]
 
