@@ -231,7 +231,7 @@ class Costs:
     def seconds(self, case: Case) -> Interval | None:
         """The seconds of a run; None if no record has its model, simulator and backend, or all are too far from it."""
         law = self._laws.get(case.known)
-        return law and law.interval(case)
+        return law.interval(case) if law else None
 
     def forecasts(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
         """The forecasts of all runs of which anything is known."""
