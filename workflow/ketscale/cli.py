@@ -58,7 +58,6 @@ def _parser() -> argparse.ArgumentParser:
         # A long path in --version stays on its line.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # The Snakefile asks this of a command of another environment.
     parser.add_argument(
         "--version",
         action="version",

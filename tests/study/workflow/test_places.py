@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,23 +44,6 @@ def test_an_installed_package_is_taken_and_another_version_is_said(
     assert planned(done)["train"] == len(RUNS)
     said = f"this workflow is of another version than the package ({ketscale.__version__})"
     assert (said in done.stderr) == (version == "9.9.9")
-
-
-OTHER = "#!/bin/sh\necho ketscale 0.4.0 from /elsewhere/ketscale\n"
-OWN = f'#!/bin/sh\n[ "$1" = --version ] && exec {sys.executable} -m ketscale "$@"\nexec bin/stand-in "$@"\n'
-
-
-@pytest.mark.parametrize(("script", "said"), [(OTHER, "of another package (/elsewhere/ketscale)"), (OWN, "")])
-def test_jobs_call_the_package_that_the_snakefile_imports(fresh: Path, script: str, said: str) -> None:
-    (fresh / "bin/ketscale").rename(fresh / "bin/stand-in")
-    (fresh / "bin/ketscale").write_text(script)
-    (fresh / "bin/ketscale").chmod(0o755)
-    done = run_in(fresh, *LOCAL, "results/features/digits/features.json", check=False)
-    if said:
-        assert said in done.stderr and "Traceback" not in done.stderr
-        assert done.returncode == 1 and not (fresh / "results").exists()
-    else:
-        assert done.returncode == 0
 
 
 # ---------------------------------------------------------------- where it runs
