@@ -72,7 +72,7 @@ def plan(
     """The cohorts among the runs of a config, each of at least two.
 
     cores: those on which jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave
-        some of these idle. The first runs fill as many cohorts as train at a time, the next ones others.
+        some of these idle.
     place: names what a run shares with others that may train in its process, such as its allocation.
     needed: the runs that are to be trained; None for all. The others are dealt too, so that those that are left after
         an interruption stay together.
@@ -87,16 +87,10 @@ def plan(
             alike.setdefault((place(settings.run), found), []).append(settings)
     dealt = []
     for of_shape in alike.values():
-        places = cores // of_shape[0].run.threads
-        wanted = math.ceil(max(1, places - others) / len(alike))
-        parts = min(len(of_shape), max(wanted, math.ceil(len(of_shape) / MOST)))
-        beside = min(parts, max(1, places))
-        size = math.ceil(len(of_shape) * beside / parts)
-        for first in range(0, len(of_shape), size):
-            block = of_shape[first : first + size]
-            number = min(beside, math.ceil(len(block) * parts / len(of_shape)))
-            # Jobs start in the order of the runs, and two of one cohort would wait for each other.
-            dealt += [block[part::number] for part in range(number)]
+        places = max(1, cores // of_shape[0].run.threads - others)
+        parts = max(math.ceil(places / len(alike)), math.ceil(len(of_shape) / MOST))
+        # Jobs start in the order of the runs, and two of one cohort would wait for each other.
+        dealt += [of_shape[part::parts] for part in range(parts)]
     left = [[one for one in cohort if needed is None or one.run in needed] for cohort in dealt]
     return [cohort for cohort in left if len(cohort) > 1]
 
