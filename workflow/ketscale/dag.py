@@ -33,6 +33,7 @@ class Jobs:
     runs: in scheduling order, seed by seed. results, run, ...: patterns of paths. places: those of each workload's files on this
     machine; they change no number. host: the units of the resource `host`, which a timed run takes all. in_job: whether this
     process is that of a job or a job group in an allocation: it runs the commands of its rules itself, one after the other.
+    answers: gives the questions of the studies in the tables, with their answers.
     """
 
     def __init__(self, workflow: Any, given: Mapping[str, Any]) -> None:
@@ -60,6 +61,7 @@ class Jobs:
         prepared.may_note = lambda: not workflow.dryrun
         self.runs = self.config.runs
         self.results, self.partial = self.config.results, self.config.partial
+        self.answers = functools.partial(analysed.summary, Path(self.results))
         self.run = f"{self.results}/{grid.RUNS}/{grid.PATTERN}"
         self.features = f"{self.results}/{grid.PREPARED}"
         self.fetched, self.tried = f"{self.results}/{grid.FETCHED}", f"{self.results}/{grid.TRIED}"

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ketscale.errors import UserError
-from ketscale.process import uncollected
 
 
 class Extra(NamedTuple):
@@ -72,14 +71,13 @@ def remedy(name: str) -> str:
 def needed_for(purpose: str, extra: str = "") -> Iterator[None]:
     """Wrap imports, direct or indirect, of packages of an extra; `purpose` says what needs them.
 
-    extra: the one to name if several have the package. The garbage collector is off meanwhile.
+    extra: the one to name if several have the package.
 
     Raises:
         UserError: a package is not installed; names it, the extra and the Makefile target.
     """
     try:
-        with uncollected():
-            yield
+        yield
     except ModuleNotFoundError as missing:
         said = missing_in_words(missing, purpose, extra)
         if said is None:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis import analysed
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import cohorts, driver, finished
@@ -63,7 +62,7 @@ class Campaign:
         self._let_go()
         page = Path(self._study.results, "report.html")
         if page.exists() and page.stat().st_mtime >= driver.BEGAN.stat().st_mtime:
-            print("\n".join([*analysed.summary(page.parent), f"report: {page}"]), file=sys.stderr)
+            print("\n".join([*self._study.answers(), f"report: {page}"]), file=sys.stderr)
         if any(not Path(self._study.results, run.path).exists() for run in self._runs):
             say("`ketscale status` shows what is left; the same command runs it again")
 
