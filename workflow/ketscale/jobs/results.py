@@ -41,13 +41,11 @@ def write(
     ended: Outcome,
     surroundings: Surroundings,
     ranks: list[dict[str, Any]],
-    passes: int = 1,
 ) -> None:
     """Write what a run leaves, the record last, and delete what it needed to go on.
 
     Args:
         ranks: their entries in the record.
-        passes: how often the steps were taken.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
     # What Snakemake takes for a job's output is written by that job alone.
@@ -61,14 +59,11 @@ def write(
     measured = {
         "resumed": run.resumed,
         "cohort": sorted(run.cohort),
-        # There are none any more; records keep their form.
-        "lost_s": 0.0,
-        "routes": [],
         "replayed": trainer.replayed if trainer else 0,
         "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},
-        "quiet": {**judged(ranks), "passes": passes},
+        "quiet": judged(ranks),
         "files": {
             HISTORY: history_hash,
             **_keep_code(settings, folder),
@@ -176,7 +171,7 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
         # A batch larger than the data has no more samples than there are.
         samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
-    step, epoch = clock.step(), quartiles(clock.epochs_s)
+    step, epoch = quartiles(clock.steady_s), quartiles(clock.epochs_s)
     median = step["median_s"]
     return {
         "first_step_s": clock.first_s,
@@ -193,7 +188,6 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         "aside_s": clock.aside_s,
         "train_s": ended.train_s,
         "fit_s": trainer.fit_s if trainer else None,
-        "preempted": clock.left_out if clock.device.type == "cpu" else None,
     }
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,11 +31,6 @@ def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def switched() -> int:
-    """How often another process took a processor away from this one (involuntary context switches, getrusage(2))."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-
-
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
     """The sampled ones of `steps` steps: evenly spread over those after warm-up, at most half of them."""
     wanted = min(wanted, (steps - warmup) // 2)
@@ -54,10 +47,9 @@ class Clock:
     Attributes:
         taken, unsteady: the number of steps that this process has taken, and of those up to the last that warmed up,
             was sampled or prepared later ones.
-        steady_s, preempted: the steady steps, and whether another process took the processor away in each.
+        steady_s: the steady steps.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
-        loop_s, cpu_s: wall time of the whole loop, and processor seconds in it; None until it has ended. alone: see `loop`.
         seen: what `watch` saw from the first steady step to the end of the loop; None until it has ended.
     """
 
@@ -69,13 +61,10 @@ class Clock:
         self.sampled = sampled
         self.first_s: float | None = None
         self.steps_s = self.aside_s = 0.0
-        self.loop_s: float | None = None
-        self.cpu_s: float | None = None
-        self.alone = False
         self.watch = watch
         self.seen: dict[str, Any] | None = None
-        # Arrays, since there may be millions.
-        self.steady_s, self.preempted = array("d"), bytearray()
+        # An array, since there may be millions.
+        self.steady_s = array("d")
         self.sampled_s: list[float] = []
         self.epochs_s: list[float] = []
         self.validations_s: list[float] = []
@@ -83,7 +72,6 @@ class Clock:
         self.taken = self.unsteady = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
-        self._switched = 0
         self._partial = self._due = False
         self._recorder: Recorder | None = None
 
@@ -104,7 +92,6 @@ class Clock:
             self._start = torch.cuda.Event(enable_timing=True)
             self._start.record()
         else:
-            self._switched = switched()
             self._start = time.perf_counter()
         return self._recorder
 
@@ -124,9 +111,7 @@ class Clock:
             end.record()
             self._pending.append((taken, steady and not self._partial, self._start, end))
         else:
-            seconds = time.perf_counter() - self._start
-            preempted = self.watch is not None and switched() > self._switched
-            self._count(taken, steady and not self._partial, seconds, preempted)
+            self._count(taken, steady and not self._partial, time.perf_counter() - self._start)
 
     def settle(self) -> None:
         """Read the events of the steps so far, and wait for the device if it has not finished them."""
@@ -135,51 +120,13 @@ class Clock:
             self._count(taken, steady, start.elapsed_time(end) / 1e3)
         self._pending.clear()
 
-    def join(self, ranks: Iterable[bytes]) -> None:
-        """Count as preempted what was so on any rank: the ranks wait for each other. ranks: `preempted` of each."""
-        self.preempted = bytearray(map(max, zip(self.preempted, *ranks, strict=True)))
-
-    @property
-    def left_out(self) -> int | None:
-        """How many steady steps were preempted, so that `step` leaves them out; None if they are most, and so it has all."""
-        count = sum(self.preempted)
-        return None if 2 * count > len(self.steady_s) else count
-
-    def step(self) -> dict[str, Any]:
-        """`quartiles` of the steady steps that were not preempted, if they are at least half; else of all."""
-        kept = [not each for each in self.preempted] if self.left_out else None
-        return quartiles([*compress(self.steady_s, kept)] if kept else self.steady_s)
-
     @contextmanager
-    def loop(self, alone: bool) -> Iterator[None]:
-        """Time the loop, which runs inside, in the thread that calls.
-
-        alone: whether there is no other thread, rank or device that it could wait for.
-        """
-        # Libraries may have threads of their own on the core of a run of one thread.
-        processor = time.process_time if alone else time.thread_time
-        start, cpu = time.perf_counter(), processor()
+    def loop(self) -> Iterator[None]:
+        """Watch to the end of the loop, which runs inside."""
         try:
             yield
         finally:
-            self.loop_s, self.cpu_s, self.alone = time.perf_counter() - start, processor() - cpu, alone
             self.seen = self.watch.seen() if self.watch else None
-
-    def stalled_s(self) -> float | None:
-        """Seconds of the loop in which nothing went on, by the times of its steps; None if they do not tell.
-
-        A loop that waits for nobody computes in all of its steps, so whatever it did not is a standstill. In any other
-        those seconds count that are outside steps and that the loop has not spent on purpose; and those by which steps
-        took longer than the median one, as far as the loop did not compute in them: a step that compiles takes long too.
-        There a standstill in most of the steps is in the median, and is not seen.
-        """
-        if self.loop_s is None or self.cpu_s is None or not self.steady_s:
-            return None
-        idle_s = self.loop_s - self.cpu_s
-        between_s = max(0.0, self.loop_s - self.steps_s - self.aside_s)
-        excess_s = sum(self.steady_s) - float(np.median(self.steady_s)) * len(self.steady_s)
-        found_s = between_s + max(0.0, min(excess_s, idle_s))
-        return max(found_s, idle_s - self.aside_s) if self.alone else found_s
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -190,10 +137,9 @@ class Clock:
         finally:
             self.aside_s += time.perf_counter() - start
 
-    def _count(self, taken: int, steady: bool, seconds: float, preempted: bool = False) -> None:
+    def _count(self, taken: int, steady: bool, seconds: float) -> None:
         self.steps_s += seconds
         if taken == 0:
             self.first_s = seconds
         elif steady:
             self.steady_s.append(seconds)
-            self.preempted.append(preempted)
