@@ -19,7 +19,6 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.fitted import Fitted, Samples
-from ketscale.problems.shapes import check_inputs
 from ketscale.shapes import Float
 from ketscale.simulators.factory import resolve_simulator
 
@@ -61,7 +60,7 @@ class VectorMachine(Fitted):
 
     Raises:
         UserError: there are more components than features; or, when fitted, there is a choice and no validation; or, when
-            called, it is not fitted, or the inputs have another shape.
+            called, it is not fitted, or takes another number of features.
     """
 
     # The setting that says how many components there are.
@@ -114,11 +113,12 @@ class VectorMachine(Fitted):
 
     def components(self, features: torch.Tensor) -> torch.Tensor:
         """The components (batch, width) of features (batch, inputs)."""
+        if features.shape[1] != self.inputs:
+            raise UserError(f"{self.name} takes {self.inputs} features, not {features.shape[1]}")
         return (features - self.mean) @ self.axes if len(self.axes) else features
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A score for each class, or a number for each column (batch, outputs), of features (batch, inputs)."""
-        check_inputs(self, x, self.inputs)
         if not len(self.intercept):
             raise UserError(f"this {self.name} is not fitted yet: call its `fit`")
         known = self.similarity(self.embedded(self.components(x)), self.embedded(self.supports))
@@ -127,7 +127,6 @@ class VectorMachine(Fitted):
     def fit(self, train: Samples, validation: Samples | None) -> None:
         """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
         features, targets = train
-        check_inputs(self, features, self.inputs)
         if len(self.costs) * len(self.bandwidths) > 1 and validation is None:
             raise UserError(
                 f"{self.name} chooses cost and bandwidth by validation, and there are no such samples; give it both"
