@@ -13,7 +13,7 @@ from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.evolved import Evolved
 from ketscale.engines.gates import gate
-from ketscale.engines.pulses import Bounds, Pulses
+from ketscale.engines.pulses import Pulses
 from ketscale.engines.pulses.chain import device_of, with_operators
 from ketscale.engines.pulses.integrators import evolution, step_count
 from ketscale.engines.pulses.virtual_z import largest_overlap
@@ -26,7 +26,7 @@ from ketscale.problems.samplers import All
 from ketscale.spans import span, with_backward_span
 
 # The integrator's errors, found in so many columns from the first to the last.
-_ERRORS = ("error_estimate", "simulator_error", "norm_error")
+_ERRORS = ("error_estimate", "simulator_error")
 _COLUMNS = 4
 # What they are compared with: an integrator of order 4 for any couplings, with so short steps, ns.
 _REFERENCE, _SHORTEST = "suzuki4", 0.005
@@ -68,8 +68,6 @@ class GateProblem(Problem):
         self.register_buffer("energies", frame.energies, persistent=False)
         # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
         self.physics()
-        self.bounds = Bounds(**workload.hardware)
-        self.bounds.exceeded(self.model())  # refuses amplitudes of another number of drives
         target = gate(workload.gate, qubits, workload.pairs).T[self.wanted]
         self.register_buffer("target", target.contiguous(), persistent=False)
 
@@ -161,9 +159,13 @@ class GateProblem(Problem):
         return 1 - _fidelity(sums, count, self.workload.virtual_z)
 
     def penalty(self) -> torch.Tensor | None:
-        """What is out of the hardware's bounds; None without any."""
-        pulses = self.possible_pulses() if self.workload.hardware else None
-        return None if pulses is None else self.bounds.penalty(pulses)
+        """The squares of what lengths are out of their bounds, relative to these; None without any."""
+        bounds = self.workload.length_bounds
+        pulses = self.possible_pulses() if bounds else None
+        if bounds is None or pulses is None:
+            return None
+        above, below = (pulses.length / bounds[1] - 1).relu(), (1 - pulses.length / bounds[0]).relu()
+        return above.square().sum() + below.square().sum()
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         """The amplitudes of these columns, real and imaginary parts, (columns, 2**n * 2)."""
@@ -186,13 +188,11 @@ class GateProblem(Problem):
         }
         if not full:
             return found
-        pulses = self.possible_pulses() if self.workload.hardware else None
         return {
             **found,
             "leakage": 1 - float(amplitudes.abs().square().sum()) / count,
             "infidelity_without_z": float(1 - _fidelity(rows, count, virtual_z=False)),
             "chance": 1 - dimension ** (-2 if self.workload.target == "unitary" else -1),
-            "bounds_exceeded": None if pulses is None else self.bounds.exceeded(pulses),
             **(self._errors() if split == "test" else dict.fromkeys(_ERRORS)),
         }
 
@@ -200,8 +200,8 @@ class GateProblem(Problem):
     def _errors(self) -> dict[str, float | None]:
         """The integrator's errors in some columns.
 
-        simulator_error is the largest norm of a column's difference from an exact one, and norm_error that of | |psi| - 1 |,
-        under the pulses that training begins with. error_estimate is from twice the steps, under the trained pulses; None if
+        simulator_error is the largest norm of a column's difference from an exact one, under the pulses that training begins
+        with. error_estimate is from twice the steps, under the trained pulses; None if
         there are no such pulses.
         """
         columns = self.get_buffer("columns")
@@ -219,7 +219,6 @@ class GateProblem(Problem):
         found: dict[str, float | None] = {
             "error_estimate": None,
             "simulator_error": float((final - exact).norm(dim=0).max()),
-            "norm_error": float((final.norm(dim=0) - 1).abs().max()),
         }
         pulses, physics = self.possible_pulses(), self.possible_physics()
         if pulses is not None and physics is not None:

@@ -117,11 +117,9 @@ FAMILY = Family(
         Metric("infidelity", "infidelity", "", "down", chance="data"),
         Metric("leakage", "population outside the qubits' states", "", "down"),
         Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
-        Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down"),
         Metric("error_estimate", "estimated error of a trained column", "", "down"),
-        # Errors of the run's integrator; see `GateProblem`.
+        # Of the run's integrator; see `GateProblem`.
         Metric("simulator_error", "largest error of a column", "", "down", about="error"),
-        Metric("norm_error", "largest deviation of a column's norm from 1", "", "down"),
     ),
     tiny={
         "precision": "fp64",

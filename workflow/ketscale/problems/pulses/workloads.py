@@ -28,7 +28,7 @@ from ketscale.engines.pulses.published import (
     SPREAD,
     TRANSMON_COUPLING,
 )
-from ketscale.engines.quantities import AngularFrequency, Coupling, Energy, Time
+from ketscale.engines.quantities import Coupling, Energy, Time
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
@@ -41,7 +41,9 @@ MOST_LEVELS = 10
 class PulseWorkload(Workload, frozen=True, kw_only=True):
     """A gate on a device. A sample is a computational basis state: a column of the gate's unitary."""
 
-    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"bounds_weight": 1.0, "initial": 0})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"bounds_weight": 1.0, "initial": 0, "amplitude_bound": None, "frequency_bounds": None}
+    )
 
     # Subclasses have them with defaults of their own.
     seed: Seed
@@ -61,12 +63,8 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         "are the best ones")] = True
     length: Annotated[Time, Meta(description="Length of the pulses at the start, ns; published, and if left out: "
         "50, for a gate on two qubits 100")] | None = None
-    amplitude_bound: Annotated[AngularFrequency | Annotated[tuple[AngularFrequency, ...],
-        Meta(min_length=1)] | None, Meta(description="The hardware's largest modulus of an envelope, rad/ns; or "
-        "one for each drive, with pairs those of their first qubits first")] = None
-    frequency_bounds: Annotated[tuple[AngularFrequency, AngularFrequency], Meta(description="The hardware's lowest "
-        "and highest frequency of a carrier, rad/ns")] | None = None
-    length_bounds: Annotated[tuple[Time, Time], Meta(description="The hardware's shortest and longest pulse, ns")] | None = None
+    length_bounds: Annotated[tuple[Time, Time], Meta(description="The shortest and the longest pulse, ns, beyond which a "
+        "penalty is added to the loss")] | None = None
     # fmt: on
 
     def device(self, qubits: int) -> Device:
@@ -87,26 +85,12 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         """Whether the gate acts on pairs of qubits."""
         return qubits_of(self.gate) == 2
 
-    @property
-    def hardware(self) -> dict[str, Any]:
-        """The hardware's bounds by name: arguments of `engines.pulses.Bounds`; none: it has no bounds."""
-        given = {
-            "amplitude": self.amplitude_bound,
-            "frequency": self.frequency_bounds,
-            "length": self.length_bounds,
-        }
-        return {name: bound for name, bound in given.items() if bound is not None}
-
     def samples(self, qubits: int) -> int:
         """The number of columns."""
         return 2**qubits if self.target == "unitary" else 1
 
     def faults(self) -> Iterator[str]:
         """Bounds ascend and admit the start, and settings that belong to another choice are left out."""
-        for name in ("frequency_bounds", "length_bounds"):
-            bounds = getattr(self, name)
-            if bounds is not None and bounds[0] > bounds[1]:
-                yield f"{name}: must be in ascending order, not {bounds[0]:g} to {bounds[1]:g}"
         bounds = self.length_bounds
         if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
             yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"
