@@ -46,7 +46,7 @@ def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
 
 def test_without_noise_every_start_of_a_qubit_reaches_its_target() -> None:
     """Also those that take longer than the validation's tasks."""
-    workload = QubitSpectrum(target="hadamard", detuning=(-3.0, 3.0), validation=1, test=8)
+    workload = QubitSpectrum(detuning=(-3.0, 3.0), validation=1, test=8)
     assert all(found.abs().max() < 1e-12 for found in optimised(grape(workload, noise=False)).values())
 
 

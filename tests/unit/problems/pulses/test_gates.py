@@ -291,7 +291,6 @@ def test_what_training_drives_out_has_a_loss_that_is_not_a_number(name: str, val
 
 
 CHAIN3 = {"qubits": 3, "batch": 8}
-ALIKE = {"spread": 0.0, "inductive": [1.0]}
 
 
 @pytest.mark.parametrize(
@@ -305,20 +304,10 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"pairs": [[1, 0]]}}, "workloads.w.pairs"),
         ({"workload": {**CNOT, "pairs": [[0, 2]]}}, "pairs: "),
         ({"workload": {**CNOT, "pairs": [[0, 2]]}, **CHAIN3}, "pairs: 0 and 2 "),
-        ({"workload": {**CNOT, "capacitive_coupling": 0.0, "inductive_coupling": 0.0}}, "pairs: .* 0 and 1 "),
         ({"qubits": 6, "levels": 5, "batch": 64}, "frame: 15625 product states"),
-        ({"workload": ALIKE}, "frame: "),
         ({"workload": {"length_bounds": [50.0, 40.0]}}, "w.length_bounds"),
     ],
 )  # fmt: skip
 def test_bad_settings_are_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError, match=named):
         built(**changes)
-
-
-def test_a_trained_device_needs_separate_levels() -> None:
-    apart = {"capacitive_coupling": 0.0, "inductive_coupling": 0.0}
-    with pytest.raises(
-        UserError, match=r"degenerate level .* change the device's parameters, such as its spread"
-    ):
-        built(workload={**ALIKE, **apart}, model={"trains": ["device"]})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import pi
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Seed, Settings, Workload
+from ketscale.config import Settings, Workload
 from ketscale.config.simulators.pulses import PulseSimulator
 from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.gates import GateName, qubits_of
@@ -28,7 +27,7 @@ from ketscale.engines.pulses.published import (
     SPREAD,
     TRANSMON_COUPLING,
 )
-from ketscale.engines.quantities import Coupling, Energy, Time
+from ketscale.engines.quantities import Time
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
@@ -44,10 +43,6 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     former: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {"bounds_weight": 1.0, "initial": 0, "amplitude_bound": None, "frequency_bounds": None}
     )
-
-    # Subclasses have them with defaults of their own.
-    seed: Seed
-    spread: float
 
     # fmt: off
     gate: Annotated[GateName, Meta(description="Its name. A gate on one qubit acts on each at once, one on two qubits "
@@ -68,11 +63,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     # fmt: on
 
     def device(self, qubits: int) -> Device:
-        """The device, with its spread.
-
-        Raises:
-            UserError: its parameters make none.
-        """
+        """The device."""
         raise NotImplementedError
 
     @property
@@ -135,80 +126,50 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
                 )
 
 
-Energies = Annotated[tuple[Energy, ...], Meta(min_length=1)]
-Spread = Annotated[
-    float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")
-]
-
-Capacitive = Annotated[Coupling, Meta(description="J_C of neighbours, GHz")]
-Inductive = Annotated[Coupling, Meta(description="J_L of neighbours, GHz")]
-SpreadSeed = Annotated[Seed, Meta(description="Seed of the spread")]
+# Settings that earlier versions had of all fluxoniums, and of all published devices.
+_FLUXONIUMS = {"charging": FLUXONIUM[0], "josephson": FLUXONIUM[1], "flux": 0.5, "spread": SPREAD}
 Side = Annotated[int, Meta(ge=1, le=len(ROW))]
 
 
-class FluxoniumWorkload(PulseWorkload, frozen=True, kw_only=True):
-    """Fluxoniums, driven by their phase; the published circuits."""
+class FluxoniumChain(PulseWorkload, frozen=True, kw_only=True):
+    """The published open chain of fluxoniums, driven by their phase."""
 
-    charging: Annotated[Energy, Meta(description="E_C, GHz")] = FLUXONIUM[0]
-    josephson: Annotated[Energy, Meta(description="E_J, GHz")] = FLUXONIUM[1]
-    inductive: Energies
-    # fmt: off
-    flux: Annotated[float, Meta(ge=-1, le=1, description="External flux, in flux quanta, of which 1 changes "
-        "nothing")] = 0.5
-    # fmt: on
-    capacitive_coupling: float
-    inductive_coupling: float
-    spread: Spread = SPREAD
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What devices of fluxoniums are made of besides their layout: arguments of the engine's functions."""
-        return {
-            "width": self.spread,
-            "seed": self.seed,
-            "charging": self.charging,
-            "josephson": self.josephson,
-            "inductive": self.inductive,
-            "flux": 2 * pi * self.flux,
-            "capacitive_coupling": self.capacitive_coupling,
-            "inductive_coupling": self.inductive_coupling,
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            **PulseWorkload.former,
+            **_FLUXONIUMS,
+            "inductive": [*CHAIN],
+            "capacitive_coupling": CHAIN_COUPLINGS[0],
+            "inductive_coupling": CHAIN_COUPLINGS[1],
+            "seed": SEED,
         }
-
-
-class FluxoniumChain(FluxoniumWorkload, frozen=True, kw_only=True):
-    """The published open chain of fluxoniums."""
-
-    inductive: Annotated[Energies, Meta(description="E_L, GHz, in turn along the chain")] = CHAIN
-    capacitive_coupling: Capacitive = CHAIN_COUPLINGS[0]
-    inductive_coupling: Inductive = CHAIN_COUPLINGS[1]
-    seed: SpreadSeed = SEED
+    )
 
     def device(self, qubits: int) -> Device:
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import fluxonium_chain
 
-        return fluxonium_chain(qubits, **self.parameters)
+        return fluxonium_chain(qubits)
 
 
-class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
-    """A block of the published 5 x 5 lattice of fluxoniums, which is periodic."""
+class FluxoniumLattice(PulseWorkload, frozen=True, kw_only=True):
+    """A block of the published 5 x 5 lattice of fluxoniums, which is periodic; they are driven by their phase."""
+
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            **PulseWorkload.former,
+            **_FLUXONIUMS,
+            "first_column": 2,
+            "inductive": [*ROW],
+            "capacitive_coupling": LATTICE_COUPLINGS[0],
+            "inductive_coupling": LATTICE_COUPLINGS[1],
+            "seed": LATTICE_SEED,
+        }
+    )
 
     # fmt: off
     block: Annotated[tuple[Side, Side], Meta(description="Its rows and columns, whose product is the qubits")] = (3, 2)
-    first_column: Annotated[int, Meta(ge=0, lt=len(ROW), description="The lattice's column, from 0, in which the "
-        "block begins")] = 2
-    inductive: Annotated[Energies, Meta(description="E_L of the lattice's first row, GHz; each further row is "
-        "shifted by three columns")] = ROW
     # fmt: on
-    capacitive_coupling: Capacitive = LATTICE_COUPLINGS[0]
-    inductive_coupling: Inductive = LATTICE_COUPLINGS[1]
-    seed: SpreadSeed = LATTICE_SEED
-
-    def faults(self) -> Iterator[str]:
-        """The first row is whole."""
-        yield from super().faults()
-        if len(self.inductive) != len(ROW):
-            yield f"inductive: give {len(ROW)} energies, those of the lattice's first row"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """The block has its own number of qubits."""
@@ -222,31 +183,26 @@ class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import fluxonium_lattice
 
-        return fluxonium_lattice(*self.block, self.first_column, **self.parameters)
+        return fluxonium_lattice(*self.block)
 
 
 class TransmonChain(PulseWorkload, frozen=True, kw_only=True):
-    """An open chain of transmons, driven by their charge."""
+    """An open chain of the published transmons, driven by their charge."""
 
-    charging: Annotated[Energies, Meta(description="E_C, GHz, in turn along the chain")] = CHARGING
-    josephson: Annotated[Energies, Meta(description="E_J, GHz, in turn along the chain")] = JOSEPHSON
-    offset: Annotated[
-        float, Meta(ge=-1, le=1, description="n_g, in Cooper pairs, of which 1 changes nothing")
-    ] = 0.0
-    capacitive_coupling: Capacitive = TRANSMON_COUPLING
-    spread: Spread = SPREAD
-    seed: SpreadSeed = SEED
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            **PulseWorkload.former,
+            "charging": [*CHARGING],
+            "josephson": [*JOSEPHSON],
+            "offset": 0.0,
+            "capacitive_coupling": TRANSMON_COUPLING,
+            "spread": SPREAD,
+            "seed": SEED,
+        }
+    )
 
     def device(self, qubits: int) -> Device:
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import transmon_chain
 
-        return transmon_chain(
-            qubits,
-            self.spread,
-            self.seed,
-            charging=self.charging,
-            josephson=self.josephson,
-            offset=self.offset,
-            capacitive_coupling=self.capacitive_coupling,
-        )
+        return transmon_chain(qubits)
