@@ -68,9 +68,11 @@ def measured(results: Path, seeds: int) -> Iterator[dict[str, Any]]:
                     subprocess.run(call, check=True, capture_output=True)
                     found = check(record, settings, None).record
                     assert found is not None
+                    passes = found.quiet.passes
                     yield {
                         **next(columns.RUNS.of([Trained(found, settings)], config)),
                         "share": share,
+                        "passes": passes,
                     }
                 if share:
                     other.terminate()
@@ -107,6 +109,7 @@ def judged(rows: list[dict[str, Any]], share: float) -> Counter[str]:
             counts["wrong"] += word in verdicts.DECIDED and word != right
     counts["busy"] = sum(usable([row])[1] == "busy" for group in groups.values() for row in group)
     counts["bounded"] = sum(usable([row])[1] == "bounded" for group in groups.values() for row in group)
+    counts["passes"] = sum(row["passes"] or 1 for group in groups.values() for row in group)
     return counts
 
 

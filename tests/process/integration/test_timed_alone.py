@@ -10,8 +10,12 @@ import time
 import pytest
 
 from ketscale.analysis import points
-from ketscale.jobs import host_lock
+from ketscale.jobs import host_lock, session
+from ketscale.measure import passes as passes_of
+from ketscale.measure.quiet import judged
 from tests.process.integration import study
+
+RUN = study.run(protocol="timed")
 
 
 @pytest.fixture
@@ -62,6 +66,34 @@ def test_other_processes_at_work_are_noticed():
     share = judged([seen])
     assert share["others_share"] > 0.6 / (os.cpu_count() or 1)
     assert not share["quiet"] or share["others_share"] <= 0.05
+
+
+def test_the_steps_of_a_run_that_others_disturb_are_taken_again_with_the_same_numbers(
+    tmp_path, digits_features, monkeypatch, one_thread
+):
+    """The pass that they disturbed least counts, with the first step of the first; by the accounting alone."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    affinity = os.sched_getaffinity(0)
+    found = []
+    for name, others in (("alone", [0.0]), ("disturbed", [0.3, 0.1, 0.2])):
+        passes = []
+
+        def seen(ranks, others=others, passes=passes):
+            passes.append(ranks) if ranks not in passes else None
+            return {**judged(ranks), "others_share": others[passes.index(ranks)]}
+
+        with monkeypatch.context() as patch:
+            patch.setattr(passes_of, "judged", seen)
+            session.train(study.settings(RUN), study.results(tmp_path / name, RUN), digits_features)
+        os.sched_setaffinity(0, affinity)
+        found.append(json.loads((tmp_path / name / study.record(RUN)).read_text()))
+        assert len(passes) == len(others) == found[-1]["quiet"]["passes"]
+        found[-1]["rank"] = passes[1 if name == "disturbed" else 0][0]
+    first, again = found
+    assert [again[name] == first[name] for name in ("losses", "weights_hash", "samples")] == [True] * 3
+    assert again["machine"]["ranks"] == [again["rank"]]
+    # The first step of the first pass compiles; that of others does not.
+    assert again["timing"]["first_step_s"] <= again["timing"]["train_s"]
 
 
 def test_more_threads_than_cores_are_marked_and_decide_no_speed(tmp_path, digits_features, monkeypatch):

@@ -1,9 +1,32 @@
-"""The clock: which steps are steady, and the cores are watched from the first of them on."""
+"""The clock: steps that were preempted on any rank are left out, and the cores are watched from the first steady step on."""
 
 import torch
 
+from ketscale.config import Protocol
 from ketscale.measure.clock import Clock
 from ketscale.measure.host import layouts
+from ketscale.measure.passes import again, next_pass
+
+
+def clock(*seconds, preempted=()):
+    found = Clock(torch.device("cpu"), 0, frozenset())
+    found.steady_s.extend(seconds)
+    found.preempted = bytearray(number in preempted for number in range(len(seconds)))
+    return found
+
+
+def test_steps_that_were_preempted_on_any_rank_are_left_out():
+    found = clock(1.0, 9.0, 2.0, 3.0, 8.0, preempted={1})
+    found.join([bytes(clock(*[1.0] * 5, preempted={4}).preempted)])
+    assert found.left_out == 2
+    assert found.step() == {"median_s": 2.0, "q25_s": 1.5, "q75_s": 2.5, "mean_s": 2.0, "count": 3}
+
+
+def test_if_most_were_preempted_all_count():
+    found = clock(1.0, 2.0, 9.0, preempted={0, 2})
+    assert found.left_out is None
+    assert found.step()["median_s"] == 2.0 and found.step()["count"] == 3
+    assert clock().step()["count"] == clock().left_out == 0
 
 
 class Counted:
@@ -27,6 +50,27 @@ def test_the_cores_are_watched_from_the_first_steady_step_to_the_end_of_the_loop
             begun.append(watch.begun)
             timed.stop_step()
     assert begun == [0, 0, 1, 1] and timed.seen == {"begun": 1} and len(timed.steady_s) == 2
+
+
+def test_ranks_decide_alike_whether_steps_are_taken_again():
+    """Each has a time of training of its own; a limit must leave time for a pass twice as slow."""
+    seen = {
+        "own_s": 1.0,
+        "busy_s": 4.0,
+        "steal_s": 0.0,
+        "capacity_s": 9.0,
+        "cpus": [0],
+        "throttled_share": None,
+    }
+    ranks = [{"host": "a", "seen": {**seen, "oversubscribed": False}}]
+    for limit_s, expected in ((None, True), (19.0, True), (17.0, False)):
+        for train_s in (1.0, 100.0):
+            timed = clock()
+            timed.seen = seen
+            passes = [next_pass([], timed, ranks, train_s)]
+            settings = {"precision": "fp32", "steps": 3, "learning_rate": 0.1, "limit_s": limit_s}
+            assert again(passes, Protocol(**settings, timed=True)) == expected
+            assert not again(passes, Protocol(**settings, timed=False))
 
 
 def test_a_machine_offers_threads_and_ranks_up_to_its_cores():

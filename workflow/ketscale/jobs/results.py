@@ -41,11 +41,13 @@ def write(
     ended: Outcome,
     surroundings: Surroundings,
     ranks: list[dict[str, Any]],
+    passes: int = 1,
 ) -> None:
     """Write what a run leaves, the record last, and delete what it needed to go on.
 
     Args:
         ranks: their entries in the record.
+        passes: how often the steps were taken.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
     # What Snakemake takes for a job's output is written by that job alone.
@@ -63,7 +65,7 @@ def write(
         "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},
-        "quiet": judged(ranks),
+        "quiet": {**judged(ranks), "passes": passes},
         "files": {
             HISTORY: history_hash,
             **_keep_code(settings, folder),
@@ -171,7 +173,7 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
         # A batch larger than the data has no more samples than there are.
         samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
-    step, epoch = quartiles(clock.steady_s), quartiles(clock.epochs_s)
+    step, epoch = clock.step(), quartiles(clock.epochs_s)
     median = step["median_s"]
     return {
         "first_step_s": clock.first_s,
@@ -188,6 +190,7 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         "aside_s": clock.aside_s,
         "train_s": ended.train_s,
         "fit_s": trainer.fit_s if trainer else None,
+        "preempted": clock.left_out if clock.device.type == "cpu" else None,
     }
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -32,6 +33,7 @@ from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, sampled_steps
+from ketscale.measure.passes import MOST, Pass, again, best, next_pass
 from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_variables, open_world
 from ketscale.problems.problem import Problem
@@ -154,7 +156,31 @@ def _finished_meanwhile(run: StartedRun, world: World) -> str | None:
 
 
 def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals) -> str:
-    """Train one run on all ranks of the world, write its record and return its status. Every rank calls this."""
+    """Train one run on all ranks of the world, write its record and return its status. Every rank calls this.
+
+    A timed run whose cores others used is trained again; see `measure.passes`. All passes compute the same numbers.
+    """
+    world = surroundings.world
+    passes = list[Pass]()
+    ended, collective = _pass(run, surroundings, signals, passes)
+    while ended.status == "completed" and again(passes, run.settings.protocol):
+        if world.rank == 0:
+            notice(f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of at most {MOST})")
+        ended, collective = _pass(run, surroundings, signals, passes)
+    counts = best(passes) if ended.status == "completed" else passes[-1]
+    if run.trainer is not None and counts.clock is not None:
+        run.trainer.clock, ended = counts.clock, replace(ended, train_s=counts.train_s)
+    if world.rank == 0 or not collective:
+        results.write(run, ended, surroundings, counts.ranks, len(passes))
+    if not collective:
+        world.abort()
+    return ended.status
+
+
+def _pass(
+    run: StartedRun, surroundings: Surroundings, signals: Signals, passes: list[Pass]
+) -> tuple[outcome.Outcome, bool]:
+    """Train a run from its start to its end, and add the pass: how it ended, and whether all ranks got there."""
     world, protocol = surroundings.world, run.settings.protocol
     with outcome.Memory() as memory, process.uncollected():
         run.load(world.device)
@@ -171,12 +197,11 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals) 
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = surroundings.of_rank(trainer)
+    if trainer and protocol.timed and collective:
+        trainer.clock.join(world.gather(bytes(trainer.clock.preempted)))
     ranks = world.gather(mine) if collective else [mine]
-    if world.rank == 0 or not collective:
-        results.write(run, ended, surroundings, ranks)
-    if not collective:
-        world.abort()
-    return ended.status
+    passes.append(next_pass(passes, trainer.clock if trainer else None, ranks, ended.train_s))
+    return ended, collective
 
 
 def _clock(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +33,11 @@ def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def switched() -> int:
+    """How often another process took a processor away from this one (involuntary context switches, getrusage(2))."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
     """The sampled ones of `steps` steps: evenly spread over those after warm-up, at most half of them."""
     wanted = min(wanted, (steps - warmup) // 2)
@@ -47,7 +54,7 @@ class Clock:
     Attributes:
         taken, unsteady: the number of steps that this process has taken, and of those up to the last that warmed up,
             was sampled or prepared later ones.
-        steady_s: the steady steps.
+        steady_s, preempted: the steady steps, and whether another process took the processor away in each.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
         seen: what `watch` saw from the first steady step to the end of the loop; None until it has ended.
@@ -63,8 +70,8 @@ class Clock:
         self.steps_s = self.aside_s = 0.0
         self.watch = watch
         self.seen: dict[str, Any] | None = None
-        # An array, since there may be millions.
-        self.steady_s = array("d")
+        # Arrays, since there may be millions.
+        self.steady_s, self.preempted = array("d"), bytearray()
         self.sampled_s: list[float] = []
         self.epochs_s: list[float] = []
         self.validations_s: list[float] = []
@@ -72,6 +79,7 @@ class Clock:
         self.taken = self.unsteady = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
+        self._switched = 0
         self._partial = self._due = False
         self._recorder: Recorder | None = None
 
@@ -92,6 +100,7 @@ class Clock:
             self._start = torch.cuda.Event(enable_timing=True)
             self._start.record()
         else:
+            self._switched = switched()
             self._start = time.perf_counter()
         return self._recorder
 
@@ -111,7 +120,9 @@ class Clock:
             end.record()
             self._pending.append((taken, steady and not self._partial, self._start, end))
         else:
-            self._count(taken, steady and not self._partial, time.perf_counter() - self._start)
+            seconds = time.perf_counter() - self._start
+            preempted = self.watch is not None and switched() > self._switched
+            self._count(taken, steady and not self._partial, seconds, preempted)
 
     def settle(self) -> None:
         """Read the events of the steps so far, and wait for the device if it has not finished them."""
@@ -119,6 +130,21 @@ class Clock:
             end.synchronize()
             self._count(taken, steady, start.elapsed_time(end) / 1e3)
         self._pending.clear()
+
+    def join(self, ranks: Iterable[bytes]) -> None:
+        """Count as preempted what was so on any rank: the ranks wait for each other. ranks: `preempted` of each."""
+        self.preempted = bytearray(map(max, zip(self.preempted, *ranks, strict=True)))
+
+    @property
+    def left_out(self) -> int | None:
+        """How many steady steps were preempted, so that `step` leaves them out; None if they are most, and so it has all."""
+        count = sum(self.preempted)
+        return None if 2 * count > len(self.steady_s) else count
+
+    def step(self) -> dict[str, Any]:
+        """`quartiles` of the steady steps that were not preempted, if they are at least half; else of all."""
+        kept = [not each for each in self.preempted] if self.left_out else None
+        return quartiles([*compress(self.steady_s, kept)] if kept else self.steady_s)
 
     @contextmanager
     def loop(self) -> Iterator[None]:
@@ -137,9 +163,10 @@ class Clock:
         finally:
             self.aside_s += time.perf_counter() - start
 
-    def _count(self, taken: int, steady: bool, seconds: float) -> None:
+    def _count(self, taken: int, steady: bool, seconds: float, preempted: bool = False) -> None:
         self.steps_s += seconds
         if taken == 0:
             self.first_s = seconds
         elif steady:
             self.steady_s.append(seconds)
+            self.preempted.append(preempted)

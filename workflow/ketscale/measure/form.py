@@ -71,8 +71,8 @@ class Timing(_Part, frozen=True):
     aside_s: Annotated[Seconds, Meta(description="Between steps: agreeing, validating, reporting and saving")]
     train_s: Annotated[Seconds, Meta(description="Wall time of the training loop, or of the fit")]
     fit_s: Annotated[Seconds | None, Meta(description="The one phase of a model that is fitted, which has no steps")]
-    preempted: Annotated[Natural | None, Meta(description="In records of some earlier versions: the steady steps in which "
-        "others took a rank's processor, and which `step` leaves out; null if it has all")] = None
+    preempted: Annotated[Natural | None, Meta(description="The steady steps in which others took a rank's processor, and "
+        "which `step` leaves out; null if they were most and it has all, on GPUs, and in earlier records")] = None
 
 
 def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch: int) -> float | None:
@@ -139,8 +139,9 @@ class Quiet(_Part, frozen=True):
     why: Annotated[str, Meta(description="The reasons if it was not, in words")]
     stalled_share: Annotated[NonNegative | None, Meta(description="In records of earlier versions: the share of the "
         "training in which nothing went on, by the times of its steps")] = None
-    passes: Annotated[int, Meta(ge=1, description="In records of some earlier versions: how often the steps of a timed "
-        "run were taken, of which those count that others disturbed least")] = 1
+    passes: Annotated[int, Meta(ge=1, description="How often the steps of a timed run were taken: again while others "
+        "used more than 5 %, at most three times; the pass that others disturbed least counts, and the history "
+        "is of the last")] = 1
     watched_s: Annotated[Seconds | None, Meta(description="For how long its CPUs were watched, from the first steady "
         "step of a timed run to its last; null in records of earlier versions")] = None
 
