@@ -266,9 +266,6 @@ class Family:
     own: the class of the settings of a model in a user's own file; None if it takes none.
     simulators: the settings classes of the simulators that can evaluate its models; without any it is simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
-    tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
-        the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;
-        `precision`, if it has only one.
     build: makes the problem of a run for a device.
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
@@ -286,7 +283,6 @@ class Family:
     models: Mapping[str, type[Model]]
     simulators: tuple[type[Simulator], ...]
     metrics: tuple[Metric, ...]
-    tiny: Mapping[str, Any]
     build: Build
     own: type[Model] | None = None
     prepare: Prepare | None = None

@@ -21,7 +21,8 @@ from ketscale.errors import UserError
 from ketscale.problems import library, models
 from ketscale.problems.pulses.gate import GateProblem
 from ketscale.problems.pulses.shapes import PulseModel
-from ketscale.problems.pulses.specification import FAMILY, build
+from ketscale.problems.pulses.specification import build
+from tests.tiny_study import TINY
 from tests.tiny_study import config as tiny_config
 
 ALL = ["amplitude", "frequency", "phase", "length", "device"]
@@ -44,7 +45,7 @@ def tiny(
             "simulators": {
                 "s": {"device": "interaction4", "dt": 0.1, "tolerance": 1e-6, **(simulator or {})}
             },
-            "axes": {**FAMILY.tiny["axes"], "workload": "w", "model": "m"},
+            "axes": {**TINY["pulses"]["axes"], "workload": "w", "model": "m"},
         }
     )
     study = made["studies"]["accuracy"]

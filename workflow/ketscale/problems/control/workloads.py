@@ -216,7 +216,6 @@ DEVIATIONS = (
 
 METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
-    Metric("worst_infidelity", "largest infidelity of a task", "", "down"),
     *(
         Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down")
         for steps in SHOWN

@@ -191,7 +191,6 @@ class GateProblem(Problem):
         return {
             **found,
             "leakage": 1 - float(amplitudes.abs().square().sum()) / count,
-            "infidelity_without_z": float(1 - _fidelity(rows, count, virtual_z=False)),
             "chance": 1 - dimension ** (-2 if self.workload.target == "unitary" else -1),
             **(self._errors() if split == "test" else dict.fromkeys(_ERRORS)),
         }

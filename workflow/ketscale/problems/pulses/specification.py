@@ -116,28 +116,10 @@ FAMILY = Family(
     metrics=(
         Metric("infidelity", "infidelity", "", "down", chance="data"),
         Metric("leakage", "population outside the qubits' states", "", "down"),
-        Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
         Metric("error_estimate", "estimated error of a trained column", "", "down"),
         # Of the run's integrator; see `GateProblem`.
         Metric("simulator_error", "largest error of a column", "", "down", about="error"),
     ),
-    tiny={
-        "precision": "fp64",
-        "workloads": {"fluxonium-chain": {"length": 10.0}},
-        "models": {"piecewise_pulse": {"segments": 4}},
-        "simulators": {
-            "interaction4": {"device": "interaction4", "dt": 0.02, "tolerance": 5e-10},
-            "whole-space": {"device": "whole-space", "dt": 0.05, "tolerance": 5e-10},
-        },
-        "axes": {
-            "workload": "fluxonium-chain",
-            "model": "piecewise_pulse",
-            "qubits": 2,
-            "levels": 2,
-            "batch": 4,
-        },
-        "control": {"model": "cosine_pulse"},
-    },
     build=build,
     work=work,
 )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import METRICS, REGRESSION, Family, FileModel, Positive, Seed, WithTargets, lazily
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.datasets import build
 from ketscale.problems.own_data import (
     File,
@@ -222,12 +222,6 @@ FAMILY = Family(
     models=MODELS,
     simulators=(CircuitSimulator,),
     metrics=METRICS["classes"],
-    tiny={
-        "workloads": {"sample-table": {"table": "iris", "split_seed": 0}},
-        "axes": {"workload": "sample-table", "model": "vqc", "qubits": 2, "layers": 1, "batch": 16},
-        "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
-        "simulators": TINY_SIMULATORS,
-    },
     build=build,
     own=FileModel,
     prepare=lazily("ketscale.problems.rows.prepared:prepare"),

@@ -61,20 +61,6 @@ FAMILY = Family(
         Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),
         Metric("reciprocal_rank", "mean reciprocal rank", "", "up"),
     ),
-    tiny={
-        "workloads": {"sentences": {"seed": 1, "held_out": 1, "split_seed": 0}},
-        "axes": {
-            "workload": "sentences",
-            "model": "superposition_transformer",
-            "qubits": 4,
-            "layers": 1,
-            "batch": 6,
-        },
-        "simulators": {
-            "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-            "closed-form": {"device": "closed-form", "gradient": "backprop", "batching": "broadcast"},
-        },
-    },
     build=build,
     prepare=lazily("ketscale.problems.sentences.sentences:prepare"),
     read=read,
