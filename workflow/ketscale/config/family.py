@@ -150,14 +150,12 @@ class Model(Part, frozen=True, kw_only=True):
     own_code: ClassVar[bool] = False
     # The kind of the model that it is compared with.
     control: ClassVar[str | None] = None
+    # How a run draws its training samples; None for the usual way of its family.
+    sampling: ClassVar[Sampling | None] = None
 
     def takes(self, name: str) -> bool:
         """Whether it has this size, or `simulator`."""
         return not self.classical
-
-    def sampling(self, settings: Settings) -> Sampling | None:
-        """How a run draws its training samples; None for the usual way of its family."""
-        return None
 
     def changed(self, settings: Mapping[str, Any], where: str) -> Self:
         """The model with other values of some settings; `where` has them in the config.
@@ -375,7 +373,7 @@ class Settings:
     @property
     def sampler(self) -> Sampling:
         """How the run's training samples are drawn."""
-        return self.model.sampling(self) or self.family.sampler
+        return self.model.sampling or self.family.sampler
 
     @cached_property
     def content(self) -> dict[str, Any]:

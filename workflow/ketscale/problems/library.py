@@ -230,16 +230,8 @@ class Trained(nn.Module):
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuilt from its settings, since a model of a user's own has a class, or a QNode, that no pickle holds."""
         about, simulator, own, weights = self._rebuilt_from
-        frozen = [name for name, parameter in self.named_parameters() if not parameter.requires_grad]
         state = {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
-        return type(self), (about, state, simulator, own, weights), (self.training, frozen)
-
-    def __setstate__(self, state: Any) -> None:
-        """Whether it was in training, and which of its parameters were frozen."""
-        training, frozen = state
-        self.train(training)
-        for name in frozen:
-            self.get_parameter(name).requires_grad_(False)
+        return type(self), (about, state, simulator, own, weights)
 
 
 def _is_circuit(part: nn.Module) -> bool:

@@ -119,10 +119,8 @@ def _build(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> PreparedFolder:
+def opened(manifest: Path, code_version: int) -> PreparedFolder:
     """The folder that `manifest` points to, after checking the SHA-256 of the files that it lists.
-
-    unread: except for these, which the caller will not read.
 
     Raises:
         UserError: the manifest or a file is missing or damaged, or was written by another version.
@@ -130,12 +128,8 @@ def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> Pre
     described = _read(manifest, code_version)
     folder = manifest.parent / described["folder"]
     # The manifest inside is the same, unless one of the two has changed.
-    digests = {INNER: sha256(manifest), **described["files"]}
-    _verify(
-        folder,
-        {name: digest for name, digest in digests.items() if name not in unread},
-        f"delete {folder} and {manifest} and run the rule prepare again",
-    )
+    advice = f"delete {folder} and {manifest} and run the rule prepare again"
+    _verify(folder, {INNER: sha256(manifest), **described["files"]}, advice)
     return PreparedFolder(folder, described)
 
 

@@ -281,15 +281,13 @@ class GrapeSettings(Model, frozen=True, kw_only=True):
     """
 
     implementation: ClassVar[str] = "ketscale.problems.control.grape:TaskPulses"
+    # All held-out tasks are in every step.
+    sampling: ClassVar[Sampling | None] = "all"
 
     # fmt: off
     starts: Annotated[int, Meta(ge=8, le=4096, description="Random starts of each task, of which the best counts; "
         "zero pulses are a saddle point")] = 8
     # fmt: on
-
-    def sampling(self, settings: Settings) -> Sampling | None:
-        """All held-out tasks in every step."""
-        return "all"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Tasks share nothing that would make one depend on the others."""

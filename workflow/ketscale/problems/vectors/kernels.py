@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import combinations
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class VectorMachine(Fitted):
 
     Args:
         inputs, outputs: how many features a sample has; how many classes or columns there are.
-        components: principal components that replace the features, each with variance 1; None or `inputs` for the features.
+        width: how many principal components replace the features, each with variance 1; `inputs` for the features.
         cost, bandwidth: None to choose among `COSTS` and `BANDWIDTHS` by validation.
 
     Raises:
@@ -63,8 +63,6 @@ class VectorMachine(Fitted):
             called, it is not fitted, or takes another number of features.
     """
 
-    # The setting that says how many components there are.
-    width_is: ClassVar[str]
     mean: torch.Tensor
     axes: torch.Tensor
     supports: torch.Tensor
@@ -72,15 +70,13 @@ class VectorMachine(Fitted):
     votes: torch.Tensor
 
     def __init__(
-        self, inputs: int, outputs: int, components: int | None, cost: float | None, bandwidth: float | None
+        self, inputs: int, outputs: int, width: int, cost: float | None, bandwidth: float | None
     ) -> None:
         super().__init__()
-        self.inputs, self.outputs = inputs, outputs
-        self.width = inputs if components is None else components
-        if self.width > inputs:
+        self.inputs, self.outputs, self.width = inputs, outputs, width
+        if width > inputs:
             raise UserError(
-                f"{self.name} has {self.width_is}: {self.width}, but samples have {inputs} features; set {self.width_is} to "
-                "at most as many"
+                f"{self.name} has qubits: {width}, but samples have {inputs} features; use at most as many"
             )
         self.costs = COSTS if cost is None else (cost,)
         self.bandwidths = BANDWIDTHS if bandwidth is None else (bandwidth,)
@@ -184,8 +180,6 @@ class Kernel(VectorMachine):
     simulator: an object, a usual name such as "default.qubit", or None for fused.
     """
 
-    width_is: ClassVar[str] = "qubits"
-
     def __init__(
         self,
         qubits: int = 4,
@@ -219,17 +213,10 @@ class SVM(VectorMachine):
     At bandwidth 1 that is scikit-learn's gamma='scale' for standardised features.
     """
 
-    width_is: ClassVar[str] = "components"
-
     def __init__(
-        self,
-        inputs: int = 512,
-        outputs: int = 10,
-        components: int | None = None,
-        cost: float | None = None,
-        bandwidth: float | None = None,
+        self, inputs: int = 512, outputs: int = 10, cost: float | None = None, bandwidth: float | None = None
     ) -> None:
-        super().__init__(inputs, outputs, components, cost, bandwidth)
+        super().__init__(inputs, outputs, inputs, cost, bandwidth)
 
     def embedded(self, x: torch.Tensor) -> torch.Tensor:
         """The features in units of the radius."""
