@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ketscale import strict_json
 from ketscale.config import Data, Split, Workload
-from ketscale.errors import UserError, short
+from ketscale.errors import UserError, damaged, short
 from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
@@ -155,12 +155,8 @@ def fetched(manifest: Path) -> Path:
     Raises:
         UserError: the manifest or a file is missing or damaged.
     """
-    try:
+    with damaged(f"{manifest}: is missing or damaged", "run the rule fetch, or `ketscale fetch`"):
         files = dict(strict_json.loads(manifest.read_text("utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(
-            f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
-        ) from None
     _verify(manifest.parent, files, f"delete it and {manifest}, and run the rule fetch again")
     return manifest.parent
 

@@ -300,7 +300,7 @@ CHAIN3 = {"qubits": 3, "batch": 8}
         ({"levels": 11}, "accuracy: levels: 11"),
         ({"workload": {"target": "state"}}, "accuracy: .* batch 1"),
         ({"protocol": {"precision": "fp32"}}, "precision: fp32"),
-        ({"simulator": {"dt": 20.0}}, "simulator s has dt: 20"),
+        ({"simulator": {"dt": 1e-9}}, "dt: "),
         ({"simulator": {"route": "compiled"}, "backend": "gpu-n1r1t1"}, "route: compiled"),
         ({"workload": {"pairs": [[1, 0]]}}, "workloads.w.pairs"),
         ({"workload": {**CNOT, "pairs": [[0, 2]]}}, "pairs: "),

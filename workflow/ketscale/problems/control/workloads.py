@@ -291,17 +291,9 @@ class GrapeSettings(Model, frozen=True, kw_only=True):
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Tasks share nothing that would make one depend on the others."""
-        protocol, workload = settings.protocol, settings.workload
-        assert isinstance(workload, ControlWorkload)
         for setting in ("clip_norm", "plateau"):
-            if getattr(protocol, setting) is not None:
+            if getattr(settings.protocol, setting) is not None:
                 yield (
                     f"protocol {settings.run.protocol} has {setting}, through which the tasks of {settings.run.model} "
                     "would affect each other; leave it out"
                 )
-        held_out = sum(workload.held_out.values())
-        if settings.run.batch != held_out:
-            yield (
-                f"{settings.run.model} optimises all tasks of validation and test in every step; with {settings.run.workload} "
-                f"use batch {held_out}, not {settings.run.batch}"
-            )

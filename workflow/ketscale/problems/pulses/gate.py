@@ -68,6 +68,7 @@ class GateProblem(Problem):
         self.register_buffer("energies", frame.energies, persistent=False)
         # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
         self.physics()
+        step_count(self.model(), simulator.dt)
         target = gate(workload.gate, qubits, workload.pairs).T[self.wanted]
         self.register_buffer("target", target.contiguous(), persistent=False)
 

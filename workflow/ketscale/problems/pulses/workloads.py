@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import Settings, Workload
-from ketscale.config.simulators.pulses import PulseSimulator
-from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.gates import GateName, qubits_of
 from ketscale.engines.pulses.published import (
     CHAIN,
@@ -91,39 +89,20 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             yield "pairs: the gate is not on two qubits, and has none; leave it out"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """The sizes fit the device, every step takes all columns, and its integrator's steps fit the pulses."""
-        run, sizes, protocol = settings.run, settings.sizes, settings.protocol
-        qubits, levels = sizes["qubits"], sizes["levels"]
+        """The levels fit the device, in a precision that its carriers need, and every step takes all columns."""
+        run, protocol, levels = settings.run, settings.protocol, settings.sizes["levels"]
+        columns = self.samples(settings.sizes["qubits"])
         if protocol.precision != "fp64":
             yield (
                 f"protocol {run.protocol} has precision: {protocol.precision}, too coarse for carriers and many steps of "
                 f"{run.workload}; use fp64"
             )
-        if protocol.clip_norm is not None and protocol.optimiser == "l-bfgs":
-            yield f"protocol {run.protocol} has clip_norm, which l-bfgs does not use; leave it out"
         if levels < 2:
             yield f"levels: {levels} make no qubit; use 2 or more"
-            return
         if levels > MOST_LEVELS:
             yield f"levels: {levels} of a circuit are not computed accurately; use at most {MOST_LEVELS}"
-            return
-        columns = self.samples(qubits)
         if run.batch != columns:
-            yield (
-                f"every step takes all columns of {run.workload}; with {qubits} qubits use batch {columns}, not {run.batch}"
-            )
-        simulator = settings.simulator
-        if isinstance(simulator, PulseSimulator):
-            if simulator.dt > self.start_length:
-                yield (
-                    f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than the pulses of {run.workload}, "
-                    f"{self.start_length:g} ns; use at most that"
-                )
-            if simulator.dt < self.start_length / MOST_STEPS:
-                yield (
-                    f"simulator {run.simulator} has dt: {simulator.dt:g}, more than {MOST_STEPS:,} steps in the pulses of "
-                    f"{run.workload}, {self.start_length:g} ns; use a longer one"
-                )
+            yield f"every step takes all columns of {run.workload}; use batch {columns}, not {run.batch}"
 
 
 # Settings that earlier versions had of all fluxoniums, and of all published devices.
