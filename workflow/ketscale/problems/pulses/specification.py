@@ -116,7 +116,6 @@ FAMILY = Family(
     metrics=(
         Metric("infidelity", "infidelity", "", "down", chance="data"),
         Metric("leakage", "population outside the qubits' states", "", "down"),
-        Metric("error_estimate", "estimated error of a trained column", "", "down"),
         # Of the run's integrator; see `GateProblem`.
         Metric("simulator_error", "largest error of a column", "", "down", about="error"),
     ),
