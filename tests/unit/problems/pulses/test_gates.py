@@ -103,7 +103,7 @@ CASES: list[dict[str, Any]] = [
     {"workload": {**CNOT, "pairs": [[1, 0]], "virtual_z": False}, "model": {"kind": "piecewise_pulse", "segments": 5}},
     {"workload": {"target": "state"}, "batch": 1, "levels": 3},
     {"workload": {**CNOT, "gate": "iswap", "pairs": [[1, 0]]}},
-    {"workload": {"kind": "transmon-chain", "frame": "laboratory"}, "model": {"ramp": 0.3}, "levels": 3},
+    {"workload": {"kind": "transmon-chain", "frame": "laboratory"}, "levels": 3},
     {"workload": {"kind": "fluxonium-lattice", "block": [2, 1], "gate": "hadamard", "length": 15.0}},
 ]  # fmt: skip
 

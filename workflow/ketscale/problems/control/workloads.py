@@ -277,17 +277,13 @@ class RobustSettings(NetworkSettings, frozen=True, kw_only=True):
 class GrapeSettings(Model, frozen=True, kw_only=True):
     """The controls of each held-out task, optimised directly (GRAPE): the best that any other model could reach.
 
-    Khaneja et al., J. Magn. Reson. 172, 296 (2005). Each start of each task is a minimisation of its own.
+    Khaneja et al., J. Magn. Reson. 172, 296 (2005). Each of eight random starts of each task is a minimisation of its own.
     """
 
     implementation: ClassVar[str] = "ketscale.problems.control.grape:TaskPulses"
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"starts": 8})
     # All held-out tasks are in every step.
     sampling: ClassVar[Sampling | None] = "all"
-
-    # fmt: off
-    starts: Annotated[int, Meta(ge=8, le=4096, description="Random starts of each task, of which the best counts; "
-        "zero pulses are a saddle point")] = 8
-    # fmt: on
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Tasks share nothing that would make one depend on the others."""
