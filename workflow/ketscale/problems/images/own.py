@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ketscale.errors import UserError
 from ketscale.problems import own_samples, splits
-from ketscale.problems.arrays import named
 from ketscale.problems.images.pixels import GREY, mode_of, pixels_of, resized
 from ketscale.problems.samples import Samples
 
@@ -40,9 +38,6 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
     """
     files = workload.files()
     classes = tuple(files)
-    where = f"{workload.folder}: the names of its folders"
-    if len({*named(np.array(classes), where, len(classes), "class")}) < len(classes):
-        raise UserError(f"{where}: two look alike; rename one")
     labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in files.values()])
     paths = [path for of_class in files.values() for path in of_class]
     # Every file is checked, although the first one in colour decides the mode.
