@@ -19,9 +19,9 @@ from ketscale.problems.images import features
 from ketscale.problems.images.pixels import channels_of
 from ketscale.problems.images.pretrain import pretrain
 from ketscale.problems.registry import FAMILIES
-from ketscale.problems.rows import prepared
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
+from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import dataset
 from tests.own_files import (
     ANIMALS,

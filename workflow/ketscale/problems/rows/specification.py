@@ -224,6 +224,6 @@ FAMILY = Family(
     metrics=METRICS["classes"],
     build=build,
     own=FileModel,
-    prepare=lazily("ketscale.problems.rows.prepared:prepare"),
-    read=lazily("ketscale.problems.rows.prepared:read"),
+    prepare=lazily("ketscale.problems.vectors.prepared:prepare"),
+    read=lazily("ketscale.problems.vectors.prepared:read"),
 )
