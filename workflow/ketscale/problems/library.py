@@ -68,8 +68,6 @@ def load(
     from safetensors import SafetensorError, safe_open
 
     path = Path(run)
-    if path.is_file() and path.name not in (RECORD, models.WEIGHTS):
-        raise UserError(f"{path}: give the run's folder, its {RECORD} or its {models.WEIGHTS}")
     path = (path.parent if path.name in (RECORD, models.WEIGHTS) else path) / models.WEIGHTS
     record = vouching(path.parent, path.name) if path.exists() else None
     try:
