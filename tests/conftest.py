@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
 from tests import shapes
+from tests.tiny_study import TINY
 
 # Until all tests are collected, as in `ketscale.process.uncollected`: what they import takes a fifth longer otherwise.
 # (Where tests run side by side, the process that hands them out collects nothing, and stays without.)
@@ -40,7 +40,7 @@ shapes.install()
 SLURM = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
 NO_CLUSTER = "Could not establish a configuration source"
 
-DIGITS = FAMILIES["images"].tiny["workloads"]["digits"]
+DIGITS = TINY["images"]["workloads"]["digits"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -125,7 +125,6 @@ def beside(others_share: float = 0.0, cpus: list[int] | None = None, **shares: A
         "others_share": others_share,
         "steal_share": 0.0,
         "throttled_share": None,
-        "stalled_share": None,
         "oversubscribed": False,
         **shares,
     }

@@ -22,7 +22,7 @@ import yaml
 from ketscale import grid
 from ketscale.config import Config, Settings
 from ketscale.jobs import cohorts
-from ketscale.problems.registry import FAMILIES
+from ketscale.problems.registry import FAMILIES, NAMES
 from tests import ROOT
 from tests.process import forks
 
@@ -42,6 +42,23 @@ PROTOCOLS: dict[str, Any] = {
 # Steps of `long`, for models whose steps take longer: to be stopped in its middle, a run takes a second or more.
 STEPS = {"policy": 400, "piecewise_pulse": 300}
 LAYOUTS = ["cpu-n1r1t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1"]
+
+# The axes that studies of different kinds vary.
+_VARIED = ("simulator", "backend", "seed", "protocol")
+
+
+def _tiny(name: str) -> dict[str, Any]:
+    """The parts of which a family's tiny study is made, from the stored config."""
+    whole = yaml.safe_load((ROOT / "tests" / "data" / "configs" / f"{name}.yaml").read_text())
+    accuracy, precision = whole["studies"]["accuracy"], whole["protocols"]["timing"]["precision"]
+    found = {section: whole[section] for section in ("workloads", "models", "simulators")}
+    found["axes"] = {axis: value for axis, value in accuracy["axes"].items() if axis not in _VARIED}
+    if len(points := accuracy.get("points", ())) > 1:
+        found["control"] = points[1]
+    return found | ({"precision": precision} if precision == "fp64" else {})
+
+
+TINY = {name: _tiny(name) for name in NAMES}
 
 
 def simulators_of(tiny: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from tests import tiny_study
 from tests.ready_made import ALL
 
 Place = tuple[str | int, ...]
-TINY = {name: tiny_study.config(family.tiny) for name, family in FAMILIES.items()}
+TINY = {name: tiny_study.config(parts) for name, parts in tiny_study.TINY.items()}
 JUNK: tuple[Any, ...] = (
     None, True, False, "", " ", "0", "1e3", "a/b", "\0", "\n", "{word}", "$(touch pwned)", "\ud800", "x" * 10_000, "nan",
     -1, 0, 1, 2, 60, 2**32, 2**64, -(2**63) - 1, 10**400, -0.0, 0.5, 2.5, 1e-300, 1e308, math.inf, -math.inf, math.nan,

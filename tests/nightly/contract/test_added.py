@@ -7,18 +7,14 @@ when it is smaller, it has sizes of its own and no data. One folder and one line
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from ketscale.problems.registry import FAMILIES
-from tests.tiny_study import ROOT, Project, with_family
+from tests.tiny_study import ROOT, TINY, Project, with_family
 
 PAGE = (ROOT / "docs" / "adding.md").read_text()
 EXAMPLES = ROOT / "docs" / "examples"
@@ -29,17 +25,15 @@ FILES = {
 }
 
 
-def tiny_of(checkout: Path) -> dict[str, Any]:
-    """The toy's tiny study, read from the copy by a process of its own."""
-    code = "import json; from ketscale.problems.registry import FAMILIES; print(json.dumps(FAMILIES['gates'].tiny))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(checkout / "workflow")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+# The parts of the toy's tiny study.
+GATES = {
+    "workloads": {"shift": {"effort": 0.001}},
+    "simulators": {
+        "matrix-exponential": {"device": "matrix-exponential"},
+        "eigenbasis": {"device": "eigenbasis"},
+    },
+    "axes": {"workload": "shift", "model": "pulses", "levels": 4, "segments": 6, "batch": 4},
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +41,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Project:
     files = {path: text for path, text in FILES.items() if "/gates/" in path}
     assert len(files) == 2
     checkout = with_family(tmp_path_factory.mktemp("toy") / "checkout", files, "gates")
-    project = Project(checkout.parent / "project", tiny_of(checkout), checkout)
+    project = Project(checkout.parent / "project", GATES, checkout)
     project.snakemake()
     return project
 
@@ -141,7 +135,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory, digits_features: Path) ->
         "from ketscale.analysis.kinds.threads import THREADS\n",
     )
     insert("analysis/kinds/__init__.py", '    _speed("strong"', "    THREADS,\n")
-    tiny = FAMILIES["images"].tiny
+    tiny = TINY["images"]
     axes = {**tiny["axes"], "model": "reupload"}
     models = yaml.safe_load(block_with("reupload-wide"))["models"]
     simulators = {**tiny["simulators"], **yaml.safe_load(block_with("device: dense"))["simulators"]}
@@ -223,7 +217,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("engines/pulses/schemes.py", '        PulseMethod("whole-space"', block_with('Method("pade4"')),
     ):
         inserted(checkout, file, before, text)
-    control, pulses = FAMILIES["control"].tiny, FAMILIES["pulses"].tiny
+    control, pulses = TINY["control"], TINY["pulses"]
     added = [
         yaml.safe_load(block_with(words))["simulators"] for words in ("device: liouville", "device: pade4")
     ]

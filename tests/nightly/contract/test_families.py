@@ -14,7 +14,7 @@ import pytest
 from ketscale import analysis
 from ketscale.jobs import cohorts, records
 from ketscale.problems.registry import FAMILIES
-from tests.tiny_study import Project
+from tests.tiny_study import TINY, Project
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ LAYOUT = ("backend", "nodes", "ranks", "threads")
 @pytest.fixture(scope="module", params=list(FAMILIES))
 def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The family's tiny study, finished."""
-    project = Project(tmp_path_factory.mktemp(request.param) / "project", FAMILIES[request.param].tiny)
+    project = Project(tmp_path_factory.mktemp(request.param) / "project", TINY[request.param])
     project.snakemake()
     return project
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ketscale.problems.registry import FAMILIES
 from tests.nightly.faults.test_kills import MARK, PATIENCE_S, PLACES, Subject, of_mark
-from tests.tiny_study import ROOT, environment
+from tests.tiny_study import ROOT, TINY, environment
 
 # One family is enough: what is interrupted are launchers.
 FAMILY = "sentences"
@@ -21,7 +20,7 @@ FAMILY = "sentences"
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_interrupted_study_is_resumed(place: str, tmp_path: Path) -> None:
-    subject = Subject(tmp_path, FAMILIES[FAMILY].tiny, place)
+    subject = Subject(tmp_path, TINY[FAMILY], place)
     (run,) = subject.runs
     folder, results = subject.project.folder, subject.project.config["results"]
     mark = uuid.uuid4().hex

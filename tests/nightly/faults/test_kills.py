@@ -32,7 +32,7 @@ from ketscale.measure.record import check
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
 from tests.nightly.faults import SEED, count
-from tests.tiny_study import ROOT, Project, environment
+from tests.tiny_study import ROOT, TINY, Project, environment
 
 PLACES = ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1")
 KILLS = count(3, len(FAMILIES) * len(PLACES))
@@ -201,11 +201,11 @@ def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_killed_run_ends_as_if_nothing_had_happened(family: str, place: str, tmp_path: Path) -> None:
-    kill(Subject(tmp_path, FAMILIES[family].tiny, place), f"{SEED} {family} {place}")
+    kill(Subject(tmp_path, TINY[family], place), f"{SEED} {family} {place}")
 
 
 def test_a_killed_cohort_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    subject = Subject(tmp_path, FAMILIES["images"].tiny, PLACES[0], seeds=(0, 1, 2))
+    subject = Subject(tmp_path, TINY["images"], PLACES[0], seeds=(0, 1, 2))
     with subject.project.one_cohort([f"results/{run.path}" for run in subject.runs]):
         kill(subject, f"{SEED} cohort")
     assert all(len(record["cohort"]) == 2 for record in subject.undisturbed)

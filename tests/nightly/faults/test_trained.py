@@ -21,7 +21,7 @@ from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.nightly.faults import SEED, count
 from tests.property.configs import JUNK, at, placed, places
-from tests.tiny_study import ROOT, environment
+from tests.tiny_study import ROOT, TINY, environment
 from tests.tiny_study import config as tiny_config
 
 COUNT = count(4, len(FAMILIES))
@@ -32,7 +32,7 @@ BLOCKS = ("workloads", "models", "simulators", "protocols")
 
 def accepted(family: str) -> Iterator[tuple[int, str, dict[str, Any], Config, Run]]:
     """Damaged configs that are not refused, each with a run that is not what it was; without end."""
-    whole = tiny_config(FAMILIES[family].tiny)
+    whole = tiny_config(TINY[family])
     sound = analysis.of(whole)
     for number in itertools.count():
         rng = random.Random(f"{SEED} {family} trained {number}")

@@ -243,7 +243,7 @@ def rows(text: str, heading: str) -> set[str]:
 
 def test_every_field_of_a_record_is_in_the_reference() -> None:
     names = {struct.__name__ for struct in record.parts()}
-    assert {"Record", "Timing", "Quartiles", "Quality", "Machine", "Rank", "Topology", "Route"} <= names
+    assert {"Record", "Timing", "Quartiles", "Quality", "Machine", "Rank", "Topology"} <= names
     for struct in record.parts():
         assert rows(MADE["record"], f"## {struct.__name__}") == set(struct.__struct_fields__)
         assert all(map(record.meaning, get_type_hints(struct, include_extras=True).values())), struct.__name__

@@ -16,7 +16,7 @@ import pytest
 from ketscale.config import Settings
 from ketscale.grid import PREPARED, Run
 from ketscale.problems.registry import FAMILIES, read_config
-from tests.tiny_study import Project
+from tests.tiny_study import TINY, Project
 
 # What no start imports: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
 NEVER = (
@@ -141,7 +141,7 @@ def settings_of(project: Project, layout: str = "cpu-n1r1t1") -> Settings:
 
 @pytest.mark.parametrize("layout", ["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"])
 def test_what_starts_the_ranks_imports_next_to_nothing(layout: str, tmp_path: Path) -> None:
-    settings = settings_of(Project(tmp_path, FAMILIES["images"].tiny), layout)
+    settings = settings_of(Project(tmp_path, TINY["images"]), layout)
     modules = imported(LAUNCH, "launch", *arguments(settings), folder=tmp_path)
     assert "ketscale.jobs.supervise" in modules
     assert not unwanted(modules, LAUNCH_NEVER)
@@ -151,7 +151,7 @@ def test_what_starts_the_ranks_imports_next_to_nothing(layout: str, tmp_path: Pa
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_rank_imports_only_what_its_run_needs(family: str, tmp_path: Path, digits_features: Path) -> None:
-    project = Project(tmp_path, FAMILIES[family].tiny)
+    project = Project(tmp_path, TINY[family])
     settings = settings_of(project)
     if family == "images":
         project.take(digits_features)

@@ -163,7 +163,7 @@ def test_nothing_in_common_or_a_wrong_threshold_is_refused(tmp_path, capsys, thr
 )
 def test_metrics_are_judged_in_their_own_direction(tmp_path, family, change, verdict):
     back, metric = {"worse": "better"}.get(verdict, verdict), FAMILIES[family].headline.name
-    made = tiny_study.config(FAMILIES[family].tiny)
+    made = tiny_study.config(tiny_study.TINY[family])
     (study := made["studies"]["accuracy"])["axes"]["seed"] = [0, 1, 2, 3, 4]
     of = analysis.of({**made, "studies": {"accuracy": study}})
 

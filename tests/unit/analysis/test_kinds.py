@@ -79,7 +79,7 @@ def build(*given: Any) -> None:
 
 
 TOY = Family(
-    name="toy", title="toy", samples="columns", sampler="all", tiny={}, build=build, simulators=(Integrator,),
+    name="toy", title="toy", samples="columns", sampler="all", build=build, simulators=(Integrator,),
     sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("d", "levels", "levels")),
     workloads={"gate": Gate}, models={"shaped": Shaped, "constant": Constant, "sine": Sine},
     metrics=(Metric("infidelity", "infidelity", "", "down"), Metric("leakage", "leakage", "", "down")),

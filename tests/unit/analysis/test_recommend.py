@@ -11,8 +11,8 @@ from ketscale.analysis.advice import recommend
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.measure.record import read
-from ketscale.problems.control.specification import FAMILY
 from tests import record_maker as maker
+from tests.tiny_study import TINY
 from tests.tiny_study import config as tiny_config
 
 
@@ -90,7 +90,7 @@ def test_what_the_config_or_the_machine_has_not_is_refused():
 def test_trials_are_kept_as_records_and_are_no_runs_of_the_study(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(recommend, "ROUNDS", 2)
-    Path("config.yaml").write_text(yaml.safe_dump({**tiny_config(FAMILY.tiny), "results": "results"}))
+    Path("config.yaml").write_text(yaml.safe_dump({**tiny_config(TINY["control"]), "results": "results"}))
     run = Run("qubit-spectrum", "policy", "q1-s5", 7, "exact", "cpu", 1, 1, 1, "quality", 0)
     only = ["--layouts", ONE, "--simulators", "exact"]
     assert cli.main(["recommend", f"results/{run.path}", *only]) == 0

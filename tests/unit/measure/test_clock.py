@@ -44,7 +44,7 @@ class Counted:
 def test_the_cores_are_watched_from_the_first_steady_step_to_the_end_of_the_loop():
     watch = Counted()
     timed, begun = Clock(torch.device("cpu"), 2, frozenset(), watch), []
-    with timed.loop(alone=True):
+    with timed.loop():
         for step in range(4):
             timed.start_step(step)
             begun.append(watch.begun)
@@ -62,7 +62,7 @@ def test_ranks_decide_alike_whether_steps_are_taken_again():
         "cpus": [0],
         "throttled_share": None,
     }
-    ranks = [{"host": "a", "seen": {**seen, "oversubscribed": False}, "stalled_share": None}]
+    ranks = [{"host": "a", "seen": {**seen, "oversubscribed": False}}]
     for limit_s, expected in ((None, True), (19.0, True), (17.0, False)):
         for train_s in (1.0, 100.0):
             timed = clock()

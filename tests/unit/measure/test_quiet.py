@@ -7,11 +7,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-import torch
 
 from ketscale.jobs import outcome, results
 from ketscale.measure import quiet
-from ketscale.measure.clock import Clock
 from ketscale.measure.quiet import Watch, judged
 from tests.toys import Rows, classification, trainer
 
@@ -90,12 +88,12 @@ def test_a_group_without_a_quota_has_not_been_stopped(kernel):
     assert quiet.throttled_s() == {str(top): 0.0}
 
 
-def rank(host="a", stalled_share=0.0, **seen):
+def rank(host="a", **seen):
     """What a rank has seen in ten seconds on a CPU of its own."""
     usual = {
         "own_s": 10.0, "busy_s": 10.0, "steal_s": 0.0, "capacity_s": 10.0, "cpus": [0], "throttled_share": 0.0, "oversubscribed": False,
     }  # fmt: skip
-    return {"host": host, "stalled_share": stalled_share, "seen": {**usual, **seen}}
+    return {"host": host, "seen": {**usual, **seen}}
 
 
 @pytest.mark.parametrize(
@@ -105,8 +103,6 @@ def rank(host="a", stalled_share=0.0, **seen):
         ({"steal_s": 0.6}, "the hypervisor gave 6% of its cores to other guests"),
         ({"throttled_share": 0.04}, ""),
         ({"throttled_share": 0.7}, "a CPU quota stopped it for 70% of its time"),
-        ({"stalled_share": 0.2}, ""),
-        ({"stalled_share": 0.6}, "it stood still for 60% of its training"),
         ({"own_s": 8.0}, "other processes used 20% of its cores"),
         ({"oversubscribed": True}, "its threads are more than its CPUs"),
     ],
@@ -125,65 +121,6 @@ def test_ranks_of_one_host_are_no_others_to_each_other():
     assert judged([rank(**both), rank("b")])["others_share"] == pytest.approx(0.5, abs=2e-3)
 
 
-def clock(loop_s, cpu_s, steady_s, first_s=0.0, aside_s=0.0, alone=False):
-    found = Clock(torch.device("cpu"), 1, frozenset())
-    for second in steady_s:
-        found.steady_s.append(second)
-    found.steps_s, found.aside_s = first_s + sum(steady_s), aside_s
-    found.loop_s, found.cpu_s, found.alone = loop_s, cpu_s, alone
-    return found
-
-
-@pytest.mark.parametrize(
-    "found, stalled_s",
-    [
-        (clock(1.0, 1.0, [0.01] * 100), 0.0),
-        # A heavy first step, and validation between epochs.
-        (clock(9.0, 9.0, [0.01] * 100, first_s=5.0, aside_s=3.0), 0.0),
-        # A quota of 30 %: steps are fast but for those in which the process was stopped.
-        (clock(10.0, 3.0, [0.01] * 290 + [0.71] * 10), 7.0),
-        # A step that compiles takes as long, and computes.
-        (clock(10.0, 10.0, [0.01] * 290 + [0.71] * 10), 0.0),
-        # Ranks that wait for each other compute little in every step alike.
-        (clock(1.0, 0.2, [0.01] * 100), 0.0),
-        # Something stopped it between its steps.
-        (clock(2.5, 1.0, [0.01] * 100), 1.5),
-        # Something stopped it in nearly all of its steps; checkpoints wait for the disk on purpose.
-        (clock(18.0, 5.0, [0.6] * 30, alone=True), 13.0),
-        (clock(9.0, 6.0, [0.01] * 100, first_s=5.0, aside_s=3.0, alone=True), 0.0),
-        (clock(1.0, 1.0, []), None),
-    ],
-)
-def test_what_is_missing_in_the_steps_was_no_training(found, stalled_s):
-    assert found.stalled_s() == (None if stalled_s is None else pytest.approx(stalled_s))
-
-
-@pytest.mark.parametrize("between", [False, True])
-def test_a_training_that_stands_still_is_noticed_without_any_counter(between):
-    """In a few of its steps, or between them, for 0.4 s in all: nobody computes meanwhile."""
-    loop = trainer(classification(), {"steps": 40})
-    sums, note = loop.problem.sums, loop._note
-
-    def sleepy(step):
-        if step % 10 == 5:
-            time.sleep(0.1)
-
-    def slow_sums(indices, step):
-        sleepy(step)
-        return sums(indices, step)
-
-    def slow_note(figures):
-        sleepy(loop.step)
-        note(figures)
-
-    if between:
-        loop._note = slow_note
-    else:
-        loop.problem.sums = slow_sums
-    outcome.run(loop)
-    assert loop.clock.stalled_s() > 0.3
-
-
 def test_what_a_loop_does_beside_its_steps_is_accounted_for():
     """Validation, reports and checkpoints, however long they take."""
 
@@ -198,8 +135,6 @@ def test_what_a_loop_does_beside_its_steps_is_accounted_for():
     timing = results.timing(loop, ended)
     assert timing["aside_s"] > 3 * 0.05
     assert timing["steps_s"] + timing["aside_s"] <= timing["train_s"]
-    # One checkpoint's sleep too many would be more than this machine's other users can take of the rest.
-    assert loop.clock.stalled_s() < timing["aside_s"]
 
 
 @pytest.fixture
@@ -232,7 +167,7 @@ def test_a_process_under_a_quota_is_not_quiet_and_says_why(quota):
             watch, end = Watch([0]), time.perf_counter() + 1
             while time.perf_counter() < end:
                 pass
-            seen = {"host": "a", "seen": watch.seen(), "stalled_share": None}
+            seen = {"host": "a", "seen": watch.seen()}
             os.write(theirs, json.dumps(judged([seen])).encode())
         finally:
             os._exit(0)

@@ -153,7 +153,7 @@ class Kernel:
 
 def report(watch, own_s):
     """What the record says of a run of one rank that used so many processor seconds."""
-    return judged([{"host": "a", "seen": {**watch.seen(), "own_s": own_s}, "stalled_share": None}])
+    return judged([{"host": "a", "seen": {**watch.seen(), "own_s": own_s}}])
 
 
 def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.vectors.majority import Majority
 from ketscale.training.fit import fit
+from tests.tiny_study import TINY
 
 RNG = np.random.default_rng(5)
 BASELINES = [
@@ -55,7 +56,7 @@ def test_each_is_tested_and_comes_back_from_its_file(
 ) -> None:
     if kind == "csp":
         pytest.importorskip("mne", reason="the extra eeg is not installed")
-    ((name, block),) = FAMILIES[family].tiny["workloads"].items()
+    ((name, block),) = TINY[family]["workloads"].items()
     folder = digits_features.parent if family == "images" else tmp_path
     problem, settings = fitted({"kind": name, **block}, kind, folder, precision)
     outputs = problem.outputs("test", torch.arange(problem.splits["test"]))

@@ -66,7 +66,7 @@ def test_a_model_is_read_by_its_folder_record_or_file(runs, tmp_path):
     for folder in (runs[1], elsewhere):
         for asked in ("", RECORD, models.WEIGHTS):
             assert ketscale.load(folder / asked).state_dict()
-    # By itself, a model has its own digest.
+    # By itself, too.
     (tmp_path / "alone").mkdir()
     shutil.copy(runs[1] / models.WEIGHTS, tmp_path / "alone")
     assert ketscale.load(tmp_path / "alone").state_dict()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ketscale.config.block import SEEDS
 from ketscale.config.family import Settings, WithTargets
 from ketscale.config.metrics import LOSSES, metrics_by_name
 from ketscale.grid import BACKENDS
@@ -16,8 +15,6 @@ def conflicts(settings: Settings) -> Iterator[str]:
     yield from _of_model(settings)
     yield from _of_layout(settings)
     yield from _of_protocol(settings)
-    if settings.run.seed >= SEEDS:
-        yield f"seed {settings.run.seed} is too large; it should be below {SEEDS}"
     for part in (settings.workload, settings.model, settings.simulator):
         if part is not None:
             yield from part.conflicts(settings)
@@ -25,9 +22,6 @@ def conflicts(settings: Settings) -> Iterator[str]:
 
 def _of_model(settings: Settings) -> Iterator[str]:
     run, model, simulator, sizes = settings.run, settings.model, settings.simulator, settings.sizes
-    for axis in settings.family.sizes:
-        if sizes[axis.name] > axis.most:
-            yield f"{axis.name}: {sizes[axis.name]} is too large; it should be at most {axis.most}"
     absent = [name for name in ("simulator", *sizes) if not model.takes(name)]
     if any(sizes.get(name) for name in absent) or ("simulator" in absent and run.simulator != "none"):
         what = "is classical" if model.classical else f"does not take {' or '.join(absent)}"

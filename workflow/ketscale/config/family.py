@@ -150,14 +150,12 @@ class Model(Part, frozen=True, kw_only=True):
     own_code: ClassVar[bool] = False
     # The kind of the model that it is compared with.
     control: ClassVar[str | None] = None
+    # How a run draws its training samples; None for the usual way of its family.
+    sampling: ClassVar[Sampling | None] = None
 
     def takes(self, name: str) -> bool:
         """Whether it has this size, or `simulator`."""
         return not self.classical
-
-    def sampling(self, settings: Settings) -> Sampling | None:
-        """How a run draws its training samples; None for the usual way of its family."""
-        return None
 
     def changed(self, settings: Mapping[str, Any], where: str) -> Self:
         """The model with other values of some settings; `where` has them in the config.
@@ -266,9 +264,6 @@ class Family:
     own: the class of the settings of a model in a user's own file; None if it takes none.
     simulators: the settings classes of the simulators that can evaluate its models; without any it is simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
-    tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
-        the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;
-        `precision`, if it has only one.
     build: makes the problem of a run for a device.
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
@@ -286,7 +281,6 @@ class Family:
     models: Mapping[str, type[Model]]
     simulators: tuple[type[Simulator], ...]
     metrics: tuple[Metric, ...]
-    tiny: Mapping[str, Any]
     build: Build
     own: type[Model] | None = None
     prepare: Prepare | None = None
@@ -379,7 +373,7 @@ class Settings:
     @property
     def sampler(self) -> Sampling:
         """How the run's training samples are drawn."""
-        return self.model.sampling(self) or self.family.sampler
+        return self.model.sampling or self.family.sampler
 
     @cached_property
     def content(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Physical quantities as settings, each with limits beyond which it is a mistake in the unit. Imports nothing heavy.
 
-Energies of circuits are frequencies in GHz, angular frequencies in rad/ns and times in ns; a dimensionless system has the same
+Angular frequencies are in rad/ns and times in ns; a dimensionless system has the same
 limits. They are wider by far than any hardware: products of what is within them are numbers.
 """
 
@@ -10,14 +10,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-# GHz, rad/ns.
-LARGEST_ENERGY, LARGEST_ANGULAR_FREQUENCY = 1e4, 1e5
+# rad/ns.
+LARGEST_ANGULAR_FREQUENCY = 1e5
 # ns: a femtosecond and a second of a pulse, and eleven days of coherence.
 SHORTEST, LONGEST, LONGEST_LIVED = 1e-6, 1e9, 1e15
 
-Energy = Annotated[float, Meta(gt=0, le=LARGEST_ENERGY)]
-Coupling = Annotated[float, Meta(ge=-LARGEST_ENERGY, le=LARGEST_ENERGY)]
-AngularFrequency = Annotated[float, Meta(gt=0, le=LARGEST_ANGULAR_FREQUENCY)]
 Detuning = Annotated[float, Meta(ge=-LARGEST_ANGULAR_FREQUENCY, le=LARGEST_ANGULAR_FREQUENCY)]
 Time = Annotated[float, Meta(ge=SHORTEST, le=LONGEST)]
 # A step of an integrator; how many fit into a pulse is a limit of its own.

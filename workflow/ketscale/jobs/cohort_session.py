@@ -148,7 +148,7 @@ def _train(runs: Sequence[StartedRun], own: StartedRun, surroundings: Surroundin
 
         made = outcome.ended(trainer, began, end)
         run.share_s = before_s + (trainer.share_s or 0.0) + time.perf_counter() - start
-        results.write(run, made, surroundings, [surroundings.of_rank(trainer, made)])
+        results.write(run, made, surroundings, [surroundings.of_rank(trainer)])
         # Memory for the others.
         run.problem = run.trainer = None
         if run is own:

@@ -113,12 +113,11 @@ def _check_outputs(problem: Problem, split: str, batch: torch.Tensor) -> None:
 def _check_own(settings: Settings, model: FileModel, data: Data, world: World, split: str) -> list[str]:
     """Check that a user's model gives equal numbers whatever it has been called with, and that no sample depends on others.
 
-    Returns the names of the tensors that a training step itself changes, such as running means. What is made once, such as a
-    mask, and what is kept of the last samples alone may stay; what counts, draws or collects may not.
+    Returns the names of the tensors that a training step itself changes, such as running means.
 
     Raises:
-        UserError: equal calls from one state give other numbers or leave something else, or a sample depends on others;
-            the latter is allowed in steps of one rank, which batch normalisation needs.
+        UserError: equal calls from one state give other numbers, or a sample depends on others; the latter is allowed in steps
+            of one rank, which batch normalisation needs.
     """
 
     def check(wrong: bool, fault: str) -> None:

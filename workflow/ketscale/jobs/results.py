@@ -61,9 +61,6 @@ def write(
     measured = {
         "resumed": run.resumed,
         "cohort": sorted(run.cohort),
-        # There are none any more; records keep their form.
-        "lost_s": 0.0,
-        "routes": [],
         "replayed": trainer.replayed if trainer else 0,
         "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
         "mpi_library": surroundings.world.library,

@@ -196,7 +196,7 @@ def _pass(
     ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
-    mine = surroundings.of_rank(trainer, ended)
+    mine = surroundings.of_rank(trainer)
     if trainer and protocol.timed and collective:
         trainer.clock.join(world.gather(bytes(trainer.clock.preempted)))
     ranks = world.gather(mine) if collective else [mine]

@@ -15,7 +15,6 @@ from ketscale.config import Settings
 from ketscale.engines.compiled.threads import usable
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.outcome import Outcome
 from ketscale.measure import host, topology
 from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_nodes
@@ -60,10 +59,8 @@ class Surroundings:
         watch = Watch({cpu for cpus in here for cpu in cpus}, settings.run.threads * len(here))
         return cls(world, machine, cores, shared, watch, started, clock_s, process.age_s())
 
-    def of_rank(self, trainer: Training | None, ended: Outcome) -> dict[str, Any]:
+    def of_rank(self, trainer: Training | None) -> dict[str, Any]:
         """This rank's entry in a record."""
-        finished = trainer and ended.status in ("completed", "timed_out")
-        stalled_s = trainer.clock.stalled_s() if trainer and finished else None
         gpu = self.world.device.type == "cuda"
         return {
             "rank": self.world.rank,
@@ -77,7 +74,6 @@ class Surroundings:
             "peak_rss_bytes": host.peak_rss_bytes(),
             "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
             "seen": (trainer and trainer.clock.seen) or self.watch.seen(),
-            "stalled_share": None if stalled_s is None else stalled_s / ended.train_s,
             "samples": trainer.samples_seen if trainer else 0,
         }
 

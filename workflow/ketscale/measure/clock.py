@@ -57,7 +57,6 @@ class Clock:
         steady_s, preempted: the steady steps, and whether another process took the processor away in each.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
-        loop_s, cpu_s: wall time of the whole loop, and processor seconds in it; None until it has ended. alone: see `loop`.
         seen: what `watch` saw from the first steady step to the end of the loop; None until it has ended.
     """
 
@@ -69,9 +68,6 @@ class Clock:
         self.sampled = sampled
         self.first_s: float | None = None
         self.steps_s = self.aside_s = 0.0
-        self.loop_s: float | None = None
-        self.cpu_s: float | None = None
-        self.alone = False
         self.watch = watch
         self.seen: dict[str, Any] | None = None
         # Arrays, since there may be millions.
@@ -151,35 +147,12 @@ class Clock:
         return quartiles([*compress(self.steady_s, kept)] if kept else self.steady_s)
 
     @contextmanager
-    def loop(self, alone: bool) -> Iterator[None]:
-        """Time the loop, which runs inside, in the thread that calls.
-
-        alone: whether there is no other thread, rank or device that it could wait for.
-        """
-        # Libraries may have threads of their own on the core of a run of one thread.
-        processor = time.process_time if alone else time.thread_time
-        start, cpu = time.perf_counter(), processor()
+    def loop(self) -> Iterator[None]:
+        """Watch to the end of the loop, which runs inside."""
         try:
             yield
         finally:
-            self.loop_s, self.cpu_s, self.alone = time.perf_counter() - start, processor() - cpu, alone
             self.seen = self.watch.seen() if self.watch else None
-
-    def stalled_s(self) -> float | None:
-        """Seconds of the loop in which nothing went on, by the times of its steps; None if they do not tell.
-
-        A loop that waits for nobody computes in all of its steps, so whatever it did not is a standstill. In any other
-        those seconds count that are outside steps and that the loop has not spent on purpose; and those by which steps
-        took longer than the median one, as far as the loop did not compute in them: a step that compiles takes long too.
-        There a standstill in most of the steps is in the median, and is not seen.
-        """
-        if self.loop_s is None or self.cpu_s is None or not self.steady_s:
-            return None
-        idle_s = self.loop_s - self.cpu_s
-        between_s = max(0.0, self.loop_s - self.steps_s - self.aside_s)
-        excess_s = sum(self.steady_s) - float(np.median(self.steady_s)) * len(self.steady_s)
-        found_s = between_s + max(0.0, min(excess_s, idle_s))
-        return max(found_s, idle_s - self.aside_s) if self.alone else found_s
 
     @contextmanager
     def aside(self) -> Iterator[None]:

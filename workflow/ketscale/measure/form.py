@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Protocol, Split
 from ketscale.engines.evolved import Evolved
-from ketscale.measure.quiet import QUIET_SHARE, STALLED_SHARE, disturbance
+from ketscale.measure.quiet import QUIET_SHARE, disturbance
 
 # Records of both are read; those of 8 lack what has a default.
 SCHEMA_VERSION, SCHEMAS = 9, (8, 9)
@@ -19,6 +19,8 @@ Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
 # A record keeps the losses of this many first steps.
 LOSSES_KEPT = 20
+# Versions that measured it did not take a run for alone that stood still for more of its training than this.
+STALLED_SHARE = 0.25
 
 # No process runs for a century.
 Seconds = Annotated[float, Meta(ge=0, le=3.2e9)]
@@ -125,8 +127,8 @@ class Topology(_Part, frozen=True):
 class Quiet(_Part, frozen=True):
     """Whether the run was timed alone on each of its hosts, and had enough cores. Shares are those of the worst host."""
 
-    quiet: Annotated[bool, Meta(description="Whether it was alone: the first three shares are at most 5 %, the fourth "
-        "is at most 25 %, nothing is oversubscribed")]
+    quiet: Annotated[bool, Meta(description="Whether it was alone: the first three shares are at most 5 %, and nothing "
+        "is oversubscribed")]
     others_share: Annotated[NonNegative, Meta(description="The share of its cores' time that other processes used")]
     steal_share: Annotated[NonNegative, Meta(description="The share of that time that the hypervisor gave to other guests")]
     cpus: Annotated[list[int] | None, Meta(description="The logical CPUs that were watched on rank 0's host, which are "
@@ -134,10 +136,9 @@ class Quiet(_Part, frozen=True):
     oversubscribed: Annotated[bool, Meta(description="Whether its threads are more than the CPUs that it may use")]
     throttled_share: Annotated[NonNegative | None, Meta(description="The share of the run's time for which a CPU quota "
         "stopped it, of all its CPUs together; null if no control group is seen")]
-    stalled_share: Annotated[NonNegative | None, Meta(description="The share of the training that was spent neither in "
-        "steps nor beside them on purpose, plus that by which steps without computing exceeded the median one; null "
-        "if that is unknown")]
     why: Annotated[str, Meta(description="The reasons if it was not, in words")]
+    stalled_share: Annotated[NonNegative | None, Meta(description="In records of earlier versions: the share of the "
+        "training in which nothing went on, by the times of its steps")] = None
     passes: Annotated[int, Meta(ge=1, description="How often the steps of a timed run were taken: again while others "
         "used more than 5 %, at most three times; the pass that others disturbed least counts, and the history "
         "is of the last")] = 1
@@ -187,24 +188,14 @@ class Host(msgspec.Struct, kw_only=True, frozen=True):
     memory_bytes: Annotated[Natural, Meta(description="Its memory")]
     gpus: Annotated[list[Gpu], Meta(description="The GPUs that a process sees")]
     topology: Annotated[Topology | None, Meta(description="The processors' topology; null if unknown")]
-    cache_bytes: Annotated[Natural | None, Meta(description="The last-level cache of a core; null if unknown")]
+    cache_bytes: Annotated[Natural | None, Meta(description="In records of earlier versions: the last-level cache of a "
+        "core")] = None
 
 
 class Machine(Host, kw_only=True, frozen=True):
     """The host of rank 0, and one entry per rank in rank order."""
 
     ranks: Annotated[list[Rank], Meta(min_length=1, description="The resources that each rank used")]
-
-
-class Route(_Part, frozen=True):
-    """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it."""
-
-    qubits: Annotated[Natural, Meta(description="Qubits of the circuit")]
-    gates: Annotated[Natural, Meta(description="Gates of the circuit")]
-    batch: Annotated[Natural, Meta(description="The circuit's batch")]
-    route: Annotated[Literal["sweep", "matrix"], Meta(description="The chosen one")]
-    sweep_s: Annotated[Seconds | None, Meta(description="Modelled time of a sweep")]
-    matrix_s: Annotated[Seconds | None, Meta(description="Modelled time of a matrix")]
 
 
 class Trainability(_Part, frozen=True):
@@ -252,7 +243,6 @@ class Record(_Part, frozen=True):
     status: Annotated[Status, Meta(description="How the run ended")]
     reason: Annotated[str | None, Meta(description="Why the run did not complete, with the step")]
     resumed: Annotated[Natural, Meta(description="How often it resumed from a checkpoint")]
-    lost_s: Annotated[Seconds, Meta(description="0; in older records the cost of interruptions in seconds")]
     call: Annotated[str | None, Meta(description="The call of Snakemake that trained the run; null if started by hand")]
     parameters: Annotated[Natural | None, Meta(description="The number of trainable parameters, of which a complex one "
         "counts once; null if memory ran out before there was a model")]
@@ -276,7 +266,6 @@ class Record(_Part, frozen=True):
     weights_hash: Annotated[str | None, Meta(description="SHA-256 of what was learned; null if nothing was")]
     files: Annotated[dict[str, str], Meta(description="SHA-256 of each file of the run beside the record: its history, "
         "the code of a model in a user's file, and the trained model where it is kept")]
-    routes: Annotated[list[Route], Meta(description="The routes that fused chose, in records of versions with a choice")]
     timing: Annotated[Timing, Meta(description="What the clock measured")]
     node_hours: Annotated[NonNegative, Meta(description="Nodes times hours")]
     gpu_hours: Annotated[NonNegative, Meta(description="GPUs times hours")]
@@ -287,6 +276,9 @@ class Record(_Part, frozen=True):
         "such a run has times of those steps alone that it took alone at the end")]
     evolution: Annotated[Evolved | None, Meta(description="What evolved a quantum system, if there is one")] = None
     replayed: Annotated[Natural, Meta(description="The number of steps that a GPU took as CUDA graphs")] = 0
+    lost_s: Annotated[Seconds, Meta(description="In records of earlier versions: the cost of interruptions")] = 0.0
+    routes: Annotated[list[dict[str, Any]], Meta(description="In records of versions with a choice: the routes of "
+        "fused")] = msgspec.field(default_factory=list)
 
     @property
     def undisturbed_steps(self) -> bool:

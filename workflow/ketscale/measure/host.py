@@ -37,7 +37,6 @@ def describe() -> dict[str, Any]:
         "cores": len(allowed),
         "topology": found
         and {**vars(found), "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed}},
-        "cache_bytes": topology.last_cache(allowed[0]),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": [{"name": gpu.name, "uuid": str(gpu.uuid)} for gpu in gpus],
     }

@@ -42,7 +42,7 @@ def next_pass(
         clock.first_s, clock.steps_s, train_s = first.first_s, clock.steps_s + more_s, train_s + more_s
     found = judged(ranks)
     shares = found["others_share"], found["steal_share"], found["throttled_share"]
-    why = "; ".join(disturbances(*shares, None, False))
+    why = "; ".join(disturbances(*shares, False))
     if clock and not why:
         # Nobody else can have preempted it: threads of its own do, such as those of Gloo, and are part of its step.
         clock.preempted = bytearray(len(clock.preempted))

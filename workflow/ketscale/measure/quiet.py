@@ -13,9 +13,6 @@ from ketscale.measure import topology
 # If others used more than this share of the run's cores, if the hypervisor gave more of them to other guests, or if a
 # CPU quota stopped the run for more of its time, then the run was not timed alone.
 QUIET_SHARE = 0.05
-# The same holds if it stood still for more of its training than this, which the times of its steps tell (see
-# `Clock.stalled_s`). What a loop does around steps of a fifth of a millisecond is half of that.
-STALLED_SHARE = 0.25
 # There is no bound for a run that others can have cost more than this share of its time.
 BOUNDED_SHARE = 0.2
 # The kernel counts in ticks, which are known to one at either end of a window.
@@ -81,17 +78,16 @@ def judged(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Whether a run had each of its hosts to itself: what its record says of that.
 
     Args:
-        ranks: of each rank in rank order its `host`, what it has `seen`, and the `stalled_share` of its training (None if
-            that is unknown).
+        ranks: of each rank in rank order its `host`, and what it has `seen`.
     """
     hosts: dict[str, list[dict[str, Any]]] = {}
     for rank in ranks:
         hosts.setdefault(rank["host"], []).append(rank)
+    throttled = [rank["seen"]["throttled_share"] for rank in ranks]
     found = {
         "others_share": max(map(_others_share, hosts.values())),
         "steal_share": max(max(0.0, rank["seen"]["steal_s"]) / rank["seen"]["capacity_s"] for rank in ranks),
-        "throttled_share": _most(rank["seen"]["throttled_share"] for rank in ranks),
-        "stalled_share": _most(rank["stalled_share"] for rank in ranks),
+        "throttled_share": max((share for share in throttled if share is not None), default=None),
         "oversubscribed": any(rank["seen"]["oversubscribed"] for rank in ranks),
     }
     why = "; ".join(disturbances(**found))
@@ -110,7 +106,6 @@ def disturbances(
     others_share: float,
     steal_share: float,
     throttled_share: float | None,
-    stalled_share: float | None,
     oversubscribed: bool,
 ) -> Iterator[str]:
     """Why a run was not timed alone, in words; nothing if it was."""
@@ -120,8 +115,6 @@ def disturbances(
         yield f"the hypervisor gave {steal_share:.0%} of its cores to other guests"
     if (throttled_share or 0) > QUIET_SHARE:
         yield f"a CPU quota stopped it for {throttled_share:.0%} of its time"
-    if (stalled_share or 0) > STALLED_SHARE:
-        yield f"it stood still for {stalled_share:.0%} of its training"
     if oversubscribed:
         yield "its threads are more than its CPUs"
 
@@ -130,10 +123,6 @@ def _others_share(ranks: Sequence[dict[str, Any]]) -> float:
     """The share of a host's watched CPUs that others than its ranks used; each of its ranks has watched the same."""
     seen, own_s = ranks[0]["seen"], sum(rank["seen"]["own_s"] for rank in ranks)
     return max(0.0, seen["busy_s"] - own_s - TICKS / os.sysconf("SC_CLK_TCK")) / float(seen["capacity_s"])
-
-
-def _most(shares: Iterator[float | None]) -> float | None:
-    return max((share for share in shares if share is not None), default=None)
 
 
 def _processor_seconds() -> dict[int | None, tuple[float, float]]:

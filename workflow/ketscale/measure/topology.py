@@ -43,18 +43,6 @@ def read(folder: Path = _SYS) -> Processors | None:
     return Processors(len(packages), len(cores), max(cores.values()), core_of) if cores else None
 
 
-def last_cache(cpu: int, folder: Path = _SYS) -> int | None:
-    """The bytes of the largest cache that a logical CPU uses; None if /sys does not show it.
-
-    Linux, Documentation/ABI/testing/sysfs-devices-system-cpu.
-    """
-    try:
-        sizes = [path.read_text().strip() for path in (folder / f"cpu{cpu}" / "cache").glob("index*/size")]
-        return max(int(size.removesuffix("K")) for size in sizes) * 1024 if sizes else None
-    except (OSError, ValueError):
-        return None
-
-
 def choose(processors: Processors | None, cpus: Collection[int], threads: int) -> list[int]:
     """Choose `threads` of the CPUs, each on its own core if there are enough cores, in the order of the cores."""
     if not _known(processors, cpus):

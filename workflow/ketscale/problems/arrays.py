@@ -6,7 +6,6 @@ Pickles are never loaded.
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,15 +130,12 @@ def named(array: NDArray[Any], where: str, count: int, each: str) -> NDArray[Any
 
 
 def name_of(text: str | bytes) -> str:
-    """The form that texts have in common if they look the same: case counts, white space and forms of Unicode do not.
+    """The form that texts have in common if only white space tells them apart.
 
     Raises:
         UnicodeError: it is no text in UTF-8.
     """
-    plain = unicodedata.normalize("NFKC", text.decode() if isinstance(text, bytes) else text)
-    plain.encode()
-    visible = (mark for mark in plain if mark.isspace() or unicodedata.category(mark) not in ("Cc", "Cf"))
-    return " ".join("".join(visible).split())
+    return " ".join((text.decode() if isinstance(text, bytes) else text).split())
 
 
 def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:

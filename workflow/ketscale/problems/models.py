@@ -6,7 +6,6 @@ Families import this; `ketscale.problems.library`, which knows all families, fin
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 import json
 import pkgutil
@@ -18,10 +17,8 @@ import msgspec
 from ketscale.config import FileModel, Model, OwnCode, Settings
 from ketscale.config.own_model import content_hash
 from ketscale.errors import UserError, short
-from ketscale.grid import canonical
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from ketscale.problems.problem import Problem
@@ -117,8 +114,6 @@ def _of_file(
 def saved(settings: Settings, problem: Problem) -> bytes:
     """The model's weights as the bytes of a safetensors file, whose metadata say how to build the model.
 
-    The metadata have the digest of both, so that a damaged file is not taken for another model.
-
     A complex tensor is written as real pairs (..., 2), since the format has no complex128.
     """
     import torch
@@ -137,11 +132,4 @@ def saved(settings: Settings, problem: Problem) -> bytes:
         name: (torch.view_as_real(tensor) if tensor.is_complex() else tensor).contiguous()
         for name, tensor in state.items()
     }
-    return save(real, {INFO: json.dumps({**about, "digest": digest(about, real)}, sort_keys=True)})
-
-
-def digest(about: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 of a trained model: of all that builds it, and of names, types, shapes and values of its weights."""
-    from safetensors.torch import save
-
-    return hashlib.sha256(canonical(about).encode() + save(dict(weights))).hexdigest()
+    return save(real, {INFO: json.dumps(about, sort_keys=True)})

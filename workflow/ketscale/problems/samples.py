@@ -18,8 +18,8 @@ from ketscale.problems.splits import NO_MARKS, SPLITS, Marks, Parts
 class Samples:
     """Samples as the data set stores them.
 
-    values: features (n, features), float64; pixels (n, height, width) if grey, (n, height, width, 3) in colour, uint8 or
-        float32; or trials (n, channels, steps), float32.
+    values: features (n, features), float64; pixels (n, height, width) if grey, (n, height, width, 3) in colour,
+        uint8; or trials (n, channels, steps), float32.
     targets: int64 (n,), indices into `names`, which are those of the classes; or, of a regression, float64 (n, columns),
         whose names `names` are.
     folds: the int64 indices of the samples in train, validation and test, which are disjoint; several where each of some
@@ -27,7 +27,7 @@ class Samples:
     marks: the things that samples have in common besides equal values, such as groups or steps.
     groups: by name, such as subjects or runs, the group of each sample, int64 (n,).
     columns: those of a table that features were made of.
-    peak: of pixels the value of full ink, which is white (16 for digits, 255 for mnist, 1 for float32), where 0 is black.
+    peak: of pixels the value of full ink, which is white (16 for digits, else 255), where 0 is black.
     """
 
     values: NDArray[Any]
@@ -51,18 +51,5 @@ class Samples:
 
     def shared(self) -> list[int]:
         """How many samples of each fold have something in common with one of another part; see `splits.shared`."""
-        equal = first_equal(self.values, self.peak)
+        equal = splits.first_equal(self.values)
         return [splits.shared(fold, equal, self.marks) for fold in self.folds]
-
-
-def first_equal(values: NDArray[Any], peak: int | None = None) -> NDArray[np.int64]:
-    """`splits.first_equal` of samples (`Samples`), as a model sees them.
-
-    Features are equal as by `first_equal_features`, and pixels from 0 to 1 up to single precision's step at 1, since
-    brightness is taken from them.
-    """
-    if peak is None and values.dtype == np.float64:
-        return splits.first_equal_features(values)
-    if peak is not None and values.dtype.kind == "f":
-        values = np.rint(values / np.finfo(np.float32).eps).astype(np.int32)
-    return splits.first_equal(values)

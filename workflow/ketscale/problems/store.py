@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ketscale import strict_json
 from ketscale.config import Data, Split, Workload
-from ketscale.errors import UserError, short
+from ketscale.errors import UserError, damaged, short
 from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
@@ -119,10 +119,8 @@ def _build(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> PreparedFolder:
+def opened(manifest: Path, code_version: int) -> PreparedFolder:
     """The folder that `manifest` points to, after checking the SHA-256 of the files that it lists.
-
-    unread: except for these, which the caller will not read.
 
     Raises:
         UserError: the manifest or a file is missing or damaged, or was written by another version.
@@ -130,12 +128,8 @@ def opened(manifest: Path, code_version: int, unread: Sequence[str] = ()) -> Pre
     described = _read(manifest, code_version)
     folder = manifest.parent / described["folder"]
     # The manifest inside is the same, unless one of the two has changed.
-    digests = {INNER: sha256(manifest), **described["files"]}
-    _verify(
-        folder,
-        {name: digest for name, digest in digests.items() if name not in unread},
-        f"delete {folder} and {manifest} and run the rule prepare again",
-    )
+    advice = f"delete {folder} and {manifest} and run the rule prepare again"
+    _verify(folder, {INNER: sha256(manifest), **described["files"]}, advice)
     return PreparedFolder(folder, described)
 
 
@@ -161,12 +155,8 @@ def fetched(manifest: Path) -> Path:
     Raises:
         UserError: the manifest or a file is missing or damaged.
     """
-    try:
+    with damaged(f"{manifest}: is missing or damaged", "run the rule fetch, or `ketscale fetch`"):
         files = dict(strict_json.loads(manifest.read_text("utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(
-            f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
-        ) from None
     _verify(manifest.parent, files, f"delete it and {manifest}, and run the rule fetch again")
     return manifest.parent
 

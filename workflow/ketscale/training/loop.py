@@ -131,8 +131,7 @@ class Trainer(Training):
             self._run_lbfgs()
             self._drive(self.course())
             return
-        cpu = self.world.device.type == "cpu"
-        with self.clock.loop(alone=cpu and self.world.ranks == 1 and torch.get_num_threads() == 1):
+        with self.clock.loop():
             self._drive(self.course())
 
     def course(self) -> Course:

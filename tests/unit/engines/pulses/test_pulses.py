@@ -15,7 +15,6 @@ import torch
 from ketscale import dynamics as kd
 from ketscale.dynamics import Frame, bare_frame, dressed_frame
 from ketscale.engines.pulses import (
-    Bounds,
     Cosine,
     Device,
     Pulses,
@@ -131,31 +130,6 @@ def test_segments_have_derivatives_by_amplitude_and_by_length_at_fractions_of_it
         lambda length, amplitude: in_segments(length, amplitude).sample(fractions * length),
         (torch.tensor(50.0, dtype=torch.float64, requires_grad=True), torch.randn(2, 5, 2, dtype=torch.float64, requires_grad=True)),
     )  # fmt: skip
-
-
-def test_penalties_begin_at_the_bounds() -> None:
-    bounds = Bounds(amplitude=0.3, frequency=(3.0, 4.0), length=(40.0, 50.0))
-    assert bounds.penalty(cosine()) == 0
-    assert Bounds().penalty(cosine(amplitude=numbers(9.0, 9.0))) == 0
-    beyond = {
-        "amplitude": (numbers(0.33, -0.36), 0.1**2 + 0.2**2),
-        "frequency": (numbers(2.7, 4.8), 0.1**2 + 0.2**2),
-        "length": (numbers(36.0, 60.0), 0.1**2 + 0.2**2),
-    }
-    for name, (values, penalty) in beyond.items():
-        assert bounds.penalty(cosine(**{name: values})).item() == pytest.approx(penalty)
-    # The modulus of both quadratures counts.
-    amplitude = torch.zeros(2, 5, 2, dtype=torch.float64).requires_grad_()
-    with torch.no_grad():
-        amplitude[1, 2] = numbers(3.0, 4.0)
-    penalty = Bounds(amplitude=2.5).penalty(in_segments(amplitude=amplitude))
-    assert penalty.item() == pytest.approx(1)
-    assert torch.autograd.grad(penalty, amplitude)[0].isfinite().all()
-
-
-def test_each_drive_has_a_bound_of_its_own() -> None:
-    bounds = Bounds(amplitude=(0.3, 0.02))
-    assert bounds.exceeded(cosine(amplitude=numbers(0.25, 0.05))) == pytest.approx(0.05 / 0.02 - 1)
 
 
 def test_a_filter_has_half_its_power_at_the_bandwidth_and_less_above() -> None:
@@ -400,8 +374,6 @@ def alike() -> Frame:
         (lambda: cosine(frequency=numbers(1.0)), r"frequency: must be of shape \(2,\)"),
         (lambda: cosine(length=numbers(40.0, 0.0)), "length: must be positive"),
         (lambda: Cosine(numbers(1.0), ramp=0.6), "ramp: 0.6"),
-        (lambda: Bounds(amplitude=(1.0, 2.0, 3.0)).penalty(cosine()), "amplitude: there are bounds for 3 drives, and pulses on 2"),
-        (lambda: Bounds(amplitude=-1.0), "amplitude: a bound must be positive"),
         (lambda: cross_resonance(fluxonium_chain(3), [(0, 2)]), "pairs: 0 and 2 are not coupled"),
     ],
 )  # fmt: skip

@@ -20,6 +20,7 @@ from ketscale.problems import library
 from ketscale.problems.control.problem import Distribution, Objective
 from ketscale.problems.control.specification import FAMILY, WORKLOADS
 from ketscale.problems.control.workloads import QubitSpectrum
+from tests.tiny_study import TINY
 from tests.tiny_study import config as tiny_config
 from tests.unit.engines.dynamics.test_dynamics import by_qutip
 
@@ -106,7 +107,7 @@ def tiny(
                 "rk4": {"device": "rk4", "dt": 0.3, "tolerance": 1e-9},
                 "loop": {"device": "rk4", "batching": "loop", "dt": 0.2, "tolerance": 1e-2, "cache": True},
             },
-            "axes": {**FAMILY.tiny["axes"], "workload": "w", "model": "m"},
+            "axes": {**TINY["control"]["axes"], "workload": "w", "model": "m"},
         }
     )
     study = made["studies"]["accuracy"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -98,7 +98,12 @@ def test_the_loop_and_the_batch_are_equally_wrong_and_errors_fall_by_their_order
 
 
 def test_states_that_are_not_numbers_have_no_error_and_others_that_of_their_angle() -> None:
-    long = QubitRelaxation(amplitude=1e8, limit=1e8, test=2)
-    assert 1e-10 < found("exact", workload=long)[0] < 1e-6
-    workload = QubitRelaxation(amplitude=1e16, limit=1e16, test=2)
+    class Long(QubitRelaxation, frozen=True, kw_only=True):
+        amplitude: ClassVar[float] = 1e8
+
+    class Longest(QubitRelaxation, frozen=True, kw_only=True):
+        amplitude: ClassVar[float] = 1e16
+
+    assert 1e-10 < found("exact", workload=Long(test=2))[0] < 1e-6
+    workload = Longest(test=2)
     assert all(math.isnan(value) for value in found("exact", workload=workload, strict=False))

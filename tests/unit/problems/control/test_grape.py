@@ -46,7 +46,7 @@ def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
 
 def test_without_noise_every_start_of_a_qubit_reaches_its_target() -> None:
     """Also those that take longer than the validation's tasks."""
-    workload = QubitSpectrum(target="hadamard", detuning=(-3.0, 3.0), validation=1, test=8)
+    workload = QubitSpectrum(detuning=(-3.0, 3.0), validation=1, test=8)
     assert all(found.abs().max() < 1e-12 for found in optimised(grape(workload, noise=False)).values())
 
 
@@ -81,7 +81,6 @@ def test_the_loss_and_the_metrics_are_those_of_the_best_starts() -> None:
     found = problem.metrics("test", outputs["test"], full=True)
     assert 0 < found["simulator_error"] < 1e-13
     assert found["infidelity"] == pytest.approx(float(1 - best[2:].mean()))
-    assert found["worst_infidelity"] == pytest.approx(float(1 - best[2:].min()))
     assert found["infidelity_0"] is None
     none = parts(problem, problem.outputs("test", torch.arange(0)))
     assert (none.overlaps.shape, none.pulses.shape) == ((0, 8), (0, 8, 2))

@@ -21,7 +21,7 @@ TESTED = 4
 
 def problem_of(model: str, test: int = TESTED) -> Problem:
     """An untrained model of relaxing qubits."""
-    workload = QubitRelaxation(detuning=(-2.0, 2.0), amplitude=3.0, validation=2, test=test)
+    workload = QubitRelaxation(detuning=(-2.0, 2.0), validation=2, test=test)
     objective = Objective(workload, propagator("exact"))
     torch.manual_seed(0)
     if model == "grape":

@@ -73,8 +73,7 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(manifest: Path, inline: bool = False) -> Dataset:
     """The embeddings, or pixels with the network."""
-    unread = () if inline else NETWORK_FILES
-    return dataset(stored.opened(manifest, FEATURES_VERSION, unread), inline=inline)
+    return dataset(stored.opened(manifest, FEATURES_VERSION), inline=inline)
 
 
 def agreement(manifest: Path, rows: slice, dtype: torch.dtype = torch.float32) -> float:
@@ -186,21 +185,19 @@ def test_a_damaged_folder_is_built_again_and_is_the_same_everywhere_with_any_num
     assert sorted(path.name for path in store.parent.iterdir()) == sorted([store.name, folder_of(store).name])
 
 
-def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(
+def test_a_run_on_cached_features_checks_all_files_and_needs_no_network(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in FILES + NETWORK_FILES:
         path = folder_of(store) / name
         content = path.read_bytes()
         path.write_bytes(content + b"x")
-        if name in NETWORK_FILES:
-            for heavy in ("transformers", "sklearn"):
-                monkeypatch.setitem(sys.modules, heavy, None)
-            assert opened(store).backbone is None
-        else:
-            with pytest.raises(UserError, match=rf"{name}: is damaged"):
-                opened(store)
+        with pytest.raises(UserError, match=rf"{name}: is damaged"):
+            opened(store)
         path.write_bytes(content)
+    for heavy in ("transformers", "sklearn"):
+        monkeypatch.setitem(sys.modules, heavy, None)
+    assert opened(store).backbone is None
 
 
 def changed(**entries: Any) -> Callable[[Path], Any]:

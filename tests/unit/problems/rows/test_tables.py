@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from ketscale.errors import UserError
 from ketscale.problems import store
 from ketscale.problems.registry import FAMILIES
-from ketscale.problems.rows.prepared import VERSION
 from ketscale.problems.splits import SPLITS
-from ketscale.problems.vectors.prepared import dataset, prepare
+from ketscale.problems.vectors.prepared import VERSION, dataset, prepare
 from tests.own_files import ANIMALS, VECTORS, config, loaded, npz
 from tests.property import attempt
 
@@ -148,7 +147,7 @@ def test_tables_that_do_not_fit_are_refused(
     (tmp_path / "mine.csv").write_text(content)
     block = {**CLASSES, "file": str(tmp_path / "mine.csv"), **more}
     with pytest.raises(UserError, match=said):
-        prepare(config(block).workloads["mine"][1], loaded(block), tmp_path / "store" / "features.json", 1)
+        prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
     assert not (tmp_path / "store").exists()
 
 

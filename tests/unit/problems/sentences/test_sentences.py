@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def data(root: Path, text: str | None = None, **changes: Any) -> Data:
         (root / "sentences.txt").write_text(text, encoding="utf-8")
         settings["file"] = str(root / "sentences.txt")
     prepare(SentencesWorkload(**settings), root / "features.json")
-    return read_prepared(root / "features.json")
+    return read_prepared(ANY, root / "features.json")
 
 
 def prepared(root: Path, text: str | None = None, **changes: Any) -> PreparedSentences:

@@ -27,12 +27,6 @@ else:
     Device = Literal[DEVICES]
     Gradient = Literal[tuple(sorted({method.gradient for method in METHODS}))]
 
-# Two simulators for tiny studies, whose numbers must agree.
-TINY_SIMULATORS = {
-    "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-    "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
-}
-
 
 class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     """How a circuit is evaluated, differentiated and given a batch, and where."""

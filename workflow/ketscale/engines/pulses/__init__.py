@@ -22,12 +22,12 @@ from ketscale.lazy import on_first_use
 if TYPE_CHECKING:
     from ketscale.engines.pulses.circuits import Fluxoniums, Transmons, spread
     from ketscale.engines.pulses.devices import Device, fluxonium_chain, fluxonium_lattice, transmon_chain
-    from ketscale.engines.pulses.drives import Bounds, Cosine, Pulses, Segments, segmented
+    from ketscale.engines.pulses.drives import Cosine, Pulses, Segments, segmented
     from ketscale.engines.pulses.starts import cross_resonance, rotations, together
     from ketscale.engines.pulses.virtual_z import best_angles
 
 __all__ = [
-    "Bounds", "Cosine", "Device", "Fluxoniums", "Pulses", "Segments", "Transmons", "best_angles", "cross_resonance",
+    "Cosine", "Device", "Fluxoniums", "Pulses", "Segments", "Transmons", "best_angles", "cross_resonance",
     "fluxonium_chain", "fluxonium_lattice", "rotations", "segmented", "spread", "together", "transmon_chain",
 ]  # fmt: skip
 
@@ -36,7 +36,7 @@ __getattr__ = on_first_use(
     {
         "ketscale.engines.pulses.circuits": "Fluxoniums Transmons spread",
         "ketscale.engines.pulses.devices": "Device fluxonium_chain fluxonium_lattice transmon_chain",
-        "ketscale.engines.pulses.drives": "Bounds Cosine Pulses Segments segmented",
+        "ketscale.engines.pulses.drives": "Cosine Pulses Segments segmented",
         "ketscale.engines.pulses.starts": "cross_resonance rotations together",
         "ketscale.engines.pulses.virtual_z": "best_angles",
     },

@@ -7,7 +7,7 @@ cos(frequency t + phase), its imaginary part, if it has one, -sin of the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -267,57 +267,3 @@ class Pulses:
         if not envelope.is_complex():
             return envelope * angle.cos()
         return envelope.real * angle.cos() - envelope.imag * angle.sin()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What hardware can do; None: no bound.
-
-    amplitude: largest modulus of an envelope, rad/ns; a number, or one for each drive. frequency: lowest and highest,
-    rad/ns. length: shortest and longest, ns.
-
-    Raises:
-        UserError: a bound is not positive, or a lowest one is above the highest.
-    """
-
-    amplitude: float | Sequence[float] | None = None
-    frequency: tuple[float, float] | None = None
-    length: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if self.amplitude is not None and not all(map(is_positive, np.ravel(self.amplitude).tolist())):
-            raise UserError(f"amplitude: a bound must be positive, not {self.amplitude}")
-        for name in ("frequency", "length"):
-            bounds = getattr(self, name)
-            if bounds is not None and not 0 < bounds[0] <= bounds[1]:
-                raise UserError(f"{name}: the bounds {bounds} are not positive and in ascending order")
-
-    def penalty(self, pulses: Pulses) -> torch.Tensor:
-        """The sum of squares of what is out of the bounds of amplitude, frequency and length, each relative to its bound;
-        dimensionless, shape ().
-        """
-        total = torch.zeros((), dtype=pulses.frequency.dtype, device=pulses.frequency.device)
-        for beyond in self._beyond(pulses):
-            total = total + beyond.square().sum()
-        return total
-
-    @torch.no_grad()
-    def exceeded(self, pulses: Pulses) -> float:
-        """The largest part of an amplitude, frequency or length that is out of its bounds, relative to the bound."""
-        return max((float(beyond.max()) for beyond in self._beyond(pulses)), default=0.0)
-
-    def _beyond(self, pulses: Pulses) -> Iterator[torch.Tensor]:
-        if self.amplitude is not None:
-            modulus, largest = (
-                pulses.envelope.modulus(),
-                pulses.frequency.new_tensor(np.ravel(self.amplitude)),
-            )
-            if len(largest) not in (1, len(modulus)):
-                raise UserError(
-                    f"amplitude: there are bounds for {len(largest)} drives, and pulses on {len(modulus)}"
-                )
-            yield (modulus / largest.view(-1, *[1] * (modulus.ndim - 1)) - 1).relu()
-        for bounds, values in ((self.frequency, pulses.frequency), (self.length, pulses.length)):
-            if bounds is not None:
-                yield (values / bounds[1] - 1).relu()
-                yield (1 - values / bounds[0]).relu()

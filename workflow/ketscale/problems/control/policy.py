@@ -16,8 +16,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ketscale.errors import UserError
-
 
 class Update(NamedTuple):
     """The change of a layer by tasks' inner steps: the sum over steps k of `slopes` (n, k, out) times `inputs` (n, k, in).
@@ -115,9 +113,6 @@ class Policy(Network):
 
     inputs: raw: a task's values as they are, as published; normalised: scaled from their ranges `low` to `high` to -1..1.
         amplitude: of the controls, for an output of 1. limit: of their magnitude.
-
-    Raises:
-        UserError: `low` and `high` are empty, or of different lengths.
     """
 
     def __init__(
@@ -133,10 +128,6 @@ class Policy(Network):
         depth: int = 3,
     ) -> None:
         super().__init__(segments, controls, amplitude, limit)
-        if len(low) != len(high) or not low:
-            raise UserError(
-                f"low, high: give the range of each of a task's values, not {len(low)} and {len(high)} numbers"
-            )
         self.normalised = inputs == "normalised"
         for name, values in (("low", low), ("high", high)):
             self.register_buffer(name, torch.tensor(list(values)), persistent=False)

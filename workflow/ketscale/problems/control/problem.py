@@ -174,7 +174,6 @@ class ControlProblem(Problem):
         if not full:
             return found
         environment = self.environment(split, len(outputs))
-        found["worst_infidelity"] = float((1 - final).max())
         for steps in SHOWN:
             defined = course.shape[1] > steps
             found[f"infidelity_{steps}"] = float((1 - course[:, steps]).mean()) if defined else None

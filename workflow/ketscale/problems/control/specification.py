@@ -76,18 +76,5 @@ FAMILY = Family(
     models={"policy": PolicySettings, "robust_grape": RobustSettings, "grape": GrapeSettings},
     simulators=(DynamicsSimulator,),
     metrics=METRICS,
-    tiny={
-        "workloads": {
-            "qubit-spectrum": {"detuning": [-1.0, 1.0], "validation": 5, "test": 4, "epoch_steps": 4}
-        },
-        "models": {"policy": {"inner_steps": 2, "width": 8, "depth": 1, "inputs": "normalised"}},
-        "simulators": {
-            "exact": {"device": "exact"},
-            "torch": {"device": "exact", "route": "torch"},
-            "rk4": {"device": "rk4", "dt": 0.002, "tolerance": 1e-9},
-        },
-        "axes": {"workload": "qubit-spectrum", "model": "policy", "qubits": 1, "segments": 5, "batch": 7},
-        "control": {"model": "robust_grape"},
-    },
     build=build,
 )

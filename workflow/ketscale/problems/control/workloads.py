@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from ketscale.config import Metric, Model, Positive, Sampling, Seed, Settings, Workload
 from ketscale.engines import quantities
-from ketscale.engines.quantities import AngularFrequency, Detuning, Lifetime, Time
+from ketscale.engines.quantities import Detuning, Lifetime
 
 if TYPE_CHECKING:
     import torch
@@ -43,17 +43,18 @@ class Rates(NamedTuple):
 class ControlWorkload(Workload, frozen=True, kw_only=True):
     """Tasks of one system.
 
-    VARIED: the ranges that a task's values are drawn from, in this order; the last is the detuning.
+    VARIED: the ranges that a task's values are drawn from, in this order; the last is the detuning. duration: of the pulse.
+    amplitude: unit of the models' controls, a network's output of 1, and of random starts. limit: the largest magnitude of
+    a control, to which models' controls are clamped. target: the name of the state that pulses make of |0>.
     """
 
     VARIED: ClassVar[tuple[str, ...]] = ()
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({"environment_spread": 0.0, "tasks": None})
 
-    # Subclasses have them with defaults of their own.
-    duration: float
-    amplitude: float
-    limit: float
-    target: str
+    duration: ClassVar[float]
+    amplitude: ClassVar[float]
+    limit: ClassVar[float]
+    target: ClassVar[str]
 
     # fmt: off
     fidelity: Annotated[Literal["overlap", "squared"], Meta(description="F in the loss 1 - F. overlap: Tr(rho sigma), the fidelity; "
@@ -96,9 +97,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
         return {"validation": self.validation, "test": self.test}
 
     def faults(self) -> Iterator[str]:
-        """Ranges ascend, and random starts are within the limit."""
-        if self.amplitude > self.limit:
-            yield f"amplitude: {self.amplitude:g} is over the limit of controls, {self.limit:g}; use at most that"
+        """Ranges ascend."""
         for name in self.VARIED:
             low, high = getattr(self, name)
             if low > high:
@@ -118,30 +117,31 @@ def _usual_parameters(workload: ControlWorkload) -> list[float]:
     return list(workload.system().parameters.values())
 
 
-# fmt: off
-Duration = Annotated[Time, Meta(description="Duration of the pulse, in the system's unit of time")]
-Amplitude = Annotated[AngularFrequency, Meta(description="Unit of the models' controls: a network's output of 1, and of "
-    "random starts")]
-Limit = Annotated[AngularFrequency, Meta(description="Largest magnitude of a control; models' controls are clamped to "
-    "it")]
-# fmt: on
-
-
 # The published ranges, section 4 of the ledger of systems, in which 1 is a pulse's duration.
 ALPHA, STRENGTH, CUTOFF = (0.5, 2.0), (1e-3, 1e-2), (100.0, 1000.0)
 Lifetimes = tuple[Lifetime, Lifetime]
 
 
 class Qubit(ControlWorkload, frozen=True, kw_only=True):
-    """The published qubit; dimensionless, with a pulse of duration 1."""
+    """The published qubit; dimensionless, with a pulse of duration 1 that makes X|0>."""
+
+    duration: ClassVar[float] = 1.0
+    amplitude: ClassVar[float] = 2.0
+    limit: ClassVar[float] = 10.0
+    target: ClassVar[str] = "x"
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            **ControlWorkload.former,
+            "duration": duration,
+            "amplitude": amplitude,
+            "limit": limit,
+            "target": target,
+        }
+    )
 
     # fmt: off
     detuning: Annotated[tuple[Detuning, Detuning], Meta(description="Range of the factor of Z in H; published: "
         "0.1")] = (0.1, 0.1)
-    duration: Duration = 1.0
-    amplitude: Amplitude = 2.0
-    limit: Limit = 10.0
-    target: Annotated[Literal["x", "hadamard"], Meta(description="x: X|0>; hadamard: H|0>")] = "x"
     # fmt: on
 
 
@@ -216,7 +216,6 @@ DEVIATIONS = (
 
 METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
-    Metric("worst_infidelity", "largest infidelity of a task", "", "down"),
     *(
         Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down")
         for steps in SHOWN
@@ -278,33 +277,19 @@ class RobustSettings(NetworkSettings, frozen=True, kw_only=True):
 class GrapeSettings(Model, frozen=True, kw_only=True):
     """The controls of each held-out task, optimised directly (GRAPE): the best that any other model could reach.
 
-    Khaneja et al., J. Magn. Reson. 172, 296 (2005). Each start of each task is a minimisation of its own.
+    Khaneja et al., J. Magn. Reson. 172, 296 (2005). Each of eight random starts of each task is a minimisation of its own.
     """
 
     implementation: ClassVar[str] = "ketscale.problems.control.grape:TaskPulses"
-
-    # fmt: off
-    starts: Annotated[int, Meta(ge=8, le=4096, description="Random starts of each task, of which the best counts; "
-        "zero pulses are a saddle point")] = 8
-    # fmt: on
-
-    def sampling(self, settings: Settings) -> Sampling | None:
-        """All held-out tasks in every step."""
-        return "all"
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"starts": 8})
+    # All held-out tasks are in every step.
+    sampling: ClassVar[Sampling | None] = "all"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Tasks share nothing that would make one depend on the others."""
-        protocol, workload = settings.protocol, settings.workload
-        assert isinstance(workload, ControlWorkload)
         for setting in ("clip_norm", "plateau"):
-            if getattr(protocol, setting) is not None:
+            if getattr(settings.protocol, setting) is not None:
                 yield (
                     f"protocol {settings.run.protocol} has {setting}, through which the tasks of {settings.run.model} "
                     "would affect each other; leave it out"
                 )
-        held_out = sum(workload.held_out.values())
-        if settings.run.batch != held_out:
-            yield (
-                f"{settings.run.model} optimises all tasks of validation and test in every step; with {settings.run.workload} "
-                f"use batch {held_out}, not {settings.run.batch}"
-            )

@@ -16,7 +16,6 @@ from torch import nn
 
 from ketscale.optional import needed_for
 from ketscale.problems.fitted import Fitted, Samples
-from ketscale.problems.shapes import check_inputs
 
 # Here, so that it is no part of the time of a fit.
 with needed_for("the model csp", "eeg"):
@@ -43,7 +42,6 @@ class CSP(Fitted):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Scores (batch, outputs) of trials (batch, channels, steps)."""
-        check_inputs(self, x, *self.inputs)
         powers = (self.filters @ x).square().mean(2).log()
         return nn.functional.linear(powers, self.weight, self.bias)
 

@@ -26,7 +26,6 @@ from ketscale.problems.eeg.per_step import (
     PerStep,
     SoftmaxSum,
 )
-from ketscale.problems.shapes import check_inputs
 from ketscale.simulators.factory import resolve_simulator
 
 
@@ -155,14 +154,12 @@ class Mamba(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1, groups=channels)
         self.core = AmplitudeCore(qubits, layers, simulator, channels, outputs, dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
-        check_inputs(self, x, *self.inputs)
         rows = nn.functional.silu(self.convolution(x)).mean(2)
         return self.core(self.core.entrance(rows), _one_step)
 
@@ -183,7 +180,6 @@ class MambaHybrid(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1)
         self.dropout = SampleDropout(dropout)
@@ -193,7 +189,6 @@ class MambaHybrid(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
-        check_inputs(self, x, *self.inputs)
         pooled = nn.functional.silu(self.convolution(x)).mean(2)
         rows = self.embed(self.dropout(pooled))
         return self.classifier(self.core(self.core.entrance(rows), _one_step))

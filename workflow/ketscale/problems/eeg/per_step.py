@@ -15,7 +15,6 @@ from torch import nn
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.complex_weights import ComplexWeights
 from ketscale.layers.dropout import SampleDropout
-from ketscale.problems.shapes import check_inputs
 
 # (rows, k) -> (batch, k), the sum of a series' rows.
 OverTime = Callable[..., torch.Tensor]
@@ -75,7 +74,6 @@ class PerStep(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.inputs = inputs
         self.dropout = SampleDropout(dropout)
         self.embed = nn.Linear(inputs[0], width)
         self.core = core
@@ -84,7 +82,6 @@ class PerStep(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
-        check_inputs(self, x, *self.inputs)
         batch, _, steps = x.shape
 
         def over_time(values: torch.Tensor, *last: nn.Linear) -> torch.Tensor:

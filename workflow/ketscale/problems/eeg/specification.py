@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from ketscale.config import METRICS, Baseline, Family, FileModel, Model, lazily
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.datasets import build
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries
 from ketscale.problems.vectors.settings import MajoritySettings
@@ -108,17 +108,6 @@ FAMILY = Family(
     },
     simulators=(CircuitSimulator,),
     metrics=METRICS["classes"],
-    tiny={
-        "workloads": {
-            "eeg-synthetic": {
-                "subjects": 4, "trials": 8, "rate": 20, "window_s": 0.5, "seed": 0, "gain": 20,
-                "split": "subjects", "split_seed": 0,
-            }
-        },
-        "axes": {"workload": "eeg-synthetic", "model": "hydra", "qubits": 2, "layers": 1, "batch": 8},
-        "control": {"model": "classical_hydra", "qubits": 0, "layers": 0, "simulator": "none"},
-        "simulators": TINY_SIMULATORS,
-    },
     build=build,
     own=FileModel,
     prepare=lazily("ketscale.problems.eeg.prepared:prepare"),

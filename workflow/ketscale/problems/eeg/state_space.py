@@ -14,7 +14,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ketscale.layers.dropout import SampleDropout
-from ketscale.problems.shapes import check_inputs
 
 WIDTH, INNER, STATE, KERNEL, RANK, BLOCKS = 128, 256, 16, 4, 8, 2
 EPSILON = 1e-5
@@ -130,7 +129,6 @@ class StateSpaceModel(nn.Module):
 
     def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
         super().__init__()
-        self.inputs = inputs
         self.embed = nn.Linear(inputs[0], WIDTH)
         self.dropout = SampleDropout(dropout)
         self.blocks = nn.Sequential(*(self.BLOCK() for _ in range(BLOCKS)))
@@ -143,7 +141,6 @@ class StateSpaceModel(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
-        check_inputs(self, x, *self.inputs)
         rows = self.dropout(self.embed(x.transpose(1, 2)))
         return self.classifier(self.norm(self.blocks(rows)).mean(1))
 

@@ -26,8 +26,6 @@ SUBJECTS = 109
 RATE = 160.0
 # A cue lasts 4.1 to 4.2 s, a rest as long, and then comes the next cue.
 LONGEST_WINDOW_S = 8.2
-# Fewer steps of a trial are no time series.
-FEWEST_STEPS = 8
 # The channels in the order of the files, which pad each name with dots.
 CHANNELS = (
     "Fc5", "Fc3", "Fc1", "Fcz", "Fc2", "Fc4", "Fc6", "C5", "C3", "C1", "Cz", "C2", "C4", "C6", "Cp5", "Cp3", "Cp1", "Cpz",
@@ -106,9 +104,8 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
                 yield f"{name}: a number is given twice in {list(numbers)}; keep one"
         if not (EXECUTED.isdisjoint(self.runs) or IMAGINED.isdisjoint(self.runs)):
             yield f"runs: {list(self.runs)} are executed and imagined movements; choose one kind"
-        start, end = self.window
-        if (end - start) * self.rate < FEWEST_STEPS:
-            yield f"window: {start:g} to {end:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
+        if self.window[0] >= self.window[1]:
+            yield f"window: {self.window[0]:g} to {self.window[1]:g} s is none; give its start and its end"
         # Resampling removes what is above half of the new rate, so little or nothing of such a band would be left.
         if self.band is not None and not self.band[0] < self.band[1] < self.rate / 2:
             low, high = self.band
@@ -162,11 +159,6 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
     gain: Annotated[float, Meta(gt=0, description="Factor on the signals, which with 1 have the amplitudes of real "
         "ones in millivolts")] = 1.0
     # fmt: on
-
-    def faults(self) -> Iterator[str]:
-        """A trial needs some steps."""
-        if self.window_s * self.rate < FEWEST_STEPS:
-            yield f"window_s: {self.window_s:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
 
 
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):

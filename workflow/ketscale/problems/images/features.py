@@ -36,8 +36,7 @@ def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the features, and the network that made them if the run computes them inline."""
     workload, inline = settings.workload, settings.protocol.features == "inline"
     assert isinstance(workload, ImageWorkload)
-    # The network's weights are the largest file by far.
-    folder = store.opened(manifest, FEATURES_VERSION, () if inline else NETWORK_FILES)
+    folder = store.opened(manifest, FEATURES_VERSION)
     return prepared.data(
         folder, dataset(folder, isinstance(workload, ImageFolder), inline), workload.split_by
     )

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ketscale.errors import UserError
 from ketscale.problems import own_samples, splits
-from ketscale.problems.arrays import named
 from ketscale.problems.images.pixels import GREY, mode_of, pixels_of, resized
-from ketscale.problems.samples import Samples, first_equal
+from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import Arrays, ImageFolder
@@ -26,8 +24,7 @@ def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
     there = own_samples.read(workload, WANTED)
-    values, peak = pixels_of(*there["samples"])
-    return own_samples.divided(workload, there, values, "sample", peak)
+    return own_samples.divided(workload, there, pixels_of(*there["samples"]), "sample", 255)
 
 
 def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
@@ -41,14 +38,11 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
     """
     files = workload.files()
     classes = tuple(files)
-    where = f"{workload.folder}: the names of its folders"
-    if len({*named(np.array(classes), where, len(classes), "class")}) < len(classes):
-        raise UserError(f"{where}: two look alike; rename one")
     labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in files.values()])
     paths = [path for of_class in files.values() for path in of_class]
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {mode_of(path) for path in paths} <= GREY else "RGB"
     pixels = np.stack([resized(path, mode, workload.image_size) for path in paths])
-    equal, seed = first_equal(pixels, 255), workload.split_seed or 0
-    parts = splits.by_shares(labels, classes, workload.shares, seed, equal)
+    equal = splits.first_equal(pixels)
+    parts = splits.by_shares(labels, classes, workload.shares, workload.split_seed or 0, equal)
     return Samples(values=pixels, targets=labels, names=classes, folds=[parts], peak=255)

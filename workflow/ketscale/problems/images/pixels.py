@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged
 from ketscale.optional import needed_for
-from ketscale.problems import arrays
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -46,40 +45,33 @@ def brightness(images: Samples) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mean), tuple(std)
 
 
-def pixels_of(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
-    """Pixels in the form of `Samples`, and their peak: bytes unchanged, floats from 0 to 1 as float32."""
+def pixels_of(values: NDArray[Any], where: str) -> NDArray[np.uint8]:
+    """Pixels in the form of `Samples`."""
     shape = values.shape
     if len(shape) not in (3, 4) or not values.size or (len(shape) == 4 and shape[3] not in (1, 3)):
         raise UserError(
             f"{where}: shape {shape} is not that of images, (images, height, width) or (images, height, width, 3); "
             "features are of kind: rows"
         )
-    if len(shape) == 4 and shape[3] == 1:
-        values = values[..., 0]
-    if values.dtype == np.uint8:
-        return values, 255
-    low, high = (float(arrays.real(values, where).min()), float(values.max()))
-    if values.dtype.kind != "f" or low < 0 or high > 1:
+    if values.dtype != np.uint8:
         raise UserError(
-            f"{where}: {values.dtype} from {low:g} to {high:g} are no pixels; save them as uint8, or as floats from 0 to 1"
+            f"{where}: {values.dtype} are no pixels; save them as uint8, those from 0 to 1 as (255 * x).round().astype('uint8')"
         )
-    return values.astype(np.float32), 1
+    return values[..., 0] if len(shape) == 4 and shape[3] == 1 else values
 
 
-def as_stored(values: NDArray[Any], peak: int) -> NDArray[Any]:
+def as_stored(values: NDArray[Any], peak: int) -> NDArray[np.uint8]:
     """Pixels in the form of `Samples` with this peak.
 
     Raises:
         UserError: the array is not of such pixels.
     """
+    if peak == 255:
+        return pixels_of(values, "x")
     # Scans of fewer levels may be numbers of any type.
-    levels = peak not in (1, 255) and np.isin(values, np.arange(peak + 1)).all()
-    pixels, found = (values.astype(np.uint8), peak) if levels else pixels_of(values, "x")
-    if found != peak:
-        raise UserError(
-            f"x: the model was trained on pixels from 0 to {peak}; give such, {'floats' if peak == 1 else 'whole numbers'}"
-        )
-    return pixels
+    if not np.isin(values, np.arange(peak + 1)).all():
+        raise UserError(f"x: the model was trained on whole numbers from 0 to {peak}; give such pixels")
+    return pixels_of(values.astype(np.uint8), "x")
 
 
 def mode_of(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ketscale.config import METRICS, Family, FileModel, lazily
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.datasets import build
 from ketscale.problems.images.workloads import Arrays, Digits, ImageFolder, Mnist
 from ketscale.problems.vectors.settings import MODELS
@@ -23,14 +23,6 @@ FAMILY = Family(
     models=MODELS,
     simulators=(CircuitSimulator,),
     metrics=METRICS["classes"],
-    tiny={
-        "workloads": {
-            "digits": {"split_seed": 0, "weights": "selfsupervised", "image_size": 8, "pretrain_steps": 2}
-        },
-        "axes": {"workload": "digits", "model": "vqc", "qubits": 2, "layers": 1, "batch": 16},
-        "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
-        "simulators": TINY_SIMULATORS,
-    },
     build=build,
     own=FileModel,
     prepare=lazily("ketscale.problems.images.features:prepare"),

@@ -28,6 +28,9 @@ from ketscale.engines.pulses.published import ONE_QUBIT
 from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
 
 START = randomness.RandomStream("pulses.start")
+# Standard deviation of the start from the published one, relative (amplitudes), in rad (phases) and in rad over the pulse's
+# length (frequencies).
+SPREAD = 0.02
 
 CIRCUITS: dict[str, type[Fluxoniums | Transmons]] = {"fluxoniums": Fluxoniums, "transmons": Transmons}
 COUPLINGS = ("capacitive", "inductive")
@@ -149,8 +152,8 @@ class PulseModel(nn.Module, ABC):
         return nn.Parameter(values.double(), requires_grad=name in self._trains)
 
     @torch.no_grad()
-    def scatter(self, seed: int, width: float) -> None:
-        """Add a normal number times the width to each parameter of amplitudes, frequencies and phases that is trained."""
+    def scatter(self, seed: int) -> None:
+        """Add a normal number times `SPREAD` to each parameter of amplitudes, frequencies and phases that is trained."""
         for number, name in enumerate(("amplitude", "frequency", "phase")):
             parameter = self.get_parameter(name)
             if parameter.requires_grad:
@@ -158,7 +161,7 @@ class PulseModel(nn.Module, ABC):
                 pairs = randomness.uniform(START.key(seed, 0, number), index, 2)
                 # Box and Muller; 1 - u is never 0.
                 normal = (-2 * (1 - pairs[:, 0]).log()).sqrt() * (2 * torch.pi * pairs[:, 1]).cos()
-                parameter.add_(normal.view_as(parameter), alpha=width)
+                parameter.add_(normal.view_as(parameter), alpha=SPREAD)
 
     @abstractmethod
     def envelope(self, usual: bool) -> Cosine | Segments:
@@ -181,7 +184,7 @@ class PulseModel(nn.Module, ABC):
 
 
 class CosinePulse(PulseModel):
-    """Cosine ramps, with the ramp a share of the length. The amplitude's parameter is a relative change."""
+    """Cosine ramps without a plateau. The amplitude's parameter is a relative change."""
 
     def __init__(
         self,
@@ -189,10 +192,8 @@ class CosinePulse(PulseModel):
         device: Mapping[str, Any] | None = None,
         begins: Mapping[str, Any] | None = None,
         trains: Sequence[str] = ("amplitude", "frequency", "phase", "length"),
-        ramp: float = 0.5,
     ) -> None:
         super().__init__(qubits, device, begins, trains)
-        self.ramp = ramp
         drives = len(self.sites)
         self.amplitude = self._parameter("amplitude", torch.zeros(drives))
         self.length = self._parameter("length", torch.zeros(drives))
@@ -200,7 +201,7 @@ class CosinePulse(PulseModel):
     def envelope(self, usual: bool) -> Cosine | Segments:
         """See `PulseModel.envelope`."""
         amplitude = self.get_buffer("usual_amplitude")
-        return Cosine(amplitude if usual else amplitude * (1 + self.amplitude), self.ramp)
+        return Cosine(amplitude if usual else amplitude * (1 + self.amplitude))
 
 
 class PiecewisePulse(PulseModel):

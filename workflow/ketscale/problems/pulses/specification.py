@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -27,13 +28,10 @@ Trained = Annotated[tuple[Literal["amplitude", "frequency", "phase", "length", "
 class PulseSettings(Model, frozen=True, kw_only=True):
     """One pulse on each drive, which begins as the published one."""
 
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"start_spread": 0.02})
+
     # Subclasses have it with a default of their own.
     trains: tuple[str, ...]
-    # fmt: off
-    start_spread: Annotated[float, Meta(ge=0, lt=1, description="Standard deviation of the start from the published "
-        "one, relative (amplitudes), in rad (phases) and in rad over the pulse's length (frequencies); drawn from the "
-        "run's seed")] = 0.02
-    # fmt: on
 
     def faults(self) -> Iterator[str]:
         """Each is named once."""
@@ -42,15 +40,12 @@ class PulseSettings(Model, frozen=True, kw_only=True):
 
 
 class CosineSettings(PulseSettings, frozen=True, kw_only=True):
-    """Cosine ramps up to an amplitude and down again, on a carrier."""
+    """Cosine ramps up to an amplitude and down again, without a plateau, on a carrier."""
 
     implementation: ClassVar[str] = "ketscale.problems.pulses.shapes:CosinePulse"
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({**PulseSettings.former, "ramp": 0.5})
 
     trains: Trained = ("amplitude", "frequency", "phase", "length")
-    # fmt: off
-    ramp: Annotated[float, Meta(gt=0, le=0.5, description="Length of each ramp as a share of the pulse's; 0.5: no "
-        "plateau, as published")] = 0.5
-    # fmt: on
 
 
 class PiecewiseSettings(PulseSettings, frozen=True, kw_only=True):
@@ -76,10 +71,9 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     from ketscale.problems.pulses.gate import GateProblem
     from ketscale.problems.pulses.shapes import PulseModel, described, start
 
-    workload, simulator, settings_of_model = settings.workload, settings.simulator, settings.model
+    workload, simulator = settings.workload, settings.simulator
     assert isinstance(workload, PulseWorkload)
     assert isinstance(simulator, PulseSimulator)
-    assert isinstance(settings_of_model, PulseSettings)
     qubits, levels = settings.sizes["qubits"], settings.sizes["levels"]
     chip = workload.device(qubits)
     turn = X_TURN if workload.gate in ("x", "y") else HADAMARD_TURN
@@ -89,7 +83,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     }
     model = models.of_settings(settings, None, **arguments)
     assert isinstance(model, PulseModel)
-    model.scatter(settings.run.seed, settings_of_model.start_spread)
+    model.scatter(settings.run.seed)
     return GateProblem(model, workload, simulator, qubits, levels, arguments)
 
 
@@ -116,30 +110,9 @@ FAMILY = Family(
     metrics=(
         Metric("infidelity", "infidelity", "", "down", chance="data"),
         Metric("leakage", "population outside the qubits' states", "", "down"),
-        Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
-        Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down"),
-        Metric("error_estimate", "estimated error of a trained column", "", "down"),
-        # Errors of the run's integrator; see `GateProblem`.
+        # Of the run's integrator; see `GateProblem`.
         Metric("simulator_error", "largest error of a column", "", "down", about="error"),
-        Metric("norm_error", "largest deviation of a column's norm from 1", "", "down"),
     ),
-    tiny={
-        "precision": "fp64",
-        "workloads": {"fluxonium-chain": {"length": 10.0}},
-        "models": {"piecewise_pulse": {"segments": 4}},
-        "simulators": {
-            "interaction4": {"device": "interaction4", "dt": 0.02, "tolerance": 5e-10},
-            "whole-space": {"device": "whole-space", "dt": 0.05, "tolerance": 5e-10},
-        },
-        "axes": {
-            "workload": "fluxonium-chain",
-            "model": "piecewise_pulse",
-            "qubits": 2,
-            "levels": 2,
-            "batch": 4,
-        },
-        "control": {"model": "cosine_pulse"},
-    },
     build=build,
     work=work,
 )

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import pi
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Seed, Settings, Workload
-from ketscale.config.simulators.pulses import PulseSimulator
-from ketscale.engines.dynamics.methods import MOST_STEPS
+from ketscale.config import Settings, Workload
 from ketscale.engines.gates import GateName, qubits_of
 from ketscale.engines.pulses.published import (
     CHAIN,
@@ -28,7 +25,7 @@ from ketscale.engines.pulses.published import (
     SPREAD,
     TRANSMON_COUPLING,
 )
-from ketscale.engines.quantities import AngularFrequency, Coupling, Energy, Time
+from ketscale.engines.quantities import Time
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
@@ -41,11 +38,9 @@ MOST_LEVELS = 10
 class PulseWorkload(Workload, frozen=True, kw_only=True):
     """A gate on a device. A sample is a computational basis state: a column of the gate's unitary."""
 
-    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"bounds_weight": 1.0, "initial": 0})
-
-    # Subclasses have them with defaults of their own.
-    seed: Seed
-    spread: float
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"bounds_weight": 1.0, "initial": 0, "amplitude_bound": None, "frequency_bounds": None}
+    )
 
     # fmt: off
     gate: Annotated[GateName, Meta(description="Its name. A gate on one qubit acts on each at once, one on two qubits "
@@ -61,20 +56,12 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         "are the best ones")] = True
     length: Annotated[Time, Meta(description="Length of the pulses at the start, ns; published, and if left out: "
         "50, for a gate on two qubits 100")] | None = None
-    amplitude_bound: Annotated[AngularFrequency | Annotated[tuple[AngularFrequency, ...],
-        Meta(min_length=1)] | None, Meta(description="The hardware's largest modulus of an envelope, rad/ns; or "
-        "one for each drive, with pairs those of their first qubits first")] = None
-    frequency_bounds: Annotated[tuple[AngularFrequency, AngularFrequency], Meta(description="The hardware's lowest "
-        "and highest frequency of a carrier, rad/ns")] | None = None
-    length_bounds: Annotated[tuple[Time, Time], Meta(description="The hardware's shortest and longest pulse, ns")] | None = None
+    length_bounds: Annotated[tuple[Time, Time], Meta(description="The shortest and the longest pulse, ns, beyond which a "
+        "penalty is added to the loss")] | None = None
     # fmt: on
 
     def device(self, qubits: int) -> Device:
-        """The device, with its spread.
-
-        Raises:
-            UserError: its parameters make none.
-        """
+        """The device."""
         raise NotImplementedError
 
     @property
@@ -87,26 +74,12 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         """Whether the gate acts on pairs of qubits."""
         return qubits_of(self.gate) == 2
 
-    @property
-    def hardware(self) -> dict[str, Any]:
-        """The hardware's bounds by name: arguments of `engines.pulses.Bounds`; none: it has no bounds."""
-        given = {
-            "amplitude": self.amplitude_bound,
-            "frequency": self.frequency_bounds,
-            "length": self.length_bounds,
-        }
-        return {name: bound for name, bound in given.items() if bound is not None}
-
     def samples(self, qubits: int) -> int:
         """The number of columns."""
         return 2**qubits if self.target == "unitary" else 1
 
     def faults(self) -> Iterator[str]:
         """Bounds ascend and admit the start, and settings that belong to another choice are left out."""
-        for name in ("frequency_bounds", "length_bounds"):
-            bounds = getattr(self, name)
-            if bounds is not None and bounds[0] > bounds[1]:
-                yield f"{name}: must be in ascending order, not {bounds[0]:g} to {bounds[1]:g}"
         bounds = self.length_bounds
         if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
             yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"
@@ -116,115 +89,66 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             yield "pairs: the gate is not on two qubits, and has none; leave it out"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """The sizes fit the device, every step takes all columns, and its integrator's steps fit the pulses."""
-        run, sizes, protocol = settings.run, settings.sizes, settings.protocol
-        qubits, levels = sizes["qubits"], sizes["levels"]
+        """The levels fit the device, in a precision that its carriers need, and every step takes all columns."""
+        run, protocol, levels = settings.run, settings.protocol, settings.sizes["levels"]
+        columns = self.samples(settings.sizes["qubits"])
         if protocol.precision != "fp64":
             yield (
                 f"protocol {run.protocol} has precision: {protocol.precision}, too coarse for carriers and many steps of "
                 f"{run.workload}; use fp64"
             )
-        if protocol.clip_norm is not None and protocol.optimiser == "l-bfgs":
-            yield f"protocol {run.protocol} has clip_norm, which l-bfgs does not use; leave it out"
         if levels < 2:
             yield f"levels: {levels} make no qubit; use 2 or more"
-            return
         if levels > MOST_LEVELS:
             yield f"levels: {levels} of a circuit are not computed accurately; use at most {MOST_LEVELS}"
-            return
-        columns = self.samples(qubits)
         if run.batch != columns:
-            yield (
-                f"every step takes all columns of {run.workload}; with {qubits} qubits use batch {columns}, not {run.batch}"
-            )
-        simulator = settings.simulator
-        if isinstance(simulator, PulseSimulator):
-            if simulator.dt > self.start_length:
-                yield (
-                    f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than the pulses of {run.workload}, "
-                    f"{self.start_length:g} ns; use at most that"
-                )
-            if simulator.dt < self.start_length / MOST_STEPS:
-                yield (
-                    f"simulator {run.simulator} has dt: {simulator.dt:g}, more than {MOST_STEPS:,} steps in the pulses of "
-                    f"{run.workload}, {self.start_length:g} ns; use a longer one"
-                )
+            yield f"every step takes all columns of {run.workload}; use batch {columns}, not {run.batch}"
 
 
-Energies = Annotated[tuple[Energy, ...], Meta(min_length=1)]
-Spread = Annotated[
-    float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")
-]
-
-Capacitive = Annotated[Coupling, Meta(description="J_C of neighbours, GHz")]
-Inductive = Annotated[Coupling, Meta(description="J_L of neighbours, GHz")]
-SpreadSeed = Annotated[Seed, Meta(description="Seed of the spread")]
+# Settings that earlier versions had of all fluxoniums, and of all published devices.
+_FLUXONIUMS = {"charging": FLUXONIUM[0], "josephson": FLUXONIUM[1], "flux": 0.5, "spread": SPREAD}
 Side = Annotated[int, Meta(ge=1, le=len(ROW))]
 
 
-class FluxoniumWorkload(PulseWorkload, frozen=True, kw_only=True):
-    """Fluxoniums, driven by their phase; the published circuits."""
+class FluxoniumChain(PulseWorkload, frozen=True, kw_only=True):
+    """The published open chain of fluxoniums, driven by their phase."""
 
-    charging: Annotated[Energy, Meta(description="E_C, GHz")] = FLUXONIUM[0]
-    josephson: Annotated[Energy, Meta(description="E_J, GHz")] = FLUXONIUM[1]
-    inductive: Energies
-    # fmt: off
-    flux: Annotated[float, Meta(ge=-1, le=1, description="External flux, in flux quanta, of which 1 changes "
-        "nothing")] = 0.5
-    # fmt: on
-    capacitive_coupling: float
-    inductive_coupling: float
-    spread: Spread = SPREAD
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What devices of fluxoniums are made of besides their layout: arguments of the engine's functions."""
-        return {
-            "width": self.spread,
-            "seed": self.seed,
-            "charging": self.charging,
-            "josephson": self.josephson,
-            "inductive": self.inductive,
-            "flux": 2 * pi * self.flux,
-            "capacitive_coupling": self.capacitive_coupling,
-            "inductive_coupling": self.inductive_coupling,
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            **PulseWorkload.former,
+            **_FLUXONIUMS,
+            "inductive": [*CHAIN],
+            "capacitive_coupling": CHAIN_COUPLINGS[0],
+            "inductive_coupling": CHAIN_COUPLINGS[1],
+            "seed": SEED,
         }
-
-
-class FluxoniumChain(FluxoniumWorkload, frozen=True, kw_only=True):
-    """The published open chain of fluxoniums."""
-
-    inductive: Annotated[Energies, Meta(description="E_L, GHz, in turn along the chain")] = CHAIN
-    capacitive_coupling: Capacitive = CHAIN_COUPLINGS[0]
-    inductive_coupling: Inductive = CHAIN_COUPLINGS[1]
-    seed: SpreadSeed = SEED
+    )
 
     def device(self, qubits: int) -> Device:
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import fluxonium_chain
 
-        return fluxonium_chain(qubits, **self.parameters)
+        return fluxonium_chain(qubits)
 
 
-class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
-    """A block of the published 5 x 5 lattice of fluxoniums, which is periodic."""
+class FluxoniumLattice(PulseWorkload, frozen=True, kw_only=True):
+    """A block of the published 5 x 5 lattice of fluxoniums, which is periodic; they are driven by their phase."""
+
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            **PulseWorkload.former,
+            **_FLUXONIUMS,
+            "first_column": 2,
+            "inductive": [*ROW],
+            "capacitive_coupling": LATTICE_COUPLINGS[0],
+            "inductive_coupling": LATTICE_COUPLINGS[1],
+            "seed": LATTICE_SEED,
+        }
+    )
 
     # fmt: off
     block: Annotated[tuple[Side, Side], Meta(description="Its rows and columns, whose product is the qubits")] = (3, 2)
-    first_column: Annotated[int, Meta(ge=0, lt=len(ROW), description="The lattice's column, from 0, in which the "
-        "block begins")] = 2
-    inductive: Annotated[Energies, Meta(description="E_L of the lattice's first row, GHz; each further row is "
-        "shifted by three columns")] = ROW
     # fmt: on
-    capacitive_coupling: Capacitive = LATTICE_COUPLINGS[0]
-    inductive_coupling: Inductive = LATTICE_COUPLINGS[1]
-    seed: SpreadSeed = LATTICE_SEED
-
-    def faults(self) -> Iterator[str]:
-        """The first row is whole."""
-        yield from super().faults()
-        if len(self.inductive) != len(ROW):
-            yield f"inductive: give {len(ROW)} energies, those of the lattice's first row"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """The block has its own number of qubits."""
@@ -238,31 +162,26 @@ class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import fluxonium_lattice
 
-        return fluxonium_lattice(*self.block, self.first_column, **self.parameters)
+        return fluxonium_lattice(*self.block)
 
 
 class TransmonChain(PulseWorkload, frozen=True, kw_only=True):
-    """An open chain of transmons, driven by their charge."""
+    """An open chain of the published transmons, driven by their charge."""
 
-    charging: Annotated[Energies, Meta(description="E_C, GHz, in turn along the chain")] = CHARGING
-    josephson: Annotated[Energies, Meta(description="E_J, GHz, in turn along the chain")] = JOSEPHSON
-    offset: Annotated[
-        float, Meta(ge=-1, le=1, description="n_g, in Cooper pairs, of which 1 changes nothing")
-    ] = 0.0
-    capacitive_coupling: Capacitive = TRANSMON_COUPLING
-    spread: Spread = SPREAD
-    seed: SpreadSeed = SEED
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {
+            **PulseWorkload.former,
+            "charging": [*CHARGING],
+            "josephson": [*JOSEPHSON],
+            "offset": 0.0,
+            "capacitive_coupling": TRANSMON_COUPLING,
+            "spread": SPREAD,
+            "seed": SEED,
+        }
+    )
 
     def device(self, qubits: int) -> Device:
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import transmon_chain
 
-        return transmon_chain(
-            qubits,
-            self.spread,
-            self.seed,
-            charging=self.charging,
-            josephson=self.josephson,
-            offset=self.offset,
-            capacitive_coupling=self.capacitive_coupling,
-        )
+        return transmon_chain(qubits)

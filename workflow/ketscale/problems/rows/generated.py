@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 Real = NDArray[np.float64]
 
+# The benchmark's. Rows are separated by so much for each feature; two curves have this degree, distance and noise.
+MARGIN = 0.02
+DEGREE, OFFSET, NOISE = 5, 0.1, 0.01
+PIXEL_NOISE = 0.5
+
 
 def linearly_separable(workload: LinearlySeparable, fetched: Path | None = None) -> Samples:
     """Points drawn uniformly from [-1, 1]^features, without those whose sum is within the margin; its sign is the class."""
@@ -37,7 +42,7 @@ def linearly_separable(workload: LinearlySeparable, fetched: Path | None = None)
     points = np.empty((0, workload.features))
     while len(points) < wanted:
         drawn = rng.uniform(-1, 1, (2 * wanted, workload.features))
-        points = np.concatenate([points, drawn[np.abs(drawn.sum(1)) > workload.least]])
+        points = np.concatenate([points, drawn[np.abs(drawn.sum(1)) > MARGIN * workload.features]])
     return _split(workload, points[:wanted], points[:wanted].sum(1) > 0)
 
 
@@ -62,13 +67,13 @@ def two_curves(workload: TwoCurves, fetched: Path | None = None) -> Samples:
     alone. The coefficients are uniform in [0, 1], then divided by the norm of all.
     """
     rng, count = _random(workload), workload.samples
-    frequencies = np.arange(workload.degree + 1)
-    coefficients = rng.uniform(size=(2, workload.degree + 1, workload.features))
+    frequencies = np.arange(DEGREE + 1)
+    coefficients = rng.uniform(size=(2, DEGREE + 1, workload.features))
     cosines, sines = coefficients / np.linalg.norm(coefficients)
     phases = np.pi * rng.uniform(size=count)[:, None] * frequencies
     points = np.cos(phases) @ cosines + np.sin(phases) @ sines + sines[0]
     second = np.arange(count) >= count // 2
-    points += workload.noise * rng.standard_normal(points.shape) + workload.offset * second[:, None]
+    points += NOISE * rng.standard_normal(points.shape) + OFFSET * second[:, None]
     return _split(workload, points, second)
 
 
@@ -81,7 +86,7 @@ def bars_and_stripes(workload: BarsAndStripes, fetched: Path | None = None) -> S
     stripes = rng.random(workload.samples) > 0.5
     lines = np.where(rng.random((workload.samples, width, 1)) > 0.5, 1.0, -1.0).repeat(width, axis=2)
     pictures = np.where(stripes[:, None, None], lines, lines.swapaxes(1, 2))
-    pictures = pictures + workload.noise * rng.standard_normal(pictures.shape)
+    pictures = pictures + PIXEL_NOISE * rng.standard_normal(pictures.shape)
     return _split(workload, pictures.reshape(len(pictures), -1), stripes)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import METRICS, REGRESSION, Family, FileModel, Positive, Seed, WithTargets, lazily
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.datasets import build
 from ketscale.problems.own_data import (
     File,
@@ -161,7 +161,8 @@ class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
 
 
 class _OfFeatures(GeneratedRows, frozen=True, kw_only=True):
-    features: Annotated[Positive, Meta(description="How many features a row has")]
+    # With more, hardly a point of a cube is outside the margin of separable ones.
+    features: Annotated[int, Meta(ge=1, le=2500, description="How many features a row has")]
 
 
 class LinearlySeparable(_OfFeatures, frozen=True, kw_only=True):
@@ -169,22 +170,7 @@ class LinearlySeparable(_OfFeatures, frozen=True, kw_only=True):
 
     loader: ClassVar[str] = "ketscale.problems.rows.generated:linearly_separable"
 
-    # fmt: off
-    margin: Annotated[float, Meta(ge=0, description="Least absolute sum of a row's features; 0.02 times their "
-        "number if left out")] | None = None
-    # fmt: on
-
-    @property
-    def least(self) -> float:
-        """The least absolute sum of a row's features."""
-        return 0.02 * self.features if self.margin is None else self.margin
-
-    def faults(self) -> Iterator[str]:
-        """Enough points of the cube must lie outside the margin; their sums have a deviation of 0.58 sqrt(features)."""
-        yield from super().faults()
-        most = 0.5 * self.features**0.5
-        if self.least > most:
-            yield f"margin: {self.least:g} leaves hardly a point of the cube; set it to {most:.3g} at most"
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"margin": None})
 
 
 class HiddenManifold(_OfFeatures, frozen=True, kw_only=True):
@@ -199,23 +185,18 @@ class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
     """Points beside two copies of a curve, which are some way apart."""
 
     loader: ClassVar[str] = "ketscale.problems.rows.generated:two_curves"
-
-    degree: Annotated[Positive, Meta(description="Degree of the curve's Fourier series")] = 5
-    # fmt: off
-    offset: Annotated[float, Meta(description="Difference of the second curve's coordinates from the first's")] = 0.1
-    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each coordinate")] = 0.01
-    # fmt: on
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"degree": 5, "offset": 0.1, "noise": 0.01})
 
 
 class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):
     """Square pictures of vertical bars or of horizontal stripes, with noise; a pixel is a feature."""
 
     loader: ClassVar[str] = "ketscale.problems.rows.generated:bars_and_stripes"
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"noise": 0.5})
 
     samples: Annotated[int, Meta(ge=20, description="How many pictures there are")] = 1200
     # A picture of one pixel is a bar and a stripe.
     width: Annotated[int, Meta(ge=2, le=1000, description="Pixels of a side")] = 4
-    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each pixel")] = 0.5
 
     @property
     def features(self) -> int:
@@ -241,14 +222,8 @@ FAMILY = Family(
     models=MODELS,
     simulators=(CircuitSimulator,),
     metrics=METRICS["classes"],
-    tiny={
-        "workloads": {"sample-table": {"table": "iris", "split_seed": 0}},
-        "axes": {"workload": "sample-table", "model": "vqc", "qubits": 2, "layers": 1, "batch": 16},
-        "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
-        "simulators": TINY_SIMULATORS,
-    },
     build=build,
     own=FileModel,
-    prepare=lazily("ketscale.problems.rows.prepared:prepare"),
-    read=lazily("ketscale.problems.rows.prepared:read"),
+    prepare=lazily("ketscale.problems.vectors.prepared:prepare"),
+    read=lazily("ketscale.problems.vectors.prepared:read"),
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Data, Split
+from ketscale.config import Data, Settings, Split
 from ketscale.errors import UserError, damaged, short
 from ketscale.problems import store
 from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
@@ -148,8 +148,8 @@ class PreparedSentences:
         return cls(made, split(first_equal(made.words), 0, 0), seed)
 
 
-def read_prepared(manifest: Path) -> Data:
-    """The `PreparedSentences` that `manifest` points to."""
+def read_prepared(settings: Settings, manifest: Path) -> Data:
+    """Open and verify the `PreparedSentences` that `manifest` points to."""
     folder = store.opened(manifest, VERSION)
     vocabulary = tuple((folder.path / "vocabulary.txt").read_text("utf-8").split("\n"))
     sentences = Sentences(np.load(folder.path / "words.npy"), vocabulary)

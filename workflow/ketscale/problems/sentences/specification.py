@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ketscale.config import Data, Family, Metric, Model, Settings, lazily
@@ -26,13 +25,6 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
         """Its circuits have four qubits."""
         if settings.sizes["qubits"] != 4:
             yield f"{settings.run.model} has 4 qubits, not {settings.sizes['qubits']}; set qubits: 4"
-
-
-def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the sentences."""
-    from ketscale.problems.sentences import sentences
-
-    return sentences.read_prepared(manifest)
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
@@ -61,21 +53,7 @@ FAMILY = Family(
         Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),
         Metric("reciprocal_rank", "mean reciprocal rank", "", "up"),
     ),
-    tiny={
-        "workloads": {"sentences": {"seed": 1, "held_out": 1, "split_seed": 0}},
-        "axes": {
-            "workload": "sentences",
-            "model": "superposition_transformer",
-            "qubits": 4,
-            "layers": 1,
-            "batch": 6,
-        },
-        "simulators": {
-            "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-            "closed-form": {"device": "closed-form", "gradient": "backprop", "batching": "broadcast"},
-        },
-    },
     build=build,
     prepare=lazily("ketscale.problems.sentences.sentences:prepare"),
-    read=read,
+    read=lazily("ketscale.problems.sentences.sentences:read_prepared"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import combinations
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.fitted import Fitted, Samples
-from ketscale.problems.shapes import check_inputs
 from ketscale.shapes import Float
 from ketscale.simulators.factory import resolve_simulator
 
@@ -56,16 +55,14 @@ class VectorMachine(Fitted):
 
     Args:
         inputs, outputs: how many features a sample has; how many classes or columns there are.
-        components: principal components that replace the features, each with variance 1; None or `inputs` for the features.
+        width: how many principal components replace the features, each with variance 1; `inputs` for the features.
         cost, bandwidth: None to choose among `COSTS` and `BANDWIDTHS` by validation.
 
     Raises:
         UserError: there are more components than features; or, when fitted, there is a choice and no validation; or, when
-            called, it is not fitted, or the inputs have another shape.
+            called, it is not fitted, or takes another number of features.
     """
 
-    # The setting that says how many components there are.
-    width_is: ClassVar[str]
     mean: torch.Tensor
     axes: torch.Tensor
     supports: torch.Tensor
@@ -73,15 +70,13 @@ class VectorMachine(Fitted):
     votes: torch.Tensor
 
     def __init__(
-        self, inputs: int, outputs: int, components: int | None, cost: float | None, bandwidth: float | None
+        self, inputs: int, outputs: int, width: int, cost: float | None, bandwidth: float | None
     ) -> None:
         super().__init__()
-        self.inputs, self.outputs = inputs, outputs
-        self.width = inputs if components is None else components
-        if self.width > inputs:
+        self.inputs, self.outputs, self.width = inputs, outputs, width
+        if width > inputs:
             raise UserError(
-                f"{self.name} has {self.width_is}: {self.width}, but samples have {inputs} features; set {self.width_is} to "
-                "at most as many"
+                f"{self.name} has qubits: {width}, but samples have {inputs} features; use at most as many"
             )
         self.costs = COSTS if cost is None else (cost,)
         self.bandwidths = BANDWIDTHS if bandwidth is None else (bandwidth,)
@@ -114,11 +109,12 @@ class VectorMachine(Fitted):
 
     def components(self, features: torch.Tensor) -> torch.Tensor:
         """The components (batch, width) of features (batch, inputs)."""
+        if features.shape[1] != self.inputs:
+            raise UserError(f"{self.name} takes {self.inputs} features, not {features.shape[1]}")
         return (features - self.mean) @ self.axes if len(self.axes) else features
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A score for each class, or a number for each column (batch, outputs), of features (batch, inputs)."""
-        check_inputs(self, x, self.inputs)
         if not len(self.intercept):
             raise UserError(f"this {self.name} is not fitted yet: call its `fit`")
         known = self.similarity(self.embedded(self.components(x)), self.embedded(self.supports))
@@ -127,7 +123,6 @@ class VectorMachine(Fitted):
     def fit(self, train: Samples, validation: Samples | None) -> None:
         """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
         features, targets = train
-        check_inputs(self, features, self.inputs)
         if len(self.costs) * len(self.bandwidths) > 1 and validation is None:
             raise UserError(
                 f"{self.name} chooses cost and bandwidth by validation, and there are no such samples; give it both"
@@ -185,8 +180,6 @@ class Kernel(VectorMachine):
     simulator: an object, a usual name such as "default.qubit", or None for fused.
     """
 
-    width_is: ClassVar[str] = "qubits"
-
     def __init__(
         self,
         qubits: int = 4,
@@ -220,17 +213,10 @@ class SVM(VectorMachine):
     At bandwidth 1 that is scikit-learn's gamma='scale' for standardised features.
     """
 
-    width_is: ClassVar[str] = "components"
-
     def __init__(
-        self,
-        inputs: int = 512,
-        outputs: int = 10,
-        components: int | None = None,
-        cost: float | None = None,
-        bandwidth: float | None = None,
+        self, inputs: int = 512, outputs: int = 10, cost: float | None = None, bandwidth: float | None = None
     ) -> None:
-        super().__init__(inputs, outputs, components, cost, bandwidth)
+        super().__init__(inputs, outputs, inputs, cost, bandwidth)
 
     def embedded(self, x: torch.Tensor) -> torch.Tensor:
         """The features in units of the radius."""

@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from ketscale.optional import needed_for
 from ketscale.problems.fitted import Fitted, Samples
-from ketscale.problems.shapes import check_inputs
 
 # Here, so that it is no part of the time of a fit.
 with needed_for("a linear model", "estimators"):
@@ -38,12 +37,10 @@ class Linear(Fitted):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits, or numbers (batch, outputs), of features (batch, inputs)."""
-        check_inputs(self, x, self.weight.shape[1])
         return nn.functional.linear(x, self.weight, self.bias)
 
     def fit(self, train: Samples, validation: Samples | None) -> None:
         """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
-        check_inputs(self, train.inputs, self.weight.shape[1])
         if validation is None and len(self.penalties) > 1:
             self.penalties = (1.0,)
         best = (-float("inf"), -float("inf"))

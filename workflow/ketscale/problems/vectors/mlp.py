@@ -7,7 +7,6 @@ from torch import nn
 
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of, watched
 from ketscale.layers.dense import tanh_vjp
-from ketscale.problems.shapes import check_inputs
 from ketscale.problems.vectors.vqc import classifier, head
 
 
@@ -20,20 +19,17 @@ class MLP(nn.Module):
 
     def __init__(self, inputs: int = 512, outputs: int = 10, dropout: float = 0.2, width: int = 4) -> None:
         super().__init__()
-        self.inputs = inputs
         self.head = head(inputs, width, dropout)
         self.mixer = nn.Linear(width, width, bias=False)
         self.classifier = classifier(width, outputs, dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (batch, outputs) of features (batch, inputs)."""
-        check_inputs(self, x, self.inputs)
         return self.classifier(torch.tanh(self.mixer(self.head(x))))
 
     @vjp_of(forward)
     def vjp(self, x: torch.Tensor) -> VJP | None:
         """`forward`, see `engines.vjp`; the gradient with respect to the features is not computed."""
-        check_inputs(self, x, *x.shape[1:-1], self.inputs)
         through_head, through_classifier = offered(self.head), offered(self.classifier)
         head = through_head and through_head(x, to_input=False)
         if head is None or through_classifier is None or not self._mixes():

@@ -14,16 +14,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Data, Split, Workload
+from ketscale.config import Data, Settings, Split, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems import store
 from ketscale.problems.columns import Column
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.leaks import leaks
+from ketscale.problems.own_data import OwnSamples
 from ketscale.problems.preprocessing import Features, scaled
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import Parts
 
+VERSION = 2  # increase it whenever the arithmetic or the files of prepared rows change
 FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
 
 
@@ -49,19 +51,25 @@ def data(folder: store.PreparedFolder, content: Dataset, split_by: str) -> Data:
     return folder.data(content, Split(split_by, shared=folder.entries["shared"]))
 
 
-def prepare(workload: Workload, data: Samples, manifest: Path, version: int) -> None:
-    """Write a workload's standardised features and their targets, then the manifest; an intact folder is reused.
+def read(settings: Settings, manifest: Path) -> Data:
+    """Open and verify the features of rows and their targets."""
+    assert isinstance(settings.workload, OwnSamples)
+    folder = store.opened(manifest, VERSION)
+    return data(folder, dataset(folder), settings.workload.split_by)
 
-    version: of the family's files.
+
+def prepare(workload: WithTargets, manifest: Path, fetched: Path | None) -> None:
+    """Write the standardised features of rows and their targets, then the manifest; an intact folder is reused.
 
     Raises:
-        UserError: numbers are too large, or a target is constant; nothing is left behind.
+        UserError: data cannot be read, numbers are too large, or a target is constant; nothing is left behind.
     """
+    data: Samples = workload.load(fetched)
     numeric = data.targets.dtype.kind == "f"
     identity = store.identity_of(
         workload,
         data.digest(),
-        version,
+        VERSION,
         **{"targets" if numeric else "classes": data.names},
         normalisation={"floor": 0},
         **({"columns": msgspec.to_builtins(data.columns)} if data.columns else {}),

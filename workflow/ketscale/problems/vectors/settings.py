@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -34,11 +35,7 @@ class SVMSettings(_VectorMachine, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.vectors.kernels:SVM"
     classical: ClassVar[bool] = True
-
-    # fmt: off
-    components: Annotated[int, Meta(ge=1, description="Principal components that replace the features, as `kernel` "
-        "has one a qubit")] | None = None
-    # fmt: on
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"components": None})
 
 
 class LinearSettings(Baseline, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of
 from ketscale.layers.dense import Dense
 from ketscale.layers.dropout import SampleDropout
-from ketscale.problems.shapes import check_inputs
 from ketscale.simulators.factory import resolve_simulator
 
 
@@ -44,7 +43,7 @@ class VQC(nn.Module):
     simulator: an object, a usual name such as "default.qubit", or None for fused.
 
     Raises:
-        UserError: there is no such simulator; or, when called, the inputs have another shape.
+        UserError: there is no such simulator.
 
     Example:
         >>> VQC(qubits=4, layers=3)(torch.zeros(8, 512)).shape
@@ -63,7 +62,6 @@ class VQC(nn.Module):
     ) -> None:
         super().__init__()
         self.simulator = resolve_simulator(simulator)
-        self.inputs = inputs
         self.circuit = BY_NAME[ansatz](qubits, layers)
         self.paulis = pauli_words(qubits)
         self.head = head(inputs, qubits, dropout)
@@ -72,7 +70,6 @@ class VQC(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (batch, outputs) of features (batch, inputs)."""
-        check_inputs(self, x, self.inputs)
         # Under automatic mixed precision the head gives half-precision angles; the circuit needs its weights' type.
         angles = Angles(self.head(x).to(self.weights.dtype), self.weights)
         return self.classifier(self.simulator.expval(self.circuit, angles, self.paulis))
@@ -80,7 +77,6 @@ class VQC(nn.Module):
     @vjp_of(forward)
     def vjp(self, x: torch.Tensor) -> VJP | None:
         """`forward`, see `engines.vjp`; the gradient with respect to the features is not computed."""
-        check_inputs(self, x, *x.shape[1:-1], self.inputs)
         through_head, through_classifier = offered(self.head), offered(self.classifier)
         head = through_head and through_head(x, to_input=False)
         if head is None or through_classifier is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
 from ketscale.engines import quantities
-from ketscale.problems.control.workloads import Amplitude, ControlWorkload, Duration, Limit
+from ketscale.problems.control.workloads import ControlWorkload
 
 if TYPE_CHECKING:
     import torch
@@ -20,18 +20,19 @@ class Raman(ControlWorkload, frozen=True, kw_only=True):
 
     VARIED: ClassVar[tuple[str, ...]] = ("decay", "detuning")
 
+    duration: ClassVar[float] = 10.0
+    amplitude: ClassVar[float] = 1.0
+    limit: ClassVar[float] = 5.0
+    target: ClassVar[str] = "transfer"
+
     decay: Annotated[
-        tuple[quantities.AngularFrequency, quantities.AngularFrequency],
+        tuple[quantities.Strength, quantities.Strength],
         Meta(description="Range of the rate of decay of the excited state"),
     ] = (0.2, 1.0)
     detuning: Annotated[
         tuple[quantities.Detuning, quantities.Detuning],
         Meta(description="Range of the excited state's detuning"),
     ] = (-1.0, 1.0)
-    duration: Duration = 10.0
-    amplitude: Amplitude = 1.0
-    limit: Limit = 5.0
-    target: Annotated[Literal["transfer"], Meta(description="transfer: |2>")] = "transfer"
 
     def system(self) -> System:
         import numpy as np

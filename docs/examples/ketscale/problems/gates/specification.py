@@ -54,13 +54,5 @@ FAMILY = Family(
     models={"pulses": Pulses},
     simulators=(Propagator,),
     metrics=(Metric("infidelity", "infidelity", "", "down"),),
-    tiny={
-        "workloads": {"shift": {"effort": 0.001}},
-        "simulators": {
-            "matrix-exponential": {"device": "matrix-exponential"},
-            "eigenbasis": {"device": "eigenbasis"},
-        },
-        "axes": {"workload": "shift", "model": "pulses", "levels": 4, "segments": 6, "batch": 4},
-    },
     build=build,
 )
