@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import math
 import shutil
-import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -21,7 +19,7 @@ import yaml
 from ketscale import analysis
 from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
-from ketscale.config import Config, Settings, sources
+from ketscale.config import Config, sources
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import choice, prepared
 from ketscale.measure import record as records
@@ -175,7 +173,6 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "split": split_of(config, run),
         "samples": {"train": 1257, "validation": 270, "test": 270},
         "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
-        "trainability": trainability(settings) if protocol.probe and completed else None,
         "parameters": 70186,
         "data_hash": "d" if settings.family.prepared else None,
         "features_hash": FEATURES if settings.family.prepared else None,
@@ -196,17 +193,6 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "timing": timing,
     }
     return maker.of(settings, **{**made, **changes})
-
-
-def trainability(settings: Settings, factor: float = 0.5) -> dict[str, Any]:
-    """What a probe has found: a gradient that has this factor with each qubit and layer, with a little noise."""
-    run, qubits = settings.run, settings.sizes["qubits"]
-    noise = np.random.default_rng(zlib.crc32(run.path.encode())).normal(0, 0.02)
-    square = 0.2 * factor ** (qubits + settings.sizes["layers"]) * math.exp(noise)
-    return {
-        "circuits": 1, "qubits": qubits, "gates": 3 * qubits, "weights": 2 * qubits, "observables": qubits,
-        "pairs": qubits**2, "square": square, "variance": square, "frame": [1.0 + 0.01 * run.seed, 1.5], "entanglement": 0.8,
-    }  # fmt: skip
 
 
 def history(config: Config, run: Run) -> str:

@@ -29,7 +29,7 @@ OPEN = {"same", "cannot tell"}
 WORDS = {
     "pays": {"faster"}, "does not pay": {"slower", *OPEN}, "no clear gain": OPEN, "slower": {"slower"}, "not slower": {"faster", *OPEN},
     "no clear loss": OPEN, "better": {"better"}, "worse": {"worse"}, "equal": {"same"}, "cannot tell": {"cannot tell"},
-    "no control": {"missing"}, "falls": {"falls"}, "does not fall": {"rises", *OPEN}, "no clear fall": OPEN, "held": {"same"},
+    "no control": {"missing"}, "held": {"same"},
     "not held": {"differs"}, "undecided: fewer than 3 seeds": {"cannot tell"}, "undecided: busy machine": {"cannot tell"},
     "undecided: not comparable": {"not comparable"}, "undecided: failed seeds": {"failed"}, "open": {"missing", "failed", "cannot tell"}, "": {""},
 }  # fmt: skip
@@ -70,7 +70,7 @@ def test_effects_intervals_and_verdicts_are_as_they_were(name: str, fate: str, t
         for row in (*tables["speed"], *tables["quality"])
         if row["kind"] != "parity"
     }
-    others = [row for row in (*tables["speed"], *tables["fits"]) if row["kind"] in ("parity", "trainability")]
+    others = [row for row in tables["speed"] if row["kind"] == "parity"]
     for study, kind, _, point, effect, low, high, verdict in GOLDEN[name, fate]:
         if point is None:
             rows = [row for row in others if row["study"] == study and alike(row["effect"], effect)]

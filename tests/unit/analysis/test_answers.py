@@ -30,7 +30,7 @@ def answered(config: Config, results: Path, change: factory.Change) -> dict[str,
 
 
 # Each kind of study; the others are tested at night.
-FIRST = ("better-than-classical", "control", "eeg-published", "images", "sentences", "trainability")
+FIRST = ("better-than-classical", "control", "eeg-published", "images", "sentences")
 PATHS = [
     pytest.param(path, marks=[] if path.stem in FIRST else pytest.mark.nightly, id=path.stem)
     for path in WHOLE

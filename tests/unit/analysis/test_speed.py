@@ -65,7 +65,7 @@ def given(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) ->
     made["protocols"] |= {
         "double": {**double, "steps": 20}, "single": {**double, "steps": 20, "precision": "fp32"}, "both": {**double, "epochs": 3},
         "unsharded": {**made["protocols"]["timing"], "mistake": "unsharded"},
-        "probe": {"precision": "fp64", "timed": False, "probe": {"draws": 9, "weights": "uniform"}}, "fitted": {"precision": "fp64", "timed": False},
+        "fitted": {"precision": "fp64", "timed": False},
     }  # fmt: skip
     return made
 

@@ -276,27 +276,6 @@ def test_what_it_cannot_follow_is_refused(refused: Callable[[], object]) -> None
         refused()
 
 
-def test_numpy_arguments_give_numpy_results() -> None:
-    def function(x: Any, w: Any, times: int) -> Any:
-        qml.AngleEmbedding(x, wires=range(WIRES))
-        for _ in range(times):
-            qml.RY(w["angle"], wires=0)
-        return {"z": qml.expval(qml.Z(0)), "state": qml.state()}
-
-    qnode = qml.QNode(function, DEVICE)
-    converted = from_qnode(qnode)
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=WIRES)[::-1], rng.normal(size=(2, WIRES)), qml.numpy.array(rng.normal(size=WIRES))
-    for x in rows * 2:
-        arguments = x, {"angle": np.float64(rng.normal())}, 2
-        np.testing.assert_allclose(converted(*arguments)["state"], qnode(*arguments)["state"], atol=1e-12)
-        assert type(converted(*arguments)["z"]) is (np.float64 if x.ndim == 1 else np.ndarray)
-    # Beside tensors they are constants, and numbers of NumPy cause no new conversion.
-    assert len(converted._records.ways) == 2
-    mixed = converted(drawn((WIRES,))[0], {"angle": np.float64(0.3)}, 2)
-    assert isinstance(mixed["z"], torch.Tensor) and mixed["z"].requires_grad
-
-
 def test_a_layer_of_pennylane() -> None:
     def function(inputs: Any, weights: Any, angle: Any) -> Any:
         layers(inputs, weights)

@@ -19,7 +19,7 @@ from ketscale.config import Config, Settings
 from ketscale.files import csv_of
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
-from ketscale.measure.form import Record, Trainability
+from ketscale.measure.form import Record
 from ketscale.measure.quiet import BOUNDED_SHARE
 
 
@@ -184,23 +184,6 @@ def _metrics(config: Config) -> Iterator[Column]:
             yield Column(f"{split}_{name}", f"The metric `{name}` on {split} data", of, shown=shown)
 
 
-def _probed(config: Config) -> Iterator[Column]:
-    """What probes find, if a protocol is one."""
-    if any(protocol.probe for protocol in config.protocols.values()):
-        for name, (meaning, part) in _PROBED.items():
-            of = partial(lambda of, run: (one := run.record.trainability) and of(one), part)
-            yield Column(name, meaning, of)
-
-
-_PROBED: dict[str, tuple[str, Callable[[Trainability], float]]] = {
-    "circuit_qubits": ("Qubits of the circuit that was probed", lambda found: found.qubits),
-    "angles": ("Number of its angles that were drawn", lambda found: found.weights),
-    "pairs": ("Pairs of an observable and an angle that it depends on", lambda found: found.pairs),
-    "gradient_square": ("Mean square of the derivatives of these pairs", lambda found: found.square),
-    "gradient_variance": ("Their variance over draws, mean over pairs", lambda found: found.variance),
-}  # fmt: skip
-
-
 def _axis(name: str, meaning: str) -> Column:
     return Column(name, meaning, lambda run: getattr(run.settings.run, name), text=name not in INTEGERS)
 
@@ -250,7 +233,7 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("precision", "`fp32`, `fp64` or `amp`", lambda run: run.settings.protocol.precision, text=True),
     FEATURES,
     Column("mistake", "The misconfiguration that the protocol makes on purpose", lambda run: run.settings.protocol.mistake, text=True),
-    _metrics, _probed,
+    _metrics,
     Column("test_chance", "What guessing gives on the test data", lambda run: run.chance),
     Column("test_samples", "Number of test samples", lambda run: run.test_samples),
     Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),
@@ -336,16 +319,14 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     HARDWARE, CODE,
 ))
 
-FITS = Table("fits", "What is fitted over several points, by seed: laws of scaling, exponents of growth with a size, the decay of gradients; and the gradient at each point that was probed. Intervals of 95 % are over seeds.", (
+FITS = Table("fits", "What is fitted over several points, by seed: laws of scaling and exponents of growth with a size. Intervals of 95 % are over seeds.", (
     STUDY, KIND, POINT_WORDS, *AT,
     Column("series", "The points that it is fitted to", text=True),
-    Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak, `power` of sweeps of a size, `decay` of gradients, `probe` of a single point", text=True),
+    Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak, `power` of sweeps of a size", text=True),
     Column("parameter", "Name of the parameter", text=True),
     *COMPARED,
     Column("n", "Number of seeds", unit="seeds", shown=True),
     Column("points", "Number of points in the fit"),
-    Column("circuit_qubits", "Qubits of the circuit that was probed"),
-    Column("failed", "Number of seeds that were not probed"),
     HARDWARE, CODE,
 ))
 

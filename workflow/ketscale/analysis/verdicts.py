@@ -20,7 +20,7 @@ WORTH = 1.05
 POINTS = 2.0
 
 FASTER, SLOWER, BETTER, WORSE, SAME = "faster", "slower", "better", "worse", "same"
-FALLS, RISES, DIFFERS = "falls", "rises", "differs"
+DIFFERS = "differs"
 CANNOT_TELL, NOT_COMPARABLE, FAILED, MISSING = "cannot tell", "not comparable", "failed", "missing"
 # Why nothing can be told, where no interval is to blame.
 FEW, BUSY, MOST_FAILED = f"fewer than {FEWEST} seeds", "busy machine", "more than half of the seeds failed"
@@ -33,8 +33,6 @@ MEANINGS = {
     WORSE: "The metric is worse, with the whole interval.",
     SAME: f"The whole interval lies within 1/{WORTH:g} to {WORTH:g} of a ratio, or within {POINTS:g} points of a share; "
     "of losses, they agree within the limit of their precision.",
-    FALLS: f"The squared gradient is less than 1/{WORTH:g} times as large with each qubit or layer, with the whole interval.",
-    RISES: f"It is more than {WORTH:g} times as large with each, with the whole interval.",
     DIFFERS: "Runs that must compute the same have other first losses, so that their times say nothing.",
     CANNOT_TELL: "The interval reaches across one of these bounds, or there is none: the row says why.",
     NOT_COMPARABLE: "The runs are of other code, packages, hosts or data: the row says which.",
@@ -42,7 +40,7 @@ MEANINGS = {
     MISSING: "There is no result to compare, or nothing to compare it with.",
 }  # fmt: skip
 # An interval has decided these.
-DECIDED = (FASTER, SLOWER, BETTER, WORSE, SAME, FALLS, RISES)
+DECIDED = (FASTER, SLOWER, BETTER, WORSE, SAME)
 
 
 def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
@@ -61,22 +59,20 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
     return [found.get(number) for number in range(len(decide))]
 
 
-def ratios(found: Sequence[Compared], above: str = FASTER, below: str = SLOWER) -> list[tuple[str, str]]:
+def ratios(found: Sequence[Compared]) -> list[tuple[str, str]]:
     """The verdicts on the ratios of one study, in their order, and why one cannot be told."""
     able = [each.ratio for each in found if each.ratio and not undecided(each)]
-    words = iter(holm([partial(of_ratio, ratio, above=above, below=below) for ratio in able]))
+    words = iter(holm([partial(of_ratio, ratio) for ratio in able]))
     return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in found]
 
 
-def of_ratio(
-    ratio: Estimate, level: float, above: str = FASTER, below: str = SLOWER, within: float = WORTH
-) -> str | None:
+def of_ratio(ratio: Estimate, level: float, within: float = WORTH) -> str | None:
     """The verdict of a ratio's interval at a level; None if it reaches across a bound."""
     low, high = widened(ratio, level)
     if low > within:
-        return above
+        return FASTER
     if high < 1 / within:
-        return below
+        return SLOWER
     return SAME if low >= 1 / within and high <= within else None
 
 

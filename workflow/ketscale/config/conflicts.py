@@ -46,12 +46,10 @@ def _of_layout(settings: Settings) -> Iterator[str]:
     if not backend.several_ranks and (run.ranks, run.nodes) != (1, 1):
         yield f"backend {run.layout}: {run.backend} is one process; write {run.backend}-n1r1t{run.threads}, or use ddp or mpi"
     if not settings.protocol.stepped and (run.ranks, run.batch) != (1, 1):
-        what = (
-            "probed by one process"
-            if settings.protocol.probe
-            else "fitted by one process to all samples at once"
+        yield (
+            f"{run.model} is fitted by one process to all samples at once: give it one rank and batch: 1, "
+            f"not {run.layout} and batch: {run.batch}"
         )
-        yield f"{run.model} is {what}: give it one rank and batch: 1, not {run.layout} and batch: {run.batch}"
     if run.ranks % run.nodes:
         yield f"backend {run.layout}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; make ranks a multiple of nodes"
     if backend.device == "cpu":
@@ -64,10 +62,6 @@ def _of_layout(settings: Settings) -> Iterator[str]:
 def _of_protocol(settings: Settings) -> Iterator[str]:
     run, protocol = settings.run, settings.protocol
     where = f"protocol {run.protocol}"
-    if protocol.probe is not None:
-        if settings.model.fitted or settings.model.classical:
-            yield f"{where} probes the weights of a circuit, and {run.model} has none; leave it out"
-        return
     if settings.fitted != protocol.fitted:
         if protocol.fitted:
             yield f"{run.model} is trained by steps, but {where} has none; give it epochs or steps, and a learning_rate"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -32,22 +33,15 @@ class EarlyStopping(Block, frozen=True, kw_only=True):
     patience: Positive
 
 
-class Probe(Block, frozen=True, kw_only=True):
-    """Do not train, but draw random weights of the model's circuit, and see what its gradients and states are like."""
-
-    draws: Annotated[int, Meta(ge=2, le=5000, description="How many sets of weights are drawn")] = 200
-    weights: Annotated[Literal["initial", "uniform"], Meta(description="initial: as the model itself draws them when "
-        "it is made; uniform: every angle from [0, 2 pi)")]  # fmt: skip
-
-
-# The settings of a protocol without epochs and steps, which is for models that are fitted, or probes.
-_OF_FITS = frozenset({"precision", "timed", "keep_model", "probe", "search"})
+# The settings of a protocol without epochs and steps, which is for models that are fitted.
+_OF_FITS = frozenset({"precision", "timed", "keep_model", "search"})
 
 
 class Protocol(Block, frozen=True, kw_only=True):
-    """How a run is trained and timed; or fitted, or only probed, without epochs and steps."""
+    """How a run is trained and timed; or fitted, without epochs and steps."""
 
     later: ClassVar[frozenset[str]] = frozenset({"loss", "class_weights", "momentum", "cosine"})
+    former: ClassVar[Mapping[str, Any]] = MappingProxyType({"probe": None})
 
     # fmt: off
     precision: Annotated[Literal["fp32", "fp64", "amp"], Meta(description="amp: automatic mixed precision, GPUs only")]
@@ -98,7 +92,6 @@ class Protocol(Block, frozen=True, kw_only=True):
     checkpoint_steps: Annotated[int, Meta(ge=1, description="Steps between checkpoints; a timed run has none, since "
         "its times must be whole")] = 200
     checkpoint_minutes: Annotated[float, Meta(gt=0, description="Minutes between checkpoints, for slow steps")] = 5.0
-    probe: Probe | None = None
     keep_model: Annotated[bool, Meta(description="Keep the trained weights and the test predictions beside the "
         "record")] = True
     search: Annotated[Search | None, Meta(description="Try settings first, and train with those that do best on "
@@ -113,17 +106,17 @@ class Protocol(Block, frozen=True, kw_only=True):
     @property
     def fitted(self) -> bool:
         """Whether it is for models that are fitted in one phase, without epochs and steps."""
-        return not self.stepped and self.probe is None
+        return not self.stepped
 
     @property
     def stepped(self) -> bool:
-        """Whether the model is trained by steps, rather than fitted or probed."""
+        """Whether the model is trained by steps, rather than fitted."""
         return self.epochs is not None or self.steps is not None
 
     @property
     def tested(self) -> bool:
         """Whether the model is validated and tested at the end."""
-        return self.steps is None and self.probe is None
+        return self.steps is None
 
     def faults(self) -> Iterator[str]:
         """Settings that contradict one another."""
@@ -139,13 +132,13 @@ class Protocol(Block, frozen=True, kw_only=True):
             )
         if not self.stepped:
             if given := [name for name in (*self._changed, *searched) if name not in _OF_FITS]:
-                what = "a probe, which takes" if self.probe else "for models that are fitted, which take"
-                yield f"give epochs or steps; without them it is {what} no {', '.join(given)}"
+                yield (
+                    "give epochs or steps; without them it is for models that are fitted, which take no "
+                    f"{', '.join(given)}"
+                )
             elif self.precision == "amp":
-                yield "precision: amp needs steps; give fp32 or fp64 to probes and to models that are fitted"
+                yield "precision: amp needs steps; give fp32 or fp64 to models that are fitted"
             return
-        if self.probe is not None:
-            yield "probe: draws weights instead of training; leave out epochs and steps"
         if self.epochs is not None and self.steps is not None:
             yield "give epochs or steps, not both"
         if self.learning_rate is None and "learning_rate" not in searched:

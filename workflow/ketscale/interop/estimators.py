@@ -176,9 +176,9 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
 
 
 class CircuitRegressor(RegressorMixin, _Estimator):
-    __doc__ = f"""A regressor of one number or several: a dressed circuit's outputs, mean squared error.
+    __doc__ = f"""A regressor of a number: a dressed circuit's output, mean squared error.
 
-    Each column of y is standardised for the training, so that a loss is in units of y's variance, the mean over its columns.
+    y is standardised for the training, so that a loss is in units of its variance.
 {_PARAMETERS}
     Example:
         >>> features, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
@@ -188,23 +188,15 @@ class CircuitRegressor(RegressorMixin, _Estimator):
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
-        """Train on X (samples, features) and numbers y (samples,) or (samples, columns)."""
-        x, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True)
-        self._single = numbers.ndim == 1
-        columns = numbers.reshape(len(numbers), -1)
-        self._target_scaler = StandardScaler().fit(columns)
-        targets = torch.tensor(self._target_scaler.transform(columns))
-        self._train(x, targets, columns.shape[1], nn.functional.mse_loss)
+        """Train on X (samples, features) and numbers y (samples,)."""
+        x, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        self._target_scaler = StandardScaler()
+        targets = torch.tensor(self._target_scaler.fit_transform(numbers[:, None]))
+        self._train(x, targets, 1, nn.functional.mse_loss)
         return self
 
-    def predict(self, X: ArrayLike) -> Float64[np.ndarray, "samples ..."]:  # noqa: N803
-        """A number for each sample (samples,), or a row of them (samples, columns), as in the y of `fit`."""
+    def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+        """A number for each sample (samples,)."""
         outputs = self._outputs(X).numpy()
         numbers: NDArray[np.float64] = self._target_scaler.inverse_transform(outputs)
-        return numbers[:, 0] if self._single else numbers
-
-    def __sklearn_tags__(self) -> Any:
-        """See scikit-learn: y may have several columns."""
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+        return numbers[:, 0]

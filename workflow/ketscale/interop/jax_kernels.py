@@ -190,7 +190,6 @@ def compiled(call: Call, one_state: bool) -> Compiled:
     made = CompiledCall(call)
     plan, circuit, groups = made.plan, call.circuit, call.groups
     slots = {name: COUNTERS + number for number, name in enumerate(made.names)}
-    several = made.group_tiles > 1
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = min(cores, made.most_threads)
@@ -206,10 +205,10 @@ def compiled(call: Call, one_state: bool) -> Compiled:
         "shared": (made.shared_floats,),
     }
     results = [f"{kind}_gradient" for kind in call.wanted] or ["out", "states"]
-    results += ["weight_rows"] * (several and "weight_gradient" in results) + ["scratch", "shared"]
+    results += ["weight_rows"] * ("weight" in call.wanted) + ["scratch", "shared"]
     # The functions, and whether threads share them.
     functions = {"prepare": False, "pull" if call.wanted else "forward": True}
-    functions |= {"collect": False} if call.wanted and several else {}
+    functions |= {"collect": False} if call.wanted else {}
     fixed = made.fixed | {
         "input_stride": circuit.inputs,
         "input_gradient_stride": circuit.inputs,
@@ -217,9 +216,6 @@ def compiled(call: Call, one_state: bool) -> Compiled:
         "states_per_worker": plan.state_vectors,
     }
     places = [Place(number, slots[name]) for number, name in enumerate([*names, *results])]
-    if "weight_gradient" in results and not several:
-        # With a single tile its row is the sum.
-        places.append(Place(len(names) + results.index("weight_gradient"), slots["weight_rows"]))
     table = Table(
         [(made.library.address(name), shared) for name, shared in functions.items()],
         threads,

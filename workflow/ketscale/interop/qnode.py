@@ -31,7 +31,7 @@ with needed_for("ketscale.from_qnode"):
 
     from ketscale.interop import recording
     from ketscale.interop import tape as tapes
-    from ketscale.interop.outside import outside
+    from ketscale.interop.outside import Outside
     from ketscale.interop.reading import read_qnode
     from ketscale.interop.replay import Evaluator, Structure, precision
 
@@ -41,17 +41,13 @@ PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
 # What arguments may be, besides tensors and containers of them: they do not change.
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), Enum, np.generic)
 
-# What is a tensor, exactly and quickly asked; and what becomes one.
-TENSORS = (torch.Tensor, torch.nn.Parameter)
-NUMPY = (np.ndarray, np.number)
-
 
 def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> Converted:
     """A function of the same arguments that evaluates a QNode's circuit exactly with `fused`, differentiably in torch.
 
     Whatever device the QNode names, the simulation is exact and needs no shots; measurements in the middle are deferred. The circuit is differentiable,
     at most twice, with respect to tensors among the arguments, nested or not, and tensors that the quantum function reads
-    from outside. A result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
+    from outside. A result has the arguments' precision and device, and the QNode's nesting.
 
     trace: `once` takes the quantum function for a pure one, as jax.jit does: it runs at the first call with its shapes, and
         again where another argument, or what it reads from outside, has changed. That is what its closure, its globals
@@ -113,26 +109,12 @@ class Converted:
         """The QNode's results; see `from_qnode`."""
         if torch.compiler.is_exporting():
             return self._evaluated(named_simulator("fused"), args, kwargs)
-        leaves: Sequence[Any] = (*args, *kwargs.values()) if kwargs else args
-        in_numpy = False
-        if all(type(value) in TENSORS for value in leaves):
-            key: object = (*kwargs, *[(value.shape, value.dtype, value.device) for value in leaves])
-        else:
-            leaves, spec = pytree.tree_flatten((args, kwargs))
-            if any(isinstance(leaf, NUMPY) for leaf in leaves):
-                in_numpy = not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
-                leaves = [
-                    torch.from_numpy(np.array(leaf, order="C")) if isinstance(leaf, NUMPY) else leaf
-                    for leaf in leaves
-                ]
-                args, kwargs = pytree.tree_unflatten(leaves, spec)
-            key = (spec, *map(_key, leaves))
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        key = (spec, *map(_key, leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         kind = tensors[0].device.type if tensors else "cpu"
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-            results = self._answer(key, tensors, args, kwargs)
-        # As PennyLane gives it: scalars are numbers.
-        return pytree.tree_map(lambda x: x.detach().numpy()[()], results) if in_numpy else results
+            return self._answer(key, tensors, args, kwargs)
 
     def _evaluated(self, simulator: Simulator, args: Any, kwargs: Any) -> Any:
         """The results of the quantum function as it runs now."""
@@ -153,11 +135,11 @@ class Converted:
             filled = [next(replaced) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             return _run(self.qnode, *pytree.tree_unflatten(filled, spec))
 
-        reads = outside(self.func)
+        reads = Outside(self.func)
         way = self._records.ways.get((key, reads.key))
         if way is None:
             with tapes.LOCK:
-                reads = outside(self.func)
+                reads = Outside(self.func)
                 way = self._records.record((key, reads.key), tensors, reads.tensors, run)
                 way.held = reads.held
             if len(self._records.ways) == recording.MOST_WAYS:
@@ -177,7 +159,7 @@ def _key(leaf: Any) -> object:
         return leaf.shape, leaf.dtype, leaf.device
     if not isinstance(leaf, CONSTANTS):
         raise UserError(
-            f"from_qnode cannot tell arguments of type {type(leaf).__name__} apart: pass a torch tensor or a NumPy array"
+            f"from_qnode cannot tell arguments of type {type(leaf).__name__} apart: pass a torch tensor"
         )
     return type(leaf), leaf
 

@@ -16,14 +16,11 @@ from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
 from ketscale.jobs import reads, started
 from ketscale.jobs.tried import Tried
-from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems import importer
 from ketscale.problems.problem import Problem
 from ketscale.training.fit import fit
 from ketscale.training.flat import state_of
-from ketscale.training.history import History
-from ketscale.training.probe import Probe
 from ketscale.training.step import Stepper
 from ketscale.training.together import close, why_not
 
@@ -66,11 +63,7 @@ def _taken(settings: Settings, data: Data, world: World) -> Tried:
     run, model, protocol = settings.run, settings.model, settings.protocol
     problem, begun = started.build(settings, data, world.device), time.perf_counter()
     split, changed, loss, batch = list(problem.splits)[-1], list[str](), None, torch.arange(1)
-    if protocol.probe is not None:
-        few = msgspec.structs.replace(protocol, probe=msgspec.structs.replace(protocol.probe, draws=2))
-        of_few, clock = dataclasses.replace(settings, protocol=few), Clock(world.device, 0, frozenset())
-        Probe(problem, world, clock, of_few, History(None)).run()
-    elif settings.fitted:
+    if settings.fitted:
         fit(problem, most=FEW)
         _check_outputs(problem, split, batch)
     else:
@@ -124,7 +117,7 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
         if wrong:
             raise UserError(f"{model.file}: {model.class_} {fault} (docs/own-models.md)")
 
-    # A probe has no learning rate, and no step is taken here, so any will do.
+    # No step is taken here, so any rate will do where a search has one.
     rate = settings.protocol.learning_rate or 1.0
     protocol = msgspec.structs.replace(settings.protocol, learning_rate=rate)
     start, seen = dict[str, torch.Tensor](), dict[str, tuple[torch.Tensor, dict[str, torch.Tensor]]]()

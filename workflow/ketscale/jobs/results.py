@@ -54,7 +54,7 @@ def write(
     place = folder / finished.KEPT if run.guest else folder
     history = trainer.history if trainer else History(None)
     history_hash = history.finish(place / HISTORY)
-    trained = trainer and trainer.trainability is None and ended.status == "completed"
+    trained = trainer and ended.status == "completed"
     model = trainer.problem if trainer and trained else None
     evolution = trainer.problem.evolution() if trainer else None
     seconds = time.monotonic() - surroundings.clock_s
@@ -104,7 +104,7 @@ def _keep(
 ) -> dict[str, str]:
     """Write the trained model and its test predictions, unless the protocol sets keep_model: false.
 
-    Files of an earlier training of the run are deleted. problem: None if the run was not completed, or was a probe.
+    Files of an earlier training of the run are deleted. problem: None if the run was not completed.
 
     Returns:
         SHA-256 by file name.
@@ -154,7 +154,6 @@ def record_of(
         **provenance.of_record(),
         "slurm_job_id": process.slurm_job(),
         "quality": ended.quality,
-        "trainability": trainer.trainability if trainer and ended.status == "completed" else None,
         "losses": trainer.losses if trainer else [],
         "weights_hash": trainer.weights_hash() if trainer and ended.status == "completed" else None,
         **measured,

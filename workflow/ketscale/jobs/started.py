@@ -23,7 +23,6 @@ from ketscale.training.fit import Fit
 from ketscale.training.history import History
 from ketscale.training.loop import Trainer
 from ketscale.training.pace import Pace
-from ketscale.training.probe import Probe
 from ketscale.training.training import Training
 from ketscale.words import notice
 
@@ -86,9 +85,7 @@ class StartedRun:
         settings = self.settings
         assert self.problem is not None
         history = History(checkpoint.history_of(self.folder, self.key) if world.rank == 0 else None)
-        if settings.protocol.probe is not None:
-            self.trainer = Probe(self.problem, world, clock, settings, history)
-        elif settings.fitted:
+        if settings.fitted:
             self.trainer = Fit(self.problem, world, clock, settings.run.batch, history)
         else:
             self.trainer = Trainer(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Tried:
     """A model's first step.
 
-    loss: of the step; None of a model that is fitted or probed. step_s: of the step, with all that happens in a first one.
+    loss: of the step; None of a model that is fitted. step_s: of the step, with all that happens in a first one.
     together: whether several seeds can be trained in one process; None if the kind of the model says that. why: the reason
     why not, or why no step was taken.
     """
@@ -42,14 +42,12 @@ class Tried:
 def key(content: Mapping[str, Any]) -> str:
     """What is tried of a run with these settings (`Settings.content`): one step says how all of them go.
 
-    Another split of the same data is none of another kind, and a probe is no step. A model in a file is tried in each
+    Another split of the same data is none of another kind. A model in a file is tried in each
     precision, with and without dropout, and on shared batches where ranks share them.
     """
     parts: dict[str, Any] = {part: content[part] for part in ("workload", "model", "simulator")}
     parts["workload"] = {name: value for name, value in parts["workload"].items() if name != "split_seed"}
     protocol = content["protocol"]
-    if protocol["probe"]:
-        parts["probe"] = True
     if "code" in content["model"]:
         parts["how"] = content["run"]["ranks"] > 1, protocol["precision"], bool(protocol["dropout"])
     return grid.config_hash(parts)

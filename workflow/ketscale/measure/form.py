@@ -198,21 +198,6 @@ class Machine(Host, kw_only=True, frozen=True):
     ranks: Annotated[list[Rank], Meta(min_length=1, description="The resources that each rank used")]
 
 
-class Trainability(_Part, frozen=True):
-    """What a probe has found over the weights that it drew (`engines.circuits.trainability`)."""
-
-    circuits: Annotated[int, Meta(ge=1, description="How many circuits the model evaluates; the largest is probed")]
-    qubits: Annotated[int, Meta(ge=1, description="Qubits of the largest one")]
-    gates: Annotated[Natural, Meta(description="Gates of the largest one")]
-    weights: Annotated[int, Meta(ge=1, description="Its angles that are drawn")]
-    observables: Annotated[int, Meta(ge=1, description="The Pauli words whose expectation values the model takes")]
-    pairs: Annotated[Natural, Meta(description="The number of pairs of a word and a weight that it depends on")]
-    square: Annotated[NonNegative, Meta(description="The mean square over draws of the derivative of a pair's "
-        "expectation value with respect to its weight, averaged over pairs")]
-    variance: Annotated[NonNegative, Meta(description="Its variance over draws, averaged over pairs")]
-    frame: Annotated[tuple[NonNegative, NonNegative], Meta(description="Frame potentials of the final states, of t = 1 "
-        "and 2, over those of random states")]
-    entanglement: Annotated[float, Meta(ge=0, le=1 + 1e-6, description="The mean of Meyer and Wallach's Q")]
 
 
 class TrainedBy(Protocol, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -260,8 +245,7 @@ class Record(_Part, frozen=True):
     started: Annotated[Time, Meta(description="When it started, UTC, ISO 8601")]
     stopped: Annotated[Time, Meta(description="When it stopped, UTC, ISO 8601")]
     quiet: Annotated[Quiet, Meta(description="Whether it was timed alone, and what disturbed it")]
-    quality: Annotated[Quality | None, Meta(description="What validation and test gave; null with steps, or a probe")]
-    trainability: Annotated[Trainability | None, Meta(description="What a probe measured; null of any other run")]
+    quality: Annotated[Quality | None, Meta(description="What validation and test gave; null with steps")]
     losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT, description="The losses of the first 20 steps")]
     weights_hash: Annotated[str | None, Meta(description="SHA-256 of what was learned; null if nothing was")]
     files: Annotated[dict[str, str], Meta(description="SHA-256 of each file of the run beside the record: its history, "
@@ -276,9 +260,6 @@ class Record(_Part, frozen=True):
         "such a run has times of those steps alone that it took alone at the end")]
     evolution: Annotated[Evolved | None, Meta(description="What evolved a quantum system, if there is one")] = None
     replayed: Annotated[Natural, Meta(description="The number of steps that a GPU took as CUDA graphs")] = 0
-    lost_s: Annotated[Seconds, Meta(description="In records of earlier versions: the cost of interruptions")] = 0.0
-    routes: Annotated[list[dict[str, Any]], Meta(description="In records of versions with a choice: the routes of "
-        "fused")] = msgspec.field(default_factory=list)
 
     @property
     def undisturbed_steps(self) -> bool:

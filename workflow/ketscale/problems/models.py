@@ -99,7 +99,7 @@ def _of_file(
     if not isinstance(module, torch.nn.Module):
         raise UserError(f"{where} is no torch.nn.Module; derive it from that")
     protocol = settings.protocol
-    if protocol.probe is None and isinstance(module, Fitted) != protocol.fitted:
+    if isinstance(module, Fitted) != protocol.fitted:
         how = "a protocol without steps and epochs" if isinstance(module, Fitted) else "steps or epochs"
         raise UserError(
             f"{where} needs {how}: it is {'a' if isinstance(module, Fitted) else 'no'} ketscale.Fitted"

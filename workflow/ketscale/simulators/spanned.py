@@ -1,47 +1,20 @@
-"""The wrapper of every simulator that has a usual name: spans of sampled steps, notes of requests, torch's compilers."""
+"""The wrapper of every simulator that has a usual name: spans of sampled steps, and torch's compilers."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, stacks, vjp
-from ketscale.engines.circuits.superposition import Superposition
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
 from ketscale.simulators import operators
 from ketscale.spans import active, span, with_backward_span
 
 if TYPE_CHECKING:
     from ketscale.config.simulators.circuits import CircuitSimulator
-
-
-class Request(NamedTuple):
-    """What a simulator was asked for: a state, if there are no Pauli words, or expectation values."""
-
-    simulator: Spanned
-    circuit: Circuit
-    angles: Angles
-    paulis: tuple[str, ...]
-    initial: torch.Tensor | None
-
-
-# The open list of `noted`, if there is one.
-_notes: list[Request] | None = None
-
-
-@contextlib.contextmanager
-def noted() -> Iterator[list[Request]]:
-    """Inside the block the list gets what any simulator is asked for."""
-    global _notes
-    before, _notes = _notes, []
-    try:
-        yield _notes
-    finally:
-        _notes = before
 
 
 class Spanned(Wrapper):
@@ -60,8 +33,6 @@ class Spanned(Wrapper):
         """See `Simulator.state`."""
         if self.settings is not None and torch.compiler.is_compiling():
             return operators.evaluate(self.settings, circuit, angles, (), initial)
-        if _notes is not None:
-            _notes.append(Request(self, circuit, angles, (), initial))
         return super().state(circuit, angles, initial)
 
     def expval(
@@ -70,17 +41,7 @@ class Spanned(Wrapper):
         """See `Simulator.expval`."""
         if self.settings is not None and torch.compiler.is_compiling():
             return operators.evaluate(self.settings, circuit, angles, tuple(paulis), initial)
-        if _notes is not None:
-            _notes.append(Request(self, circuit, angles, tuple(paulis), initial))
         return super().expval(circuit, angles, paulis, initial)
-
-    def superposed(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
-    ) -> torch.Tensor:
-        """See `superposition.superposed`."""
-        if _notes is not None:
-            _notes.append(Request(self, circuit, angles, tuple(paulis), None))
-        return super().superposed(circuit, angles, paulis, superposition)
 
     def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
         """See `Wrapper.through`."""

@@ -1,4 +1,4 @@
-"""What the end of a run needs of its training, whether that goes by steps, is one fit, or only a probe."""
+"""What the end of a run needs of its training, whether that goes by steps or is one fit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ class Training(ABC):
     """A training of a problem.
 
     Attributes:
-        stepped: whether it goes by steps; a fit and a probe have none, and no epochs and losses.
+        stepped: whether it goes by steps; a fit has none, and no epochs and losses.
         tested: whether the model is validated and tested at the end; measured: on which splits.
         no_checkpoints: the reason why there are no checkpoints; '' if there are.
         steps_per_epoch, step, samples_seen, losses: the steps of an epoch, those taken, this rank's samples in them, and
             the losses of the first ones.
         fit_s: the seconds of the fit; None of steps.
-        trainability: what a probe has found; None of any other.
     """
 
     stepped: ClassVar[bool] = True
@@ -34,7 +33,6 @@ class Training(ABC):
     no_checkpoints: str
     steps_per_epoch = 0
     fit_s: float | None = None
-    trainability: Mapping[str, Any] | None = None
 
     def __init__(self, problem: Problem, world: World, clock: Clock, batch: int, history: History) -> None:
         self.problem, self.world, self.clock = problem, world, clock

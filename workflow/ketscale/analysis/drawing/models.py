@@ -1,4 +1,4 @@
-"""Figures of models: test results, differences over data sets, and gradients of random circuits."""
+"""Figures of models: test results, and differences over data sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.style import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, pd
-from ketscale.analysis.points import size_axes, variants
+from ketscale.analysis.points import variants
 from ketscale.config import Metric
 
 
@@ -71,35 +71,3 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     part = ("Difference by data set", drawn)
     note, words = "Intervals of differences hold together with 95 %", style.FACTOR if ratio else None
     return style.forest([part], inputs, note, label, words, none=1 if ratio else 0)
-
-
-def probes(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """The mean squared gradient against each size that varies."""
-    from ketscale.engines.circuits import haar
-
-    points = inputs.fits[inputs.fits["law"] == "probe"]
-    if points.empty:
-        return None
-    points = points.assign(hollow=points["failed"] > 0)
-    of_axis = {}
-    for name in ("qubits", "layers"):
-        named = points.assign(line=variants(points, inputs.config, (name, "workload", "batch", "layout")))
-        # Models may differ in a size that no line varies.
-        if name in points and named.groupby(["workload", "line"])[name].nunique().max() > 1:
-            of_axis[name] = named
-    panels = [(axis, *part) for axis, named in of_axis.items() for part in style.parts(named, inputs, "line")]
-    if not panels:
-        return None
-    figure, grid = style.panels(len(panels), least=3.0)
-    for axes, (axis, title, part) in zip(grid, panels, strict=True):
-        style.curves(axes, part, axis, "effect", ("low", "high"))
-        if axis == "qubits" or part["circuit_qubits"].nunique() == 1:
-            random = part.drop_duplicates(axis).sort_values(axis)
-            heights = random["circuit_qubits"].astype(int).map(haar.gradient)
-            axes.plot(random[axis], heights, color=style.SOFT, lw=1, ls=":", zorder=1)
-        style.title(axes, title)
-        axes.set(xlabel=size_axes(inputs.config)[axis].title, ylabel="mean squared gradient")
-        style.values(axes, part[axis])
-        style.logarithmic(axes.yaxis)
-    style.footnote(figure, points, inputs, "Intervals are over seeds (none below 3)")
-    return figure, next(iter(of_axis.values()))

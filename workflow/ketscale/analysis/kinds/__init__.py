@@ -15,7 +15,7 @@ from typing import Any
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.comparison import Collected
 from ketscale.analysis.drawing import models, times
-from ketscale.analysis.kinds import checks, quality, speed, trainability
+from ketscale.analysis.kinds import checks, quality, speed
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, Row, point, serial
@@ -152,10 +152,6 @@ LAST = (
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
         "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks.",
         models.comparison)),
-    Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=nearest, figure=Figure(
-        "trainability", "Gradients over random weights",
-        "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
-        "variance): means over seeds with 95 % intervals. Dotted: random unitaries.", models.probes)),
     Kind(name="parity", table="speed", rows=speed.parity_rows, faults=checks.parity, lead=itemgetter(0)),
 )  # fmt: skip
 

@@ -109,16 +109,6 @@ def comparison(study: Study, config: Config) -> Iterator[str]:
         yield f"comparison joins data sets of one metric, not {', '.join(metrics)}; make a study of each"
 
 
-def probes(study: Study, config: Config) -> Iterator[str]:
-    """Require probes of circuits."""
-    for run in study.runs:
-        if config.protocols[run.protocol].probe is None:
-            yield f"trainability needs a protocol with probe, and {run.protocol} trains; give it probe: {{weights: uniform}}"
-
-
-trainability = every(probes, several(lambda run, config: run.size, "numbers of qubits or layers"))
-
-
 def parity(study: Study, config: Config) -> Iterator[str]:
     """Require fp64 and protocols with steps: the losses of the first steps are compared."""
     for run in study.runs:

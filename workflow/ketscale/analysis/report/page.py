@@ -110,10 +110,8 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
 
 
 def _points(table: pd.DataFrame, kind: Kind, study: str) -> pd.DataFrame:
-    """The rows of a study that its chapter has: no single probe, and of models those that were chosen or failed."""
+    """The rows of a study that its chapter has: of models those that were chosen or failed."""
     own = table[table["study"] == study]
-    if kind.table == "fits":
-        return own[own["law"] != "probe"]
     if kind.table == "quality":
         failed = (own["failed"] > 0) & (own["n"] == 0)
         return own[own["chosen"].astype(bool) | own["row"].notna() | failed]
