@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit, Gate
 from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Indices, moves, word
+from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
 
@@ -177,7 +178,7 @@ def reduce(circuit: Circuit, paulis: tuple[str, ...] | None, mixed: bool = False
         if taken is not None:
             rotations.append(Move.of(*taken))
 
-    for part in (part for gate in circuit.gates for part in _parts(gate)):
+    for part in (part for gate in circuit.gates for part in elementary(gate)):
         if isinstance(part, Gate):
             if moves(part):
                 frame.move(part)
@@ -229,8 +230,16 @@ class Turn:
     angle: Angle
 
 
-def _parts(gate: Gate) -> Iterator[Gate | Turn]:
-    """A gate as gates that permute basis states, and rotations, in the order of execution."""
+def elementary(gate: Gate) -> Iterator[Gate | Turn]:
+    """A gate as gates that permute basis states, and rotations, in the order of execution.
+
+    Raises:
+        UserError: it is a channel, which no state vector goes through.
+    """
+    if gate.is_channel:
+        raise UserError(
+            f"{gate.name} makes density matrices: ask simulator 'fused' for expectation values, probabilities or the density"
+        )
     if len(gate.controls) == 1 and gate.base in CLIFFORD_PAULIS:
         control, target = gate.wires
         for name in CLIFFORD_PAULIS[gate.base]:
@@ -240,7 +249,7 @@ def _parts(gate: Gate) -> Iterator[Gate | Turn]:
         yield gate
         return
     if gate.base == "Hadamard":
-        yield from _parts(replace(gate, name=gate.name.replace("Hadamard", "PauliZ")))
+        yield from elementary(replace(gate, name=gate.name.replace("Hadamard", "PauliZ")))
     for turn in _turns(gate):
         yield from _controlled(gate.controls, turn)
 
