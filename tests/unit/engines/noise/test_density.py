@@ -19,7 +19,9 @@ from ketscale.errors import UserError
 from tests.unit.engines.noise import reference
 
 F64 = torch.float64
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # torch's forward mode itself
 # Every kind of feature and pass: cosines, strengths, roots, products, a spread, a matrix on three wires.
 EVERY = (
     Circuit(3).rx(0, "x0").channel("AmplitudeDamping", 0, "w0").rot(1, "w1", "w2", "x1").cnot(0, 1).crx(1, 2, "w3")
