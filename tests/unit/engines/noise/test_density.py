@@ -78,6 +78,18 @@ def test_gradients_are_those_of_torchs_operators(seed: int) -> None:
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-12)
 
 
+def test_single_precision_is_rounded_alone() -> None:
+    angles = drawn(EVERY, 20)
+    halves = Angles(*(each.detach().float().requires_grad_() for each in angles))
+    found = []
+    for each in (angles, halves):
+        values = density.expval(EVERY, each, WORDS)
+        found.append(
+            [values.detach().double(), *(x.double() for x in torch.autograd.grad(values.sum(), each))]
+        )
+    torch.testing.assert_close(*found, rtol=0, atol=2e-5)
+
+
 def test_derivatives_of_first_and_second_order_are_those_of_differences() -> None:
     angles = drawn(EVERY, 3)
     with torch.random.fork_rng():
@@ -201,6 +213,7 @@ FLIP = Circuit(1).channel("BitFlip", 0, "x0")
         (lambda: Circuit(1).channel("ThermalRelaxationError", 0, 0.0, "w0", 3.0, 1.0), "are numbers"),
         (lambda: Circuit(1).kraus([0.9 * np.eye(2)], 0), "do not preserve the trace"),
         (lambda: Circuit(1).channel("Bitflip", 0, 0.1), "unknown gate 'Bitflip'"),
+        (lambda: Circuit(1).channel("Readout", 0, 0.1, 0.1).x(0), "nothing acts on it"),
         (lambda: ketscale.Layer(FLIP)(torch.tensor([[1.5]])), "input 0 is the strength of a channel"),
         (lambda: ketscale.Layer(FLIP)(torch.tensor([[float("nan")]])), "from 0 to 1, not"),
         (lambda: ketscale.Layer(FLIP, measure="state")(torch.tensor([[0.1]])), "has channels"),

@@ -28,7 +28,12 @@ ANGLES = Angles(torch.tensor([[0.3], [1.2]], dtype=torch.float64), torch.empty(0
 
 def settings(**more: Any) -> CircuitSimulator:
     noise = Noise(one_qubit=0.01, two_qubits=0.05, damping=0.02, readout=(0.1, 0.2))
-    usual: dict[str, Any] = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "noise": noise}
+    usual: dict[str, Any] = {
+        "device": "fused",
+        "gradient": "adjoint",
+        "batching": "broadcast",
+        "noise": noise,
+    }
     return CircuitSimulator(**(usual | more))
 
 

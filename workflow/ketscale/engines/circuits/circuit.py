@@ -329,7 +329,16 @@ class Circuit:
         return tuple(sorted({column.index for column in columns if column.kind == "weight"}))
 
     def gate(self, name: str, wires: tuple[int, ...], *angles: AngleLike) -> Circuit:
-        """This circuit followed by a gate of `GATES`; an angle is 'x0', 'w0' or a number of radians."""
+        """This circuit followed by a gate of `GATES`; an angle is 'x0', 'w0' or a number of radians.
+
+        Raises:
+            UserError: as for a circuit and `column`, or a wire has its `Readout` already.
+        """
+        for before in self.gates if self.noisy else ():
+            if before.name == "Readout" and before.wires[0] in wires:
+                raise UserError(
+                    f"{name} on wires {wires}: after the Readout of wire {before.wires[0]} nothing acts on it"
+                )
         return self.then(Gate(name, wires, tuple(map(column, angles))))
 
     def then(self, *gates: Gate) -> Circuit:

@@ -44,7 +44,7 @@ def _memory(numbers: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _free(memory: torch.Tensor) -> None:
-    if not _SPARE:
+    if not _SPARE and memory.nbytes <= MOST_KEPT:
         _SPARE.append(memory)
 
 
@@ -129,10 +129,11 @@ class _Call:
         places, first = self._features.strengths, self._features.inputs
         for place in places:
             values = inputs[:, place] if place < first else weights[place - first]
-            if not bool(((values >= 0) & (values <= 1)).all()):
+            wrong = values[~((values >= 0) & (values <= 1))]
+            if wrong.numel():
                 name = f"input {place}" if place < first else f"weight {place - first}"
                 raise UserError(
-                    f"{name} is the strength of a channel: it must be from 0 to 1, not {values.tolist()}"
+                    f"{name} is the strength of a channel: it must be from 0 to 1, not {float(wrong.flatten()[0]):g}"
                 )
 
     def values(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
