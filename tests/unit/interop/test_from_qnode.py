@@ -259,7 +259,7 @@ def unordered(x: Any) -> Any:
     [
         lambda: from_qnode(cosine),
         lambda: from_qnode(QNODE, "never"),  # type: ignore[arg-type]
-        lambda: from_qnode(qml.QNode(cosine, qml.device("default.mixed", wires=1))),
+        lambda: from_qnode(qml.QNode(cosine, qml.device("null.qubit", wires=1))),
         lambda: from_qnode(qml.set_shots(QNODE, 10)),
         lambda: from_qnode(qml.transforms.merge_rotations(QNODE)),
         # An object that would be equal to itself whatever it holds.

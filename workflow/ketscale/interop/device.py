@@ -15,6 +15,7 @@ from pennylane.devices.default_qubit import accepted_analytic_measurement, accep
 from pennylane.devices.modifiers import simulator_tracking, single_tape_support
 from pennylane.devices.preprocess import no_sampling, validate_device_wires, validate_measurements
 from pennylane.devices.qubit.simulate import measure_final_state
+from pennylane.devices.qubit_mixed import measure_final_state as measure_final_mixture
 from pennylane.exceptions import DeviceError
 from pennylane.math import Interface
 from pennylane.tape import QuantumScript
@@ -33,6 +34,12 @@ from ketscale.interop.tape import NAME
 # The names of the device's own gradient.
 OWN = ("best", "backprop", "adjoint")
 
+# What readout errors change.
+OUTCOMES = (
+    qml.measurements.ExpectationMP, qml.measurements.ProbabilityMP, qml.measurements.VarianceMP,
+    qml.measurements.SampleMeasurement,
+)  # fmt: skip
+
 # JAX's interfaces, outside and inside of jit.
 JAX = (Interface.JAX, Interface.JAX_JIT)
 
@@ -49,12 +56,21 @@ class FusedDevice(Device):
 
     wires: number or names of the wires; None for those of each circuit. shots: see `qml.device`.
     seed: of the samples, as for `default.qubit`; no key of JAX.
+    readout_prob: the probability that a measured wire is read wrongly, as for `default.mixed`.
+
+    Circuits with PennyLane's channels on one qubit, with `QubitChannel`, `PauliError` and `ThermalRelaxationError` on two at most,
+    or with readout errors have density matrices, which are computed on the CPU; not with the interfaces of JAX.
     """
 
     name = NAME
 
-    def __init__(self, wires: Any = None, shots: Any = None, seed: Any = "global") -> None:
+    def __init__(
+        self, wires: Any = None, shots: Any = None, seed: Any = "global", readout_prob: float | None = None
+    ) -> None:
         super().__init__(wires=wires, shots=shots)
+        if readout_prob is not None and not 0 <= readout_prob <= 1:
+            raise DeviceError(f"readout_prob is from 0 to 1, not {readout_prob}")
+        self._readout = readout_prob or 0.0
         # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
         self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
         self._simulator = Fused()
@@ -130,7 +146,7 @@ class FusedDevice(Device):
         pipeline.add_transform(_one_shadow_at_a_time)
         if method in ("backprop", "adjoint"):
             pipeline.add_transform(no_sampling, name=f"{method} + {NAME}")
-        if config.interface != Interface.TORCH or method not in ("backprop", None):
+        if config.interface != Interface.TORCH or method not in ("backprop", None) or self._readout:
             return pipeline
         known = CompilePipeline()
         known.add_transform(_known_or, self._known, pipeline)
@@ -155,6 +171,8 @@ class FusedDevice(Device):
     def _executed(self, tape: QuantumScript, through: Interface | None) -> Any:
         """The results; through: the interface whose arrays go in and out, to be differentiated."""
         if through in JAX and not tape.shots:
+            if self._readout:
+                raise DeviceError("readout_prob is not for the interfaces of JAX: use another one")
             from ketscale.interop import jax_tape
 
             return _one_or_all(jax_tape.results(tape))
@@ -171,8 +189,10 @@ class FusedDevice(Device):
                     results if through == Interface.TORCH else [x.cpu().numpy() for x in results]
                 )
             batched = evaluator.structure.batch is not None
-            state = tapes.unflattened(evaluator.state(numbers), tape.num_wires, batched)
-        return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)
+            mixed = evaluator.mixed
+            state = tapes.unflattened(evaluator.state(numbers), tape.num_wires * (1 + mixed), batched)
+        measure = measure_final_mixture if mixed else measure_final_state
+        return measure(tape, state.cpu().numpy(), batched, rng=self._rng)
 
     def _evaluator(self, tape: QuantumScript) -> tuple[Evaluator, list[torch.Tensor]]:
         """What evaluates a tape, and the numbers that it takes.
@@ -183,6 +203,14 @@ class FusedDevice(Device):
         if tape.num_wires == 0:
             raise DeviceError("a circuit without wires has nothing to simulate")
         structure, numbers = read_tape(tape, spec=None)
+        if self._readout:
+            if not all(isinstance(m, OUTCOMES) for m in tape.measurements):
+                raise DeviceError(
+                    "readout_prob is of outcomes: measure expectation values, probabilities or samples"
+                )
+            structure = structure._replace(
+                gates=(*structure.gates, *tapes.readout(self._readout, tape.num_wires))
+            )
         return Evaluator(structure, self._simulator, torch.float64, tapes.device_of(numbers)), numbers
 
     def compute_vjp(

@@ -15,6 +15,7 @@ from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator, probabilities
+from ketscale.engines.noise.density import density_matrix
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit, check_circuit
 from ketscale.shapes import Float, Shaped
@@ -25,13 +26,18 @@ from ketscale.simulators.factory import resolve_simulator
 Observable = str | Mapping[str, float]
 
 # What a layer may return, by PennyLane's names.
-Measure = Literal["expval", "probs", "state", "sample"]
+Measure = Literal["expval", "probs", "state", "density", "sample"]
+
+
+# Strengths of channels are drawn below it.
+LARGEST_STRENGTH = 0.1
 
 
 class Layer(nn.Module):
     """Angles (..., circuit.inputs) in radians -> expectation values (..., outputs), or what else `measure` says.
 
-    Its one parameter is `weight` (circuit.weights,), drawn from [0, 2 pi) with torch's generator. Fused and
+    Its one parameter is `weight` (circuit.weights,), drawn from [0, 2 pi) with torch's generator, and from [0, 0.1) where
+    it is the strength of a channel. Fused and
     'default.qubit' have derivatives of any order, also by forward mode and torch.func, but for shots; other simulators
     know neither, and all but 'default.qubit-jit' have first derivatives only.
 
@@ -39,7 +45,8 @@ class Layer(nn.Module):
     observables: one for each output: a Pauli word with a letter for every wire, such as 'ZI', or a weighted sum of
         words, such as {'ZZ': 1.0, 'XI': 0.5}. None is Z on each wire in turn. Samples are of words alone.
     measure: 'expval': expectation values of the observables, (..., outputs). 'probs': probabilities of the outcomes on
-        `wires`, (..., 2**len(wires)). 'state': amplitudes (..., 2**qubits), complex.
+        `wires`, (..., 2**len(wires)). 'state': amplitudes (..., 2**qubits), complex. 'density': density matrices
+        (..., 2**qubits, 2**qubits), complex, of circuits with channels too; by fused alone.
         'sample': `shots` outcomes without gradients, (..., shots, len(wires)) of bits, int64; or, with observables,
         of their values +1 and -1, (..., shots, outputs). The first wire is the most significant.
     wires: the wires of 'probs' and 'sample', in the order of the bits; None is all.
@@ -82,6 +89,8 @@ class Layer(nn.Module):
         _check(measure, observables, wires, shots, gradient)
         self._columns = circuit.inputs  # torch's compiler cannot read what is cached
         self.simulator = resolve_simulator(simulator)
+        if measure == "density" and simulator not in (None, "fused"):
+            raise UserError("measure 'density' is of simulator 'fused': leave out simulator")
         if shots is not None:
             self.simulator = Shots(self.simulator, shots, gradient or "shift")
         self.wires = _wires(wires, circuit.qubits)
@@ -89,7 +98,7 @@ class Layer(nn.Module):
         if measure == "sample" and self._sums is not None:
             raise UserError("measure 'sample' takes Pauli words, each once, and no sums of them")
         self._of_bits = measure == "probs" or (measure == "sample" and observables is None)
-        if measure == "state":
+        if measure in ("state", "density"):
             self.outputs = 2**circuit.qubits
         elif self._of_bits:
             self.outputs = 2 ** len(self.wires) if measure == "probs" else len(self.wires)
@@ -105,8 +114,12 @@ class Layer(nn.Module):
             ...
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the weights anew, uniformly from [0, 2 pi), with torch's generator or another."""
+        """Draw the weights anew, uniformly from [0, 2 pi), or [0, 0.1) for strengths, with torch's generator or another."""
         nn.init.uniform_(self.weight, 0, 2 * math.pi, generator=generator)
+        strengths = getattr(self.circuit, "strengths", ())
+        if strengths:
+            with torch.no_grad():
+                self.weight[list(strengths)] *= LARGEST_STRENGTH / (2 * math.pi)
 
     def forward(
         self, inputs: Float[torch.Tensor, "*rows {self.circuit.inputs}"] | None = None
@@ -145,6 +158,8 @@ class Layer(nn.Module):
                 return values if self._sums is None else values @ self._sums.to(values)
             case "state":
                 return simulator.state(circuit, angles)
+            case "density":
+                return density_matrix(circuit, angles)
             case "probs":
                 return probabilities(simulator, circuit, angles, self.wires)
         words = None if self._of_bits else self.words
@@ -168,14 +183,14 @@ def _check(
     """Raise UserError if arguments of a layer do not go together."""
     if measure not in get_args(Measure):
         raise UserError(f"measure is one of {', '.join(get_args(Measure))}, not {measure!r}")
-    if observables is not None and measure in ("probs", "state"):
+    if observables is not None and measure in ("probs", "state", "density"):
         raise UserError(f"measure {measure!r} takes no observables: leave them out")
     if wires is not None and (measure not in ("probs", "sample") or observables is not None):
         raise UserError("wires are for measure 'probs', and for 'sample' without observables: leave them out")
     if measure == "sample" and shots is None:
         raise UserError("measure 'sample' needs shots, such as shots=1000")
-    if measure == "state" and shots is not None:
-        raise UserError("measure 'state' is exact: leave out shots")
+    if measure in ("state", "density") and shots is not None:
+        raise UserError(f"measure {measure!r} is exact: leave out shots")
     if gradient is not None and (shots is None or measure == "sample"):
         raise UserError("gradient is for results from shots: give shots, or leave it out")
 

@@ -35,8 +35,8 @@ with needed_for("ketscale.from_qnode"):
     from ketscale.interop.reading import read_qnode
     from ketscale.interop.replay import Evaluator, Structure, precision
 
-# Devices whose exact results are those of a pure state.
-PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
+# Devices whose exact results `fused` gives.
+DEVICES = ("default.qubit", "default.mixed", "lightning.", "reference.qubit", "ketscale.fused")
 
 # What arguments may be, besides tensors and containers of them: they do not change.
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), Enum, np.generic)
@@ -56,7 +56,7 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
         does, and lets it do what it likes with values.
 
     Raises:
-        UserError: it is no QNode; it has shots, transforms, or a device of mixed states.
+        UserError: it is no QNode; it has shots, transforms, readout errors, or another device.
             At a call: a state is prepared that is not normalised, an angle is complex; with `once` also, the operations
             depend on values of tensors, or something outside is read of which changes cannot be seen.
 
@@ -72,9 +72,11 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
         raise UserError(f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate it with qml.qnode")
     if trace not in ("once", "always"):
         raise UserError(f"from_qnode: trace is 'once' or 'always', not {trace!r}")
-    if not str(qnode.device.name).startswith(PURE):
+    if not str(qnode.device.name).startswith(DEVICES):
+        raise UserError(f"from_qnode simulates what {', '.join(DEVICES)} do, and not {qnode.device.name}")
+    if getattr(qnode.device, "readout_err", None) or getattr(qnode.device, "_readout", None):
         raise UserError(
-            f"from_qnode simulates pure states, as {', '.join(PURE)} do, and not {qnode.device.name}"
+            "from_qnode has no readout_prob: call the QNode with device ketscale.fused and readout_prob"
         )
     if qnode.shots or qnode.device.shots or len(qnode.compile_pipeline):
         raise UserError(
@@ -175,4 +177,4 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tens
         raise UserError(
             "from_qnode: return the measurements, all of them and in the order in which they are made"
         )
-    return read_qnode(tape, qnode.device.wires, spec)
+    return read_qnode(tape, qnode.device, spec)

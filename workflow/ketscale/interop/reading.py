@@ -8,7 +8,7 @@ import numpy as np
 import pennylane as qml
 import torch
 from pennylane.devices.preprocess import validate_device_wires
-from pennylane.measurements import StateMeasurement
+from pennylane.measurements import StateMeasurement, StateMP
 from pennylane.tape import QuantumScript
 from pennylane.transforms import defer_measurements
 
@@ -18,10 +18,10 @@ from ketscale.interop.decompositions import decomposed
 from ketscale.interop.replay import Structure
 
 
-def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, list[torch.Tensor]]:
+def read_qnode(tape: QuantumScript, device: Any, spec: Any) -> tuple[Structure, list[torch.Tensor]]:
     """A quantum function's tape: its structure and its numbers, in the order of `Evaluator`, as tensors.
 
-    wires: of the device. spec: how the results are nested.
+    device: of the QNode. spec: how the results are nested.
 
     Raises:
         UserError: it has something that only the device runs.
@@ -32,7 +32,8 @@ def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, l
                 f"from_qnode computes exact results, and {type(measured).__name__} needs shots: "
                 "call the QNode with device ketscale.fused and shots"
             )
-    structure, tensors = read_tape(standard(tape, wires), spec, checked=True)
+    mixed = device.name == "default.mixed" and any(type(m) is StateMP for m in tape.measurements)
+    structure, tensors = read_tape(standard(tape, device.wires), spec, checked=True, mixed=mixed)
     values = [value for m in structure.measurements if m.obs is not None for value in m.obs.data]
     if structure.words is None and any(isinstance(value, torch.Tensor) for value in values):
         raise UserError(
@@ -42,8 +43,10 @@ def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, l
     return structure, tensors
 
 
-def read_tape(tape: QuantumScript, spec: Any, checked: bool = False) -> tuple[Structure, list[torch.Tensor]]:
-    """The structure and the numbers of a tape on wires 0..n-1. checked: whether a prepared state must be normalised.
+def read_tape(
+    tape: QuantumScript, spec: Any, checked: bool = False, mixed: bool = False
+) -> tuple[Structure, list[torch.Tensor]]:
+    """The structure and the numbers of a tape on wires 0..n-1. checked, mixed: see `Structure`.
 
     Raises:
         UserError: a number is complex that is not to be.
@@ -54,7 +57,7 @@ def read_tape(tape: QuantumScript, spec: Any, checked: bool = False) -> tuple[St
     asked = tapes.expectations(tape.measurements, qubits)
     structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), len(numbers.matrices), start is not None,
-        checked, tape.batch_size, None if asked is None else asked.words, () if asked is None else asked.places, spec,
+        checked, mixed, tape.batch_size, None if asked is None else asked.words, () if asked is None else asked.places, spec,
         tape.measurements,
     )  # fmt: skip
     real = [*numbers.inputs, *numbers.weights, *numbers.phases]

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.noise.density import density_matrix
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
 from ketscale.interop.entries import Picked, dependent, entries
@@ -23,7 +24,8 @@ class Structure(NamedTuple):
     """A tape without its numbers.
 
     gates, qubits: as `tape.read` writes them. inputs, weights, phases, matrices: how many of each. batch: of the results,
-    or None. prepared: whether the circuit starts from a given state. checked: whether that must be normalised.
+    or None. prepared: whether the circuit starts from a given state. checked: whether that must be normalised. mixed: whether states are density
+    matrices although there are no channels.
     measurements: in the order of the results. words, places: see `tape.Expectations`; None if a state is needed.
     spec: how the results are nested.
     """
@@ -36,6 +38,7 @@ class Structure(NamedTuple):
     matrices: int
     prepared: bool
     checked: bool
+    mixed: bool
     batch: int | None
     words: tuple[str, ...] | None
     places: tuple[tuple[int, ...], ...]
@@ -107,8 +110,21 @@ class Evaluator:
         return self._results(self._angles(numbers), numbers[self._angled :])
 
     def state(self, numbers: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The final states (rows, 2**n) from all numbers."""
-        return self._state(self._angles(numbers), numbers[self._angled :])
+        """The final states (rows, 2**n) from all numbers, or density matrices (rows, 2**n, 2**n) if it is `mixed`."""
+        state = self._density if self.mixed else self._state
+        return state(self._angles(numbers), numbers[self._angled :])
+
+    @property
+    def mixed(self) -> bool:
+        """Whether states are density matrices."""
+        return self.structure.mixed or self._circuit.noisy or any(circuit.noisy for circuit, _ in self._parts)
+
+    def _density(self, angles: Angles, rest: Sequence[torch.Tensor]) -> torch.Tensor:
+        if self._parts or self.structure.prepared:
+            raise UserError(
+                "a circuit with channels begins with |0...0>, and has no matrices whose numbers may change: leave them out"
+            )
+        return density_matrix(self._circuit, angles)
 
     def _angles(self, numbers: Sequence[torch.Tensor]) -> Angles:
         inputs, weights = numbers[: self.structure.inputs], numbers[self.structure.inputs : self._angled]
@@ -122,9 +138,10 @@ class Evaluator:
         """rest: what is not an angle of a gate."""
         structure, batched = self.structure, self.structure.batch is not None
         if structure.words is None:
-            state = self._state(angles, rest)
+            state = self._density(angles, rest) if self.mixed else self._state(angles, rest)
             found = map(
-                torch.as_tensor, tapes.measured(state, structure.qubits, batched, structure.measurements)
+                torch.as_tensor,
+                tapes.measured(state, structure.qubits, batched, structure.measurements, self.mixed),
             )
             # PennyLane's matrices are of double precision.
             return [each.to(self._dtype.to_complex() if each.is_complex() else self._dtype) for each in found]

@@ -7,6 +7,7 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -18,14 +19,24 @@ import numpy as np
 import pennylane as qml
 import torch
 from pennylane.devices.qubit.measure import measure
+from pennylane.devices.qubit_mixed import measure as measure_mixed
 from pennylane.exceptions import DeviceError
-from pennylane.measurements import ExpectationMP
+from pennylane.measurements import ExpectationMP, ProbabilityMP, VarianceMP
 from pennylane.operation import Operator, StatePrepBase
 from pennylane.pytrees import flatten, unflatten
 from pennylane.queuing import AnnotatedQueue, QueuingManager
 from pennylane.tape import QuantumScript
 
-from ketscale.engines.circuits.circuit import GATES, PERMUTATION, Circuit, Column, Gate, order_of
+from ketscale.engines.circuits.circuit import (
+    CHANNELS,
+    GATES,
+    KRAUS,
+    PERMUTATION,
+    Circuit,
+    Column,
+    Gate,
+    order_of,
+)
 
 NAME = "ketscale.fused"
 
@@ -37,6 +48,11 @@ PHASE = "GlobalPhase"
 
 # What is evaluated by its matrix.
 MATRIX = "matrix"
+
+# Channels by their names, and those that are Kraus operators here, on two wires at most.
+STRENGTHS = frozenset(name for name in CHANNELS if hasattr(qml, name)) - {"ThermalRelaxationError"}
+OPERATORS = (qml.QubitChannel, qml.PauliError, qml.ThermalRelaxationError)
+READOUT = "Readout"
 
 # PennyLane has one queue for all threads, and whoever records a quantum function holds this.
 LOCK = getattr(AnnotatedQueue, "_lock", None) or RLock()
@@ -54,7 +70,26 @@ def native(operation: Operator) -> bool:
     name = operation.name
     if isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES:
         return True
-    return name in GATES or name in NOTHING or name == PHASE or permutes(operation)
+    return (
+        name in GATES
+        or name in NOTHING
+        or name == PHASE
+        or name in STRENGTHS
+        or permutes(operation)
+        or given(operation)
+    )
+
+
+def given(operation: Operator) -> bool:
+    """Whether it is a channel that is taken by its Kraus operators, which do not change."""
+    constant = isinstance(operation, OPERATORS) and not any(map(qml.math.requires_grad, operation.data))
+    return constant and len(operation.wires) <= 2 and operation.batch_size is None
+
+
+def _kraus(operation: Operator) -> str:
+    """Kraus operators as a text."""
+    matrices = [np.asarray(matrix, dtype=complex) for matrix in operation.kraus_matrices()]
+    return json.dumps(np.stack(matrices).view(float).tolist(), separators=(",", ":"))
 
 
 def permutes(operation: Operator) -> bool:
@@ -91,7 +126,8 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
     """The gates of operations on wires 0..n-1, and their parameters.
 
     A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind. The
-    name of a permutation has its order after it. What is not native is MATRIX, with the place of its matrix.
+    name of a permutation has its order after it, that of a given channel its Kraus operators, and of a readout error its
+    strengths. What is not native is MATRIX, with the place of its matrix.
     """
     gates: list[Written] = []
     numbers = Numbers([], [], [], [])
@@ -105,6 +141,9 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
             order = order_of(operation.data[0]) or ()
             gates.append((" ".join([PERMUTATION, *map(str, order)]), tuple(operation.wires), ()))
             continue
+        if given(operation):
+            gates.append((f"{KRAUS} {_kraus(operation)}", tuple(operation.wires), ()))
+            continue
         if not native(operation):
             gates.append((MATRIX, tuple(operation.wires), ((MATRIX, len(numbers.matrices)),)))
             numbers.matrices.append(operation.matrix())
@@ -115,7 +154,7 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
             kind, kept = ("input", numbers.inputs) if batched else ("weight", numbers.weights)
             columns.append((kind, len(kept)))
             kept.append(value)
-        if operation.name in GATES:
+        if operation.name in GATES or operation.name in STRENGTHS:
             gates.append((operation.name, tuple(operation.wires), tuple(columns)))
             continue
         controls = zip(operation.control_wires, operation.control_values, strict=True)
@@ -123,6 +162,11 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
         wires = (*operation.control_wires, *operation.base.wires)
         gates += [*turned, (f"C({operation.base.name})", wires, tuple(columns)), *turned]
     return tuple(gates), numbers
+
+
+def readout(share: float, qubits: int) -> tuple[Written, ...]:
+    """Readout errors on all wires, of which `share` are read wrongly, as PennyLane's `readout_prob`."""
+    return tuple((f"{READOUT} {share!r} {share!r}", (wire,), ()) for wire in range(qubits))
 
 
 @lru_cache(maxsize=1024)
@@ -134,6 +178,11 @@ def written(qubits: int, gates: tuple[Written, ...]) -> Circuit:
 
     def gate(written_name: str, wires: tuple[int, ...], columns: tuple[tuple[str, int], ...]) -> Gate:
         name, *order = written_name.split()
+        if name == KRAUS:
+            matrices = np.array(json.loads(order[0])).view(complex)
+            return Gate(KRAUS, wires, kraus=tuple(tuple(map(tuple, matrix.tolist())) for matrix in matrices))
+        if name == READOUT:
+            return Gate(name, wires, tuple(Column("constant", value=float(strength)) for strength in order))
         return Gate(name, wires, tuple(starmap(column, columns)), order=tuple(map(int, order)) or None)
 
     return Circuit(qubits, tuple(starmap(gate, gates)))
@@ -217,15 +266,43 @@ def check_measurements(measurements: Sequence[Any]) -> None:
             )
 
 
-def measured(state: torch.Tensor, qubits: int, batched: bool, measurements: Sequence[Any]) -> tuple[Any, ...]:
-    """What PennyLane's own functions measure on final states (batch, 2**qubits).
+def _of_mixture(measurement: Any, state: torch.Tensor, is_state_batched: bool) -> Any:
+    """What is measured on density matrices ((batch,) 2, ..., 2), without PennyLane's roots of probabilities, which may be 0."""
+    if isinstance(measurement, VarianceMP) and measurement.obs is not None and measurement.obs.has_matrix:
+        matrix, wires = measurement.obs.matrix(), measurement.obs.wires
+        mean, square = (
+            measure_mixed(qml.expval(qml.Hermitian(power, wires=wires)), state, is_state_batched)
+            for power in (matrix, matrix @ matrix)
+        )
+        return square - mean**2
+    if (
+        not isinstance(measurement, ProbabilityMP)
+        or measurement.obs is not None
+        or measurement.mv is not None
+    ):
+        return measure_mixed(measurement, state, is_state_batched)
+    batch = int(is_state_batched)
+    qubits = (state.ndim - batch) // 2
+    matrix = state.reshape(*state.shape[:batch], 2**qubits, 2**qubits)
+    each = matrix.diagonal(dim1=-2, dim2=-1).real.reshape(*state.shape[:batch], *[2] * qubits)
+    wires = [batch + wire for wire in measurement.wires or range(qubits)]
+    others = [axis for axis in range(batch, each.ndim) if axis not in wires]
+    ordered = each.permute(*range(batch), *wires, *others)
+    return ordered.reshape(*state.shape[:batch], 2 ** len(wires), -1).sum(-1)
+
+
+def measured(
+    state: torch.Tensor, qubits: int, batched: bool, measurements: Sequence[Any], mixed: bool = False
+) -> tuple[Any, ...]:
+    """What PennyLane's own functions measure on final states (batch, 2**qubits), or density matrices (mixed).
 
     Raises:
         DeviceError: a gradient is wanted, and one of them does not compute in torch.
     """
     check_measurements(measurements)
-    whole = unflattened(state, qubits, batched)
-    results = tuple(measure(measurement, whole, is_state_batched=batched) for measurement in measurements)
+    whole = unflattened(state, qubits * (1 + mixed), batched)
+    function = _of_mixture if mixed else measure
+    results = tuple(function(measurement, whole, is_state_batched=batched) for measurement in measurements)
     if state.requires_grad and not all(isinstance(result, torch.Tensor) for result in results):
         raise DeviceError(
             f"{NAME} cannot differentiate one of {measurements}: PennyLane does not measure it in torch"

@@ -260,6 +260,11 @@ class Record(_Part, frozen=True):
         "such a run has times of those steps alone that it took alone at the end")]
     evolution: Annotated[Evolved | None, Meta(description="What evolved a quantum system, if there is one")] = None
     replayed: Annotated[Natural, Meta(description="The number of steps that a GPU took as CUDA graphs")] = 0
+    lost_s: Annotated[Seconds, Meta(description="In records of earlier versions: the cost of interruptions")] = 0.0
+    routes: Annotated[list[dict[str, Any]], Meta(description="In records of versions with a choice: the routes of "
+        "fused")] = msgspec.field(default_factory=list)
+    trainability: Annotated[dict[str, Any] | None, Meta(description="What random weights gave, in records of versions "
+        "that drew some")] = None
 
     @property
     def undisturbed_steps(self) -> bool:

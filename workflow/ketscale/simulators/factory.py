@@ -89,11 +89,22 @@ def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torc
     return device if kind == device.type else torch.device(kind)
 
 
+def of_settings(settings: CircuitSimulator) -> Simulator:
+    """The simulator of settings that are checked."""
+    assert settings.method is not None
+    built: Simulator = registered.build(settings.method.implementation, settings.content())
+    if settings.noise is None:
+        return built
+    from ketscale.engines.noise.model import NoiseModel, WithNoise
+
+    noise = settings.noise
+    return WithNoise(built, NoiseModel(noise.one_qubit, noise.two_qubits, noise.damping, noise.readout))
+
+
 def _built(settings: CircuitSimulator) -> Simulator:
     """The simulator of these settings, with its time recorded."""
     from ketscale.simulators.spanned import Spanned
 
-    assert settings.method is not None  # as checked
-    built = registered.build(settings.method.implementation, settings.content())
+    built = of_settings(settings)
     # Shots are no operator of torch's compilers.
     return Spanned(built, settings if settings.shots is None else None)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ketscale.engines import registered
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator, vjp
 from ketscale.engines.circuits.transforms import weights_as_inputs
@@ -77,11 +76,9 @@ def _simulator(text: str) -> Simulator:
     import msgspec
 
     from ketscale.config.simulators.circuits import CircuitSimulator
+    from ketscale.simulators.factory import of_settings
 
-    settings = msgspec.json.decode(text, type=CircuitSimulator)
-    assert settings.method is not None  # as checked before it was written
-    built: Simulator = registered.build(settings.method.implementation, settings.content())
-    return built
+    return of_settings(msgspec.json.decode(text, type=CircuitSimulator))
 
 
 @lru_cache(maxsize=256)

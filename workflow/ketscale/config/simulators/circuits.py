@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeA
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator, SizeAxis
+from ketscale.config.block import Block
 from ketscale.engines.circuits.registry import METHODS, SIMULATORS, CircuitMethod
 from ketscale.words import counted
 
@@ -28,11 +29,35 @@ else:
     Gradient = Literal[tuple(sorted({method.gradient for method in METHODS}))]
 
 
+Strength = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Noise(Block, frozen=True, kw_only=True):
+    """Channels after the gates of every circuit; see `engines.noise.model`."""
+
+    # fmt: off
+    one_qubit: Annotated[Strength, Meta(description="Strength of depolarising after each gate on one qubit")] = 0.0
+    two_qubits: Annotated[Strength, Meta(description="Strength of depolarising of both qubits after each gate on "
+        "two, and of each one after a gate on more")] = 0.0
+    damping: Annotated[Strength, Meta(description="Strength of amplitude damping of each qubit of a gate, after "
+        "it")] = 0.0
+    readout: Annotated[tuple[Strength, Strength], Meta(description="Probabilities to read 1 from 0, and 0 from "
+        "1")] = (0.0, 0.0)
+    # fmt: on
+
+    @property
+    def words(self) -> str:
+        """How it is told apart in tables and figures."""
+        return "noise " + ", ".join(
+            f"{value:g}" for value in (self.one_qubit, self.two_qubits, self.damping, *self.readout)
+        )
+
+
 class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     """How a circuit is evaluated, differentiated and given a batch, and where."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
-    later: ClassVar[frozenset[str]] = frozenset({"shots"})
+    later: ClassVar[frozenset[str]] = frozenset({"noise", "shots"})
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({"route": None})
 
     # fmt: off
@@ -45,6 +70,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         "the model's own; cpu or gpu: this one, whatever the model's is")] = "model"
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
         "out, it is exact. Words without different letters on a wire are measured together")] | None = None
+    noise: Annotated[Noise, Meta(description="Channels after the gates; left out, there are none")] | None = None
     # fmt: on
 
     @classmethod
@@ -55,10 +81,11 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str | None:
-        """See `Simulator.mode`: that of the method; or how many shots, and what their gradient is."""
-        if self.method is None or self.shots is None:
-            return self.method.mode if self.method else None
-        return f"{counted(self.shots, 'shot')}, {self.method.shots}"
+        """See `Simulator.mode`: that of the method; or how many shots, and what their gradient is; and the noise."""
+        mode = self.method.mode if self.method else None
+        if self.method is not None and self.shots is not None:
+            mode = f"{counted(self.shots, 'shot')}, {self.method.shots}"
+        return ", ".join(filter(None, (mode, self.noise.words if self.noise else None))) or None
 
     @property
     def stacks(self) -> bool:
@@ -92,6 +119,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
             yield f"shots: gradient: {self.gradient} is for results from shots; say how many"
         if not drawn and self.shots is not None:
             yield "shots: only device: fused with gradient: shift or exact draws them; leave it out"
+        if self.noise is not None and (self.device, self.batching) != ("fused", "broadcast"):
+            yield "noise: only device: fused with batching: broadcast has it; leave it out"
         if self.placement == "gpu" and self.processor == "cpu":
             yield f"placement: {self.device} computes on the CPU only; set placement: cpu"
         if self.placement == "cpu" and self.processor == "cuda":

@@ -13,10 +13,21 @@ from ketscale.errors import UserError
 
 
 def check_request(
-    circuit: Circuit, angles: Angles, initial: torch.Tensor | None, paulis: Sequence[str] | None = None
+    circuit: Circuit,
+    angles: Angles,
+    initial: torch.Tensor | None,
+    paulis: Sequence[str] | None = None,
+    channels: bool = False,
 ) -> None:
-    """Raise UserError unless the angles, the initial state and the Pauli words fit the circuit."""
+    """Raise UserError unless the angles, the initial state and the Pauli words fit the circuit.
+
+    channels: whether it may have any.
+    """
     check(circuit, angles)
+    if circuit.noisy and not channels:
+        raise UserError(
+            "the circuit has channels: simulator 'fused' gives its expectation values, probabilities and density, from |0...0>"
+        )
     if initial is not None:
         batch, size = angles.inputs.shape[0], 2**circuit.qubits
         if tuple(initial.shape) not in {(size,), (batch, size)}:

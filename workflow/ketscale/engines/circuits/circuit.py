@@ -40,6 +40,17 @@ GATES: dict[str, GateKind] = {
     **{name: GateKind(2, 1) for name in ("IsingXX", "IsingYY", "IsingZZ")},
 }
 
+# Channels, by PennyLane's names, with strengths instead of angles; the depolarising one is on two wires too. PauliChannel has
+# the probabilities of X, Y and Z, Readout those to read 1 from 0 and 0 from 1.
+CHANNELS: dict[str, GateKind] = {
+    **{name: GateKind(1, 1) for name in ("BitFlip", "PhaseFlip", "DepolarizingChannel")},
+    **{name: GateKind(1, 1) for name in ("AmplitudeDamping", "PhaseDamping")},
+    **{name: GateKind(1, 2) for name in ("GeneralizedAmplitudeDamping", "ResetError", "Readout")},
+    "PauliChannel": GateKind(1, 3),
+    "ThermalRelaxationError": GateKind(1, 4),
+}
+KRAUS = "QubitChannel"
+
 # Unlike the gates above these carry what they do: a given unitary on one or two wires its matrix, a permutation of the
 # basis states of its wires their order.
 UNITARY = "QubitUnitary"
@@ -94,9 +105,11 @@ class Gate:
     name: a name in `GATES`, or 'C(RX)' for RX under all but the last of the wires, where these are 1; so for every gate of `GATES`.
     matrix: a `QubitUnitary`'s alone, 2x2 or 4x4, the first wire the more significant; see `given`.
     order: a `Permutation`'s alone: basis state i of the wires, the first one the most significant, becomes order[i].
+    kraus: the operators of a `QubitChannel` alone, on one wire or two.
+    A channel of `CHANNELS` has strengths in its columns instead of angles.
 
     Raises:
-        UserError: a wire is no whole number.
+        UserError: a wire is no whole number, or a constant strength is none of a channel.
     """
 
     name: str
@@ -104,6 +117,7 @@ class Gate:
     columns: tuple[Column, ...] = ()
     matrix: Matrix | None = None
     order: tuple[int, ...] | None = None
+    kraus: tuple[Matrix, ...] | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -111,6 +125,13 @@ class Gate:
             object.__setattr__(self, "wires", tuple(map(operator.index, self.wires)))
         except TypeError:
             raise UserError(f"{self.name} on wires {self.wires}: wires are whole numbers") from None
+        if self.name in CHANNELS and (fault := _fault(self.name, self.columns)):
+            raise UserError(f"{self.name} on wires {self.wires}: {fault}")
+
+    @property
+    def is_channel(self) -> bool:
+        """Whether it is no unitary."""
+        return self.name in CHANNELS or self.kraus is not None
 
     @property
     def base(self) -> str:
@@ -127,12 +148,35 @@ class Gate:
         """How many wires and angles it takes; None if there is no such gate."""
         if self.name in GATES:
             return GATES[self.name]
+        if self.name in CHANNELS:
+            both = self.name == "DepolarizingChannel" and len(self.wires) == 2
+            return GateKind(2, 1) if both else CHANNELS[self.name]
+        if self.name == KRAUS and self.kraus is not None:
+            return GateKind(len(self.kraus[0]).bit_length() - 1, 0)
         if self.name == UNITARY and self.matrix is not None:
             return GateKind(len(self.matrix).bit_length() - 1, 0)
         if self.name == PERMUTATION and self.order is not None:
             return GateKind(len(self.order).bit_length() - 1, 0)
         base = GATES.get(self.base)
         return None if base is None else GateKind(max(len(self.wires), base.wires + 1), base.angles)
+
+
+def _fault(name: str, columns: Sequence[Column]) -> str | None:
+    """What is wrong with constant strengths, if anything is."""
+    constant = [each.value for each in columns if each.kind == "constant"]
+    if name == "ThermalRelaxationError":
+        if len(constant) < len(columns):
+            return "its strengths are numbers: the excited state's share, T1, T2 and the time"
+        if len(constant) == 4:
+            share, t1, t2, time = constant
+            if not (0 <= share <= 1 and t1 > 0 and 0 < t2 <= 2 * t1 and time >= 0):
+                return f"needs a share from 0 to 1, T1 > 0, 0 < T2 <= 2 T1 and time >= 0, not {share}, {t1}, {t2}, {time}"
+        return None
+    if not all(0 <= value <= 1 for value in constant):
+        return f"strengths are from 0 to 1, not {', '.join(f'{value:g}' for value in constant)}"
+    if name in ("PauliChannel", "ResetError") and sum(constant) > 1 + 1e-12:
+        return f"its probabilities sum to {sum(constant):g}, more than 1"
+    return None
 
 
 def order_of(matrix: NDArray[Any]) -> tuple[int, ...] | None:
@@ -164,6 +208,26 @@ def given(matrix: ArrayLike, *wires: int) -> Gate:
     if not np.allclose(values @ values.conj().T, np.eye(size), rtol=0, atol=1e-6):
         raise UserError(f"the matrix given for wires {wires} is not unitary")
     return Gate(UNITARY, wires, matrix=tuple(tuple(map(complex, row)) for row in values))
+
+
+def given_channel(operators: Sequence[ArrayLike], *wires: int) -> Gate:
+    """The channel of given Kraus operators on one wire or two, the first wire the more significant.
+
+    Raises:
+        UserError: an operator is not 2**wires wide, or they do not preserve the trace to 1e-6.
+    """
+    size = 2 ** len(wires)
+    values = [np.asarray(operator, dtype=complex) for operator in operators]
+    if len(wires) not in (1, 2) or not values or any(value.shape != (size, size) for value in values):
+        raise UserError(f"a channel on wires {wires} has Kraus operators {size}x{size} on 1 or 2 wires")
+    total = sum(value.conj().T @ value for value in values)
+    if not np.allclose(total, np.eye(size), rtol=0, atol=1e-6):
+        raise UserError(
+            f"the Kraus operators for wires {wires} do not preserve the trace: sum of K^dagger K is not 1"
+        )
+    return Gate(
+        KRAUS, wires, kraus=tuple(tuple(tuple(map(complex, row)) for row in value) for value in values)
+    )
 
 
 def given_matrix(gate: Gate) -> NDArray[np.complex128] | None:
@@ -208,7 +272,7 @@ class Circuit:
             kind = gate.kind
             if kind is None:
                 raise UserError(
-                    f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}, one of these under controls, such as "
+                    f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}, {', '.join(CHANNELS)}, one of the former under controls, such as "
                     "'C(RX)', or make one with circuit.given"
                 )
             if len(gate.wires) != kind.wires or len(gate.columns) != kind.angles:
@@ -253,8 +317,28 @@ class Circuit:
     def _columns(self, kind: str) -> int:
         return 1 + max((c.index for g in self.gates for c in g.columns if c.kind == kind), default=-1)
 
+    @cached_property
+    def noisy(self) -> bool:
+        """Whether it has channels, so that its state is a density matrix."""
+        return any(gate.is_channel for gate in self.gates)
+
+    @cached_property
+    def strengths(self) -> tuple[int, ...]:
+        """The weights that are strengths of channels."""
+        columns = (column for gate in self.gates if gate.is_channel for column in gate.columns)
+        return tuple(sorted({column.index for column in columns if column.kind == "weight"}))
+
     def gate(self, name: str, wires: tuple[int, ...], *angles: AngleLike) -> Circuit:
-        """This circuit followed by a gate of `GATES`; an angle is 'x0', 'w0' or a number of radians."""
+        """This circuit followed by a gate of `GATES`; an angle is 'x0', 'w0' or a number of radians.
+
+        Raises:
+            UserError: as for a circuit and `column`, or a wire has its `Readout` already.
+        """
+        for before in self.gates if self.noisy else ():
+            if before.name == "Readout" and before.wires[0] in wires:
+                raise UserError(
+                    f"{name} on wires {wires}: after the Readout of wire {before.wires[0]} nothing acts on it"
+                )
         return self.then(Gate(name, wires, tuple(map(column, angles))))
 
     def then(self, *gates: Gate) -> Circuit:
@@ -354,6 +438,15 @@ class Circuit:
     def toffoli(self, first: int, second: int, target: int) -> Circuit:
         """Followed by Toffoli, PauliX under two controls."""
         return self.controlled("PauliX", (first, second), (target,))
+
+    def channel(self, name: str, wires: int | Sequence[int], *strengths: AngleLike) -> Circuit:
+        """Followed by a channel of `CHANNELS`; a strength is a number, 'x0' or 'w0'."""
+        placed = (wires,) if isinstance(wires, int) else tuple(wires)
+        return self.gate(name, placed, *strengths)
+
+    def kraus(self, operators: Sequence[ArrayLike], *wires: int) -> Circuit:
+        """Followed by the channel of given Kraus operators on one wire or two; see `given_channel`."""
+        return self.then(given_channel(operators, *wires))
 
     def permuted(self, order: Iterable[int], *wires: int) -> Circuit:
         """Followed by a permutation: basis state i of the wires, the first one the most significant, becomes order[i]."""

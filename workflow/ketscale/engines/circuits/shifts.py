@@ -12,6 +12,7 @@ import torch
 
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
+from ketscale.errors import UserError
 
 # The terms of an angle's rule; and a term of a circuit's: (use, coefficient, shift).
 Rule = tuple[tuple[float, float], ...]
@@ -35,6 +36,10 @@ def separated(circuit: Circuit) -> tuple[Circuit, tuple[Column, ...], tuple[Rule
     """The circuit with an input for each use of an angle; what each use is of, and its parameter-shift rule."""
     uses, rules, gates = [], [], []
     for gate in circuit.gates:
+        if gate.is_channel and any(column.kind != "constant" for column in gate.columns):
+            raise UserError(
+                f"the strength of {gate.name} has no parameter-shift rule: keep it constant, or use gradient 'exact' of shots"
+            )
         # Without a control, and for phases with any controls, there are two eigenvalues.
         rule = FOUR_TERMS if gate.name.startswith("C") and "PhaseShift" not in gate.name else TWO_TERMS
         columns = []

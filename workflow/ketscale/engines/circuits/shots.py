@@ -74,7 +74,7 @@ class Shots:
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Means over shots, see `Simulator.expval`."""
-        check_request(circuit, angles, initial, paulis)
+        check_request(circuit, angles, initial, paulis, channels=True)
         words = tuple(paulis)
         return self._estimated(circuit, angles, readouts(words), len(words), initial, words)
 
@@ -83,7 +83,7 @@ class Shots:
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """The frequencies of outcomes, see `probabilities`."""
-        check_request(circuit, angles, initial)
+        check_request(circuit, angles, initial, channels=True)
         return self._estimated(circuit, angles, (Readout((), tuple(wires)),), 2 ** len(wires), initial, None)
 
     def superposed(
@@ -101,7 +101,7 @@ class Shots:
         words: Sequence[str] | None = None,
     ) -> torch.Tensor:
         """The shots themselves, without gradients: bits (batch, shots, wires), int64; or values (batch, shots, words), +1 or -1."""
-        check_request(circuit, angles, None, words)
+        check_request(circuit, angles, None, words, channels=True)
         refuse_transforms("a simulator with shots", *angles)
         with torch.no_grad():
             drawing = self._drawing(angles)

@@ -24,7 +24,7 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.hessians import Values
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.simulator import CircuitPullBack
+from ketscale.engines.circuits.simulator import CircuitPullBack, of_state
 from ketscale.engines.circuits.superposition import (
     TINY,
     Superposition,
@@ -72,6 +72,12 @@ class Fused:
 
         return cpu
 
+    @cached_property
+    def _density(self) -> ModuleType:
+        from ketscale.engines.noise import density
+
+        return density
+
     def state(
         self,
         circuit: Circuit,
@@ -88,13 +94,25 @@ class Fused:
         paulis: Sequence[str],
         initial: Complex[torch.Tensor, "*batch {2**circuit.qubits}"] | None = None,
     ) -> Float[torch.Tensor, "{len(angles.inputs)} {len(paulis)}"]:
-        """See `Simulator.expval`."""
+        """See `Simulator.expval`; with channels see `engines.noise`."""
+        if circuit.noisy and initial is None:
+            return self._density.expval(circuit, angles, tuple(paulis))
         return self._run(circuit, tuple(paulis), *angles, initial)
+
+    def probs(
+        self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `simulator.probabilities`."""
+        if circuit.noisy and initial is None:
+            return self._density.probabilities(circuit, angles, tuple(wires))
+        return of_state(self.state(circuit, angles, initial), wires)
 
     def vjp(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
     ) -> tuple[torch.Tensor, CircuitPullBack] | None:
         """See `simulator.vjp`; where the answer is one sweep of all samples on a CPU."""
+        if circuit.noisy:
+            return None
         inputs, weights = angles
         key = (circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype)
         if key not in self._compiled:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit, Gate
 from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli, word
+from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
 
@@ -122,7 +123,7 @@ def reduce(circuit: Circuit, paulis: tuple[str, ...] | None, mixed: bool = False
     keeps_phase = paulis is None or mixed
     frame = CliffordFrame(circuit.qubits)
     rotations: list[Rotation | Sign] = []
-    for part in (part for gate in circuit.gates for part in _parts(gate)):
+    for part in (part for gate in circuit.gates for part in elementary(gate)):
         if isinstance(part, Gate):
             if part.controls:
                 images = [frame.pull_back(Pauli(0, 1 << circuit.qubits - 1 - wire)) for wire in part.wires]
@@ -180,19 +181,27 @@ CLIFFORD_PAULIS = {"PauliX": ("CNOT",), "PauliY": ("PauliZ", "S", "CNOT", "S"), 
 TURNED = {"PauliX": ("Y", -pi / 2), "PauliY": ("X", pi / 2)}
 
 
-def _parts(gate: Gate) -> Iterator[Gate | Turn]:
-    """A gate as Clifford gates, PauliZ under several controls, and rotations, in the order of execution."""
+def elementary(gate: Gate) -> Iterator[Gate | Turn]:
+    """A gate as Clifford gates, PauliZ under several controls, and rotations, in the order of execution.
+
+    Raises:
+        UserError: it is a channel, which no state vector goes through.
+    """
+    if gate.is_channel:
+        raise UserError(
+            f"{gate.name} makes density matrices: ask simulator 'fused' for expectation values, probabilities or the density"
+        )
     controls, (*_, target), base = gate.controls, gate.wires, gate.base
     if gate.order is not None:
         for each in _exchanges(gate.order, gate.wires):
-            yield from _parts(each)
+            yield from elementary(each)
     elif gate.name in CONJUGATES:
         yield gate
     elif base in ("CNOT", "CZ", "SWAP") and controls:
         # A controlled SWAP is a controlled CNOT between CNOTs.
         around = [Gate("CNOT", (target, gate.wires[-2]))] if base == "SWAP" else []
         yield from around
-        yield from _parts(Gate("C(PauliZ)" if base == "CZ" else "C(PauliX)", gate.wires))
+        yield from elementary(Gate("C(PauliZ)" if base == "CZ" else "C(PauliX)", gate.wires))
         yield from around
     elif base in CLIFFORD_PAULIS and len(controls) == 1:
         for name in CLIFFORD_PAULIS[base]:
@@ -206,7 +215,7 @@ def _parts(gate: Gate) -> Iterator[Gate | Turn]:
         yield gate
     else:
         if base == "Hadamard":
-            yield from _parts(replace(gate, name=gate.name.replace("Hadamard", "PauliZ")))
+            yield from elementary(replace(gate, name=gate.name.replace("Hadamard", "PauliZ")))
         for turn in _turns(gate):
             yield from _controlled(controls, turn)
 

@@ -1,0 +1,148 @@
+"""`python -m benchmarks.noise`: value and gradient of a noisy circuit by `fused`, plain JAX and default.mixed, in double precision.
+
+Three layers of Rot and a ring of CNOTs, with depolarising and damping after each Rot and depolarising of both qubits after each
+CNOT. All agree first; then they take turns, and a row is the median of their times, and of their ratios with its quartiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pennylane as qml
+import torch
+
+from benchmarks.peers import pauli_jax
+from ketscale import Circuit, Layer
+from ketscale.engines.circuits.circuit import pauli_words
+
+# Qubits and batch.
+CASES = ((4, 64), (6, 16), (8, 4))
+LAYERS, DEPOLARISING, DAMPING = 3, 0.01, 0.02
+OURS, PLAIN, MIXED, EAGER = "fused", "plain JAX, jitted", "default.mixed, jax.jit", "default.mixed, torch"
+# default.mixed takes seconds at 8 qubits.
+MOST_MIXED, FEW = 6, 5
+
+
+def circuit_of(qubits: int) -> Circuit:
+    """The circuit, with an RX of each input in front."""
+    circuit, weight = Circuit(qubits), 0
+    for qubit in range(qubits):
+        circuit = circuit.rx(qubit, f"x{qubit}")
+    for _ in range(LAYERS):
+        for qubit in range(qubits):
+            circuit = circuit.rot(qubit, *(f"w{weight + k}" for k in range(3)))
+            circuit = circuit.channel("DepolarizingChannel", qubit, DEPOLARISING)
+            circuit = circuit.channel("AmplitudeDamping", qubit, DAMPING)
+            weight += 3
+        for qubit in range(qubits):
+            pair = (qubit, (qubit + 1) % qubits)
+            circuit = circuit.cnot(*pair)
+            for wire in pair:
+                circuit = circuit.channel("DepolarizingChannel", wire, DEPOLARISING)
+    return circuit
+
+
+def mixed(qubits: int, interface: str) -> Callable[[Any, Any], Any]:
+    """<Z> of each qubit by default.mixed, of a batch of inputs."""
+
+    @qml.qnode(qml.device("default.mixed", wires=qubits), interface=interface, diff_method="backprop")
+    def node(inputs: Any, weights: Any) -> Any:
+        for gate in circuit_of(qubits).gates:
+            numbers = [
+                each.value if each.kind == "constant"
+                else inputs[..., each.index] if each.kind == "input" else weights[each.index]
+                for each in gate.columns
+            ]  # fmt: skip
+            getattr(qml, gate.name)(*numbers, wires=gate.wires)
+        return [qml.expval(qml.Z(qubit)) for qubit in range(qubits)]
+
+    if interface == "torch":
+        return lambda inputs, weights: torch.stack(node(inputs, weights), -1)
+    return lambda inputs, weights: jax.numpy.stack(node(inputs, weights), -1)
+
+
+def by_torch(function: Callable[..., torch.Tensor], *given: torch.Tensor) -> Callable[[], Any]:
+    """Values and gradients."""
+
+    def called() -> Any:
+        values = function(*given)
+        return values.detach(), torch.autograd.grad(values.sum(), given)
+
+    return called
+
+
+def by_jax(function: Callable[[Any, Any], Any], *given: torch.Tensor) -> Callable[[], Any]:
+    """The same in JAX."""
+    compiled, arrays = pauli_jax.jitted(function), [x.detach().numpy() for x in given]
+
+    def called() -> Any:
+        (_, values), slopes = jax.block_until_ready(compiled(*arrays))
+        return values, slopes
+
+    return called
+
+
+def measured(qubits: int, batch: int, turns: int) -> dict[str, tuple[float, np.ndarray]]:
+    """The seconds of each way: of its first call, and in each turn."""
+    layer = Layer(circuit_of(qubits), pauli_words(qubits), dtype=torch.float64)
+    inputs = torch.rand(batch, qubits, dtype=torch.float64, requires_grad=True)
+    given = inputs, layer.weight
+    calls = {
+        OURS: by_torch(lambda x, _: layer(x), *given),
+        PLAIN: by_jax(pauli_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING), *given),
+    }
+    if qubits <= MOST_MIXED:
+        calls |= {
+            MIXED: by_jax(mixed(qubits, "jax"), *given),
+            EAGER: by_torch(mixed(qubits, "torch"), *given),
+        }
+    firsts: dict[str, float] = {}
+    results: dict[str, Any] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for name, call in calls.items():
+        begin = time.perf_counter()
+        results[name] = call()
+        firsts[name] = time.perf_counter() - begin
+    for name in calls:
+        for one, other in zip(results[OURS][1], results[name][1], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(results[OURS][0], results[name][0], atol=1e-12, err_msg=name)
+    for turn in range(turns):
+        for name, call in calls.items():
+            if name == EAGER and turn >= FEW:
+                continue
+            call()  # after another way, whose memory fills the caches
+            begin = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - begin)
+    return {name: (firsts[name], np.array(times)) for name, times in seconds.items()}
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=50)
+    parser.add_argument("--threads", type=int, default=2)
+    asked = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    torch.set_num_threads(asked.threads)
+    torch.manual_seed(0)
+    print(
+        "| qubits x batch | way | first call, ms | a call, ms | over fused (quartiles) |\n| --- | --- | ---: | ---: | ---: |"
+    )
+    for qubits, batch in CASES:
+        found = measured(qubits, batch, asked.turns)
+        for name, (first, times) in found.items():
+            ratios = times / found[OURS][1][: len(times)]
+            low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+            row = f"| {qubits} x {batch} | {name} | {1e3 * first:.4g} | {1e3 * np.median(times):.4g} |"
+            print(f"{row} {middle:.3g} ({low:.3g} to {high:.3g}) |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Noisy QNodes on the device and by `from_qnode`, against default.mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import pytest
+import torch
+from pennylane.exceptions import DeviceError
+
+import ketscale
+from ketscale.errors import UserError
+
+FLIP = [np.sqrt(0.9) * np.eye(2), np.sqrt(0.1) * np.array([[0, 1], [1, 0]])]
+MEASURED: dict[str, Callable[[], Any]] = {
+    "expval": lambda: qml.expval(0.3 * qml.Z(0) + qml.X(1) @ qml.Z(2)),
+    "matrix": lambda: qml.expval(qml.Hermitian(np.array([[1, 0.5], [0.5, -1]]), wires=0)),
+    "probs": lambda: qml.probs(wires=[2, 0]),
+    "var": lambda: qml.var(qml.Z(1)),
+    "state": lambda: qml.state(),
+    "density": lambda: qml.density_matrix(wires=[1]),
+    "purity": lambda: qml.purity(wires=[0]),
+    "entropy": lambda: qml.vn_entropy(wires=[0]),
+}
+
+
+def circuit(x: Any, strength: Any) -> None:
+    """All kinds of channels."""
+    qml.RX(x, wires=0)
+    qml.AmplitudeDamping(strength, wires=0)
+    qml.CNOT([0, 1])
+    qml.RY(0.3, wires=1)
+    qml.DepolarizingChannel(0.1, wires=1)
+    qml.PauliError("XY", 0.2, wires=[0, 1])
+    qml.ThermalRelaxationError(0.1, 50.0, 60.0, 10.0, wires=0)
+    qml.QubitChannel(FLIP, wires=1)
+    qml.Toffoli([0, 1, 2])
+    qml.PhaseDamping(strength, wires=2)
+
+
+def node(device: str, measured: str, interface: str = "torch", **options: Any) -> qml.QNode:
+    def function(x: Any, strength: Any) -> Any:
+        circuit(x, strength)
+        return MEASURED[measured]()
+
+    return qml.QNode(function, qml.device(device, wires=3, **options), interface=interface)
+
+
+@pytest.mark.parametrize("measured", MEASURED)
+@pytest.mark.parametrize("batch", [None, 3])
+def test_the_device_and_from_qnode_give_what_default_mixed_does(measured: str, batch: int | None) -> None:
+    x = torch.linspace(0.4, 1.4, batch or 1, dtype=torch.float64)
+    arguments = x if batch else x[0], torch.tensor(0.2, dtype=torch.float64)
+    expected = node("default.mixed", measured)(*arguments)
+    ours = node("ketscale.fused", measured)
+    for _ in range(9):  # from the eighth call on the tape is known
+        torch.testing.assert_close(ours(*arguments), expected, rtol=0, atol=1e-12)
+    converted = ketscale.from_qnode(node("default.mixed", measured))
+    torch.testing.assert_close(converted(*arguments), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("measured", ["expval", "matrix", "var", "purity"])
+def test_gradients_are_those_of_differences(measured: str) -> None:
+    arguments = tuple(torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.4, 0.2))
+    assert torch.autograd.gradcheck(node("ketscale.fused", measured), arguments)
+    assert torch.autograd.gradcheck(ketscale.from_qnode(node("default.mixed", measured)), arguments)
+    by_product = qml.grad(lambda *given: node("ketscale.fused", measured, "autograd")(*given))
+    numbers = [qml.numpy.array(float(each.detach()), requires_grad=True) for each in arguments]
+    expected = torch.autograd.grad(node("ketscale.fused", measured)(*arguments), arguments)
+    np.testing.assert_allclose(by_product(*numbers), torch.stack(expected), atol=1e-12)
+
+
+def test_default_mixed_without_channels_has_density_matrices_too() -> None:
+    def function() -> Any:
+        qml.Hadamard(0)
+        return qml.state()
+
+    expected = qml.QNode(function, qml.device("default.mixed", wires=1), interface="torch")
+    torch.testing.assert_close(ketscale.from_qnode(expected)(), expected(), rtol=0, atol=1e-12)
+
+
+def test_noise_that_pennylane_adds_and_readout_errors() -> None:
+    def function(x: float) -> Any:
+        qml.RX(x, wires=0)
+        qml.CNOT([0, 1])
+        return qml.expval(qml.Z(1)), qml.probs(wires=0)
+
+    def flipped(x: float) -> Any:
+        qml.RX(x, wires=0)
+        qml.CNOT([0, 1])
+        qml.BitFlip(0.05, 0)
+        qml.BitFlip(0.05, 1)
+        return qml.expval(qml.Z(1)), qml.probs(wires=0)
+
+    model = qml.NoiseModel({qml.noise.op_eq(qml.RX): qml.noise.partial_wires(qml.AmplitudeDamping, 0.1)})
+    ours, theirs = (qml.device(name, wires=2) for name in ("ketscale.fused", "default.mixed"))
+    for one, other in zip(
+        *(qml.add_noise(qml.QNode(function, d), model)(0.7) for d in (ours, theirs)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    confused = qml.QNode(function, qml.device("ketscale.fused", wires=2, readout_prob=0.05))
+    for one, other in zip(confused(0.7), qml.QNode(flipped, theirs)(0.7), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_shots_are_drawn_from_density_matrices() -> None:
+    ours = qml.set_shots(node("ketscale.fused", "probs", "numpy", seed=1), 40_000)
+    exact = node("default.mixed", "probs", "numpy")
+    np.testing.assert_allclose(ours(0.4, 0.2), exact(0.4, 0.2), atol=6 / 2 / 200)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda: qml.device("ketscale.fused", wires=1, readout_prob=1.5), DeviceError, "from 0 to 1"),
+        (lambda: node("ketscale.fused", "purity", readout_prob=0.1)(0.1, 0.1), DeviceError, "is of outcomes"),
+        (lambda: ketscale.from_qnode(node("default.mixed", "probs", readout_prob=0.1)), UserError, "readout_prob"),
+        (lambda: node("ketscale.fused", "expval", "jax")(0.1, 0.1), UserError, "makes density matrices"),
+    ],
+)  # fmt: skip
+def test_what_noisy_qnodes_do_not_do_is_said(
+    ask: Callable[[], Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        ask()

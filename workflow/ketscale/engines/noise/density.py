@@ -1,0 +1,341 @@
+"""Calls the kernels of noisy circuits from torch, with all of torch's derivatives."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+from ketscale.engines.circuits.checks import check_words, no_rows, one_gradient
+from ketscale.engines.circuits.circuit import Angles, Circuit, check
+from ketscale.engines.circuits.fused.hessians import Result, Values, recorded_gradients
+from ketscale.engines.circuits.fused.program import Angle
+from ketscale.engines.circuits.transforms import grouped
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
+from ketscale.engines.derivatives import transformed, uncompiled
+from ketscale.engines.noise import pauli_vectors, sweep
+from ketscale.engines.noise.channels import PAULIS, Factor, Transfer
+from ketscale.engines.noise.passes import KINDS, Chain, Features, Noisy, noisy
+from ketscale.errors import UserError
+from ketscale.private_torch import transforms_active
+from ketscale.shapes import Complex, Float
+
+# Vectors that the sweep back reads are kept up to so many bytes in all, and else made again for each tile.
+MOST_KEPT = 2**28
+# And a tile's are at most so many: 8 samples of 10 qubits take 64 MiB in each pass.
+MOST_BYTES = 2**33
+# A thread's multiply-adds, at least.
+LEAST_WORK = 1_000_000
+
+
+# Pages of new memory cost more than a sweep over 8 qubits, so the last memory is used again.
+_SPARE: list[torch.Tensor] = []
+
+
+def _memory(numbers: int, dtype: torch.dtype) -> torch.Tensor:
+    """Memory for so many numbers, or more."""
+    spare = _SPARE.pop() if _SPARE else None
+    if spare is None or len(spare) < numbers or spare.dtype != dtype:
+        return torch.empty(numbers, dtype=dtype)
+    return spare
+
+
+def _free(memory: torch.Tensor) -> None:
+    if not _SPARE and memory.nbytes <= MOST_KEPT:
+        _SPARE.append(memory)
+
+
+def expval(circuit: Circuit, angles: Angles, words: tuple[str, ...]) -> Float[torch.Tensor, "batch words"]:
+    """Expectation values of Pauli words in the density matrix after a noisy circuit, (batch, words).
+
+    Raises:
+        UserError: the shapes do not fit, a strength is outside of [0, 1], or the memory would not suffice.
+    """
+    check_words(words, circuit.qubits)
+    return _values(circuit, angles, words)
+
+
+def density_matrix(
+    circuit: Circuit, angles: Angles
+) -> Complex[torch.Tensor, "batch {2**circuit.qubits} {2**circuit.qubits}"]:
+    """The density matrices after a noisy circuit, (batch, 2**n, 2**n).
+
+    Raises:
+        UserError: as for `expval`.
+    """
+    vectors = _values(circuit, angles, None)
+    count, batch = circuit.qubits, len(vectors)
+    state = vectors.to(vectors.dtype.to_complex()).reshape(batch, *(4,) * count)
+    letters = torch.as_tensor(PAULIS / 2).to(state)
+    for _ in range(count):  # each letter in front becomes a row and a column at the end
+        state = torch.tensordot(state, letters, ([1], [0]))
+    rows, columns = (range(1 + first, 1 + 2 * count, 2) for first in (0, 1))
+    return state.permute(0, *rows, *columns).reshape(batch, 2**count, 2**count)
+
+
+def probabilities(
+    circuit: Circuit, angles: Angles, wires: tuple[int, ...]
+) -> Float[torch.Tensor, "batch {2**len(wires)}"]:
+    """The probabilities (batch, 2**len(wires)) of the outcomes on wires, of which the first is the most significant.
+
+    Raises:
+        UserError: as for `expval`.
+    """
+    words = []
+    for letters in product("IZ", repeat=len(wires)):
+        word = ["I"] * circuit.qubits
+        for wire, letter in zip(wires, letters, strict=True):
+            word[wire] = letter
+        words.append("".join(word))
+    state = _values(circuit, angles, tuple(words)).unflatten(1, (2,) * len(wires))
+    for axis in range(1, 1 + len(wires)):
+        even, odd = state.unbind(axis)
+        state = torch.stack([even + odd, even - odd], axis) / 2
+    return state.flatten(1)
+
+
+@uncompiled  # strengths are read
+def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> torch.Tensor:
+    check(circuit, angles)
+    call = _call(circuit, words)
+    inputs, weights = angles.inputs[:, : circuit.inputs], angles.weights[: circuit.weights]
+    if len(inputs) == 0:
+        return no_rows(angles, None, len(call.program.places), inputs.dtype)
+    if transformed(inputs, weights):
+        return grouped(call.values, Values(call.result), inputs, weights)
+    call.check_strengths(inputs, weights)
+    return call.values(inputs, weights)
+
+
+@lru_cache(maxsize=256)
+def _call(circuit: Circuit, words: tuple[str, ...] | None) -> _Call:
+    return _Call(circuit, noisy(circuit, words))
+
+
+class _Call:
+    """The values (batch, words) of inputs (batch, columns) and weights (columns,), or of groups of both."""
+
+    def __init__(self, circuit: Circuit, program: Noisy) -> None:
+        self.program = program
+        self.result = Result(self.values, self._plain, {})
+        self._features = Features(program, circuit.inputs)
+        self._tables: dict[torch.dtype, dict[str, Any]] = {}
+
+    def check_strengths(self, inputs: torch.Tensor, weights: torch.Tensor) -> None:
+        """Raise UserError if a strength is not from 0 to 1."""
+        places, first = self._features.strengths, self._features.inputs
+        for place in places:
+            values = inputs[:, place] if place < first else weights[place - first]
+            wrong = values[~((values >= 0) & (values <= 1))]
+            if wrong.numel():
+                name = f"input {place}" if place < first else f"weight {place - first}"
+                raise UserError(
+                    f"{name} is the strength of a channel: it must be from 0 to 1, not {float(wrong.flatten()[0]):g}"
+                )
+
+    def values(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The values, of which autograd knows the first derivatives."""
+        if not inputs.is_cpu:
+            return self._plain(inputs, weights)
+        if inputs.ndim == 3:
+            return self.values(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
+        if torch.is_grad_enabled() and (inputs.requires_grad or weights.requires_grad):
+            found: torch.Tensor = _Sweep.apply(self, inputs, weights)
+            return found
+        return self.run(inputs.contiguous(), weights.contiguous(), keep=False)[0]
+
+    def _plain(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The values by torch's operators."""
+        if inputs.ndim == 3:
+            return self._plain(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
+        return pauli_vectors.values(self.program, self._features(inputs, weights))
+
+    def run(
+        self, inputs: torch.Tensor, weights: torch.Tensor, keep: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The values, and the vectors that the sweep back reads; None if it is to make them again."""
+        out = inputs.new_empty(len(inputs), len(self.program.places))
+        lanes, threads = self._lanes(inputs)
+        numbers = self._numbers(lanes) * -(-len(inputs) // lanes)
+        kept = keep and numbers * inputs.element_size() <= MOST_KEPT
+        memory = _memory(numbers if kept else 2 * threads * lanes * 4**self.program.qubits, inputs.dtype)
+        self._run("forward", inputs, weights, lanes, threads, memory, kept, kept, out=out)
+        if kept:
+            return out, memory
+        _free(memory)
+        return out, None
+
+    def gradients(
+        self,
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        memory: torch.Tensor | None,
+        cotangent: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The gradients by inputs and weights. memory: what `run` gave, or None."""
+        (lanes, threads), again = self._lanes(inputs), memory is None
+        if memory is None:
+            memory = _memory(threads * self._numbers(lanes), inputs.dtype)
+        by_inputs = torch.empty_like(inputs)
+        rows = inputs.new_empty(-(-len(inputs) // lanes), len(weights))
+        self._run(
+            "backward", inputs, weights, lanes, threads, memory, True, not again,
+            again=int(again), cotangent=cotangent.contiguous(), input_gradient=by_inputs, weight_rows=rows,
+        )  # fmt: skip
+        _free(memory)
+        return by_inputs, rows[0] if len(rows) == 1 else rows.sum(0)
+
+    def _numbers(self, lanes: int) -> int:
+        """Of a tile's vectors before and after all passes."""
+        return (len(self.program.passes) + 1) * 4**self.program.qubits * lanes
+
+    def _lanes(self, inputs: torch.Tensor) -> tuple[int, int]:
+        """Samples in a vector, as many as it has, or fewer, so that each thread has a tile; and threads."""
+        batch, lanes = len(inputs), lanes_of(inputs.dtype)
+        threads = min(torch.get_num_threads(), batch)
+        while lanes > 1 and -(-batch // lanes) < threads:
+            lanes //= 2
+        slots = (len(self.program.passes) + 1) * 4**self.program.qubits * inputs.element_size()
+        while lanes > 1 and slots * lanes * threads > MOST_BYTES:
+            lanes //= 2
+        if slots * lanes > MOST_BYTES:
+            raise UserError(
+                f"a noisy circuit of {self.program.qubits} qubits and {len(self.program.passes)} passes takes "
+                f"{slots * lanes / 2**30:.1f} GiB for a sample: use fewer qubits"
+            )
+        return lanes, min(threads, threads_for(-(-batch // lanes), 40 * slots * batch, LEAST_WORK))
+
+    def _run(
+        self, name: str, inputs: torch.Tensor, weights: torch.Tensor, lanes: int, threads: int, memory: torch.Tensor,
+        kept: bool, by_tile: bool, **more: Any,
+    ) -> None:  # fmt: skip
+        program, dtype, columns = self.program, inputs.dtype, inputs.shape[1]
+        if dtype not in self._tables:
+            self._tables[dtype] = _tables(program, dtype, self._features.inputs)
+        tables = self._tables[dtype]
+        sizes, size = tables["sizes"], 4**program.qubits
+        slots = (len(program.passes) + 1) * size if kept else 2 * size
+        vectors = sizes["scratch_vectors"] + 2 * (columns + len(weights))
+        scratch = inputs.new_empty(threads * vectors * lanes)
+        _kernel(dtype, lanes).run(
+            name, threads=threads, inputs=inputs, weights=weights, input_columns=columns, weight_columns=len(weights),
+            states=memory, scratch=scratch, batch=len(inputs), scratch_vectors=vectors,
+            tiles=-(-len(inputs) // lanes), states_per_tile=slots if by_tile else 0,
+            states_per_worker=0 if by_tile else slots, kept=int(kept), **tables["given"], **more,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def _kernel(dtype: torch.dtype, lanes: int) -> Kernel:
+    return Kernel((sweep.forward, sweep.backward), sweep.ARGUMENTS, dtype, lanes)
+
+
+class _Sweep(torch.autograd.Function):
+    """The values of a call, with gradients by the sweep back."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        values, memory = call.run(inputs.contiguous(), weights.contiguous(), keep=True)
+        ctx.call, ctx.memory = call, memory
+        ctx.save_for_backward(inputs, weights)
+        return values
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        one_gradient("simulator 'fused'", cotangent)
+        inputs, weights = ctx.saved_tensors
+        known = None
+        if not transforms_active():
+            # Other calls may use the memory from now on; a second sweep back makes its vectors again.
+            memory, ctx.memory = ctx.memory, None
+            known = ctx.call.gradients(inputs.contiguous(), weights.contiguous(), memory, cotangent)
+            if not torch.is_grad_enabled():
+                return None, *known
+        needed = ctx.needs_input_grad[1:]
+        return None, *recorded_gradients(ctx.call.result, needed, (inputs, weights), cotangent, known)
+
+
+def _rows(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Groups as rows (groups * batch, columns), the weights of each after its inputs."""
+    return torch.cat([inputs, weights[:, None].expand(*inputs.shape[:2], -1)], -1).flatten(0, 1)
+
+
+def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> dict[str, Any]:
+    """The arrays that the kernels read, and their sizes. inputs: columns before those of weights."""
+    count = program.qubits
+    column = {feature: number for number, feature in enumerate(program.features)}
+    chains: list[tuple[int, int]] = []
+    factors: list[Factor] = []
+    passes: list[tuple[int, ...]] = []
+    places: list[list[int]] = []
+    pass_factors: list[list[float]] = []
+    spreads: list[float] = []
+    matrices: list[Transfer] = []
+    bits: list[list[int]] = []
+
+    def listed(chain: Chain) -> int:
+        chains.append((len(factors), len(chain)))
+        factors.extend(chain)
+        return len(chains) - 1
+
+    for each in program.passes:
+        shifts = [2 * (count - 1 - site) for site in each.sites]
+        if each.matrix is not None:
+            row = len(bits)
+            padded = [0] * (sweep.MOST_SITES - len(shifts))
+            bits += [[*shifts, *padded], [*sorted(shifts), *padded]]
+            passes.append((sweep.MATRIX, len(shifts), sum(each.size for each in matrices), 0, 0, row, 0))
+            matrices.append(each.matrix.flatten())
+        elif len(shifts) == 1:
+            passes.append((sweep.ONE, listed(each.chains[0]), 0, shifts[0], 0, 0, 0))
+        else:
+            both = [listed(chain) if chain else 0 for chain in each.chains]
+            if each.spread is None:
+                kind, number = sweep.TWO + bool(each.chains[0]) + 2 * bool(each.chains[1]), 0
+            else:
+                kind, number = sweep.SPREAD, column[each.spread.feature]
+            passes.append((kind, *both, *shifts, len(places), number))
+            plain = [(i << shifts[0]) + (j << shifts[1]) for i in range(4) for j in range(4)]
+            places.append([plain[at] for at in each.order])
+            pass_factors.append([each.factors[at] for at in each.order])
+            spreads.append(0.0 if each.spread is None else each.spread.slope)
+    parts = np.zeros((len(factors), 1 + sweep.MOST_FEATURES, 16))
+    fields = np.zeros((len(factors), sweep.FACTOR_FIELDS), np.int64)
+    for number, factor in enumerate(factors):
+        parts[number, 0] = factor.constant.flatten()
+        fields[number, sweep.COUNT] = len(factor.parts)
+        for which, (feature, part) in enumerate(factor.parts):
+            parts[number, 1 + which] = part.flatten()
+            fields[number, sweep.FEATURES + which] = column[feature]
+
+    def place(angle: Angle) -> int:
+        return angle.index + (inputs if angle.kind == "weight" else 0)
+
+    turns = [each for each in program.features if each.kind == "cos"]
+    others = [
+        (KINDS.index(each.kind) - 2, place(each.of[0]), place(each.of[-1]))
+        for each in program.features
+        if each.kind in KINDS[2:]
+    ]
+    integers = {
+        "pass_table": passes, "places": places, "chain_table": chains, "factor_table": fields, "matrix_bits": bits,
+        "word_places": program.places, "turn_columns": [place(each.of[0]) for each in turns], "other_table": others,
+    }  # fmt: skip
+    reals = {
+        "pass_factors": pass_factors, "spreads": spreads, "factor_parts": parts,
+        "matrices": np.concatenate([[], *matrices]), "turn_factors": [each.of[0].factor for each in turns],
+    }  # fmt: skip
+    arrays = {name: torch.from_numpy(np.array(value, np.int64)) for name, value in integers.items()}
+    arrays |= {name: torch.from_numpy(np.array(value, np.float64)).to(dtype) for name, value in reals.items()}
+    size = 4**count
+    sizes = {
+        "size": size, "words": len(program.places), "passes": len(passes), "chains": len(chains),
+        "factors": len(factors), "features": len(program.features), "turns": len(turns), "others": len(others),
+        "scratch_vectors": 2 * len(program.features) + 32 * len(factors) + 16 * len(chains)
+        + max(size, len(program.places)),
+    }  # fmt: skip
+    scratch = sizes.pop("scratch_vectors")
+    return {"given": arrays | sizes, "sizes": {"scratch_vectors": scratch}}

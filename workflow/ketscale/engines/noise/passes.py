@@ -1,0 +1,293 @@
+"""Writes a noisy circuit as passes over its Pauli vector: small real matrices on one site or two, in order.
+
+A *site* is a qubit's four letters; a vector has 4**n numbers, the first site's letter the slowest. What acts on one site
+alone becomes one matrix, a *chain* of factors with features (`channels`), until a gate couples it to another site. Every
+coupling is a CNOT or CZ, a permutation of the 16 pairs of letters with signs; the diagonal channels after it, if they are
+constant, join the signs. So a pass is: a chain on each of two sites, then a permutation, then 16 factors. A rotation about a
+word of several letters is one of the last letter between CNOTs; a SWAP renames sites. PauliZ under two
+controls, of which Toffoli and its like are made, and given channels on two wires are constant matrices on their sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ketscale.engines.circuits.circuit import CHANNELS, Circuit, Gate
+from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
+from ketscale.engines.noise.channels import Factor, Feature, Transfer, channel, rotation, transfer
+from ketscale.engines.noise.sweep import MOST_SITES
+from ketscale.errors import UserError
+
+# Changes of basis that turn Z into a letter.
+_HALF = np.sqrt(0.5)
+_HADAMARD, _S = np.array([[_HALF, _HALF], [_HALF, -_HALF]]), np.diag([1, 1j])
+_FROM_Z = {"X": _HADAMARD, "Y": _S @ _HADAMARD}
+_CONSTANTS = {
+    "PauliX": np.array([[0, 1], [1, 0]]),
+    "PauliY": np.array([[0, -1j], [1j, 0]]),
+    "PauliZ": np.diag([1, -1]),
+    "S": _S,
+    "CNOT": np.eye(4)[[0, 1, 3, 2]],
+    "CZ": np.diag([1, 1, 1, -1]),
+}
+
+Chain = tuple[Factor, ...]
+
+
+class Spread(NamedTuple):
+    """Factors of the 16 pairs of letters, constant + feature times slope: two-qubit depolarising of a trained strength."""
+
+    feature: Feature
+    slope: float
+
+
+@dataclass
+class Pass:
+    """A pass over the vector.
+
+    sites: one, two, or up to three with `matrix`. chains: on each of the first two sites, before the rest. order, factors: of
+    two sites: pair i becomes pair order[i], times factors[order[i]]. matrix: constant, instead of all of these.
+    """
+
+    sites: tuple[int, ...]
+    chains: tuple[Chain, ...] = ((), ())
+    order: NDArray[np.int64] = field(default_factory=lambda: np.arange(16))
+    factors: NDArray[np.float64] = field(default_factory=lambda: np.ones(16))
+    matrix: Transfer | None = None
+    spread: Spread | None = None
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it has factors."""
+        return len(self.sites) == 2 and self.matrix is None and self.spread is None
+
+
+# The kinds of features, in their order.
+KINDS = ("cos", "sin", "strength", "root", "product")
+
+
+@dataclass(frozen=True, eq=False)
+class Noisy:
+    """A circuit as passes. places: of the measured words in the vector. features: all that the passes have, by kind."""
+
+    qubits: int
+    passes: tuple[Pass, ...]
+    places: tuple[int, ...]
+    features: tuple[Feature, ...]
+
+
+@lru_cache(maxsize=256)
+def noisy(circuit: Circuit, words: tuple[str, ...] | None) -> Noisy:
+    """The passes of a circuit that measures words; None: the whole vector.
+
+    Raises:
+        UserError: a gate on many wires is none of those that are written as passes.
+    """
+    writer = _Writer(circuit.qubits)
+    for gate in circuit.gates:
+        writer.gate(gate)
+    count = circuit.qubits
+    measured = words or ("X" * count,)
+    writer.finish({wire for word in measured for wire, letter in enumerate(word) if letter != "I"})
+    if words is None:  # axis w of the result is axis sites[w] of the vector
+        places = np.arange(4**count).reshape((4,) * count).transpose(writer.sites).flatten().tolist()
+    else:
+        bits = [2 * (count - 1 - site) for site in writer.sites]
+        places = [
+            sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=True)) for word in words
+        ]
+    every = [
+        feature
+        for each in writer.passes
+        for chain in each.chains
+        for factor in chain
+        for feature, _ in factor.parts
+    ]
+    every += [each.spread.feature for each in writer.passes if each.spread]
+    features = sorted(dict.fromkeys(every), key=lambda feature: KINDS.index(feature.kind))
+    return Noisy(count, tuple(writer.passes), tuple(places), tuple(features))
+
+
+class _Writer:
+    """Writes passes, gate by gate. sites: of each wire. pending: the chain of each site that no pass has yet."""
+
+    def __init__(self, qubits: int) -> None:
+        self.sites = list(range(qubits))
+        self.passes: list[Pass] = []
+        self._pending: list[list[Factor]] = [[] for _ in range(qubits)]
+        self._last: list[Pass | None] = [None] * qubits
+
+    def gate(self, gate: Gate) -> None:
+        """One gate or channel."""
+        if gate.name in CHANNELS or gate.kraus is not None:
+            self._channel(gate)
+            return
+        for part in elementary(gate):
+            if isinstance(part, Turn):
+                self._turn(part)
+            elif part.name == "SWAP":
+                one, other = part.wires
+                self.sites[one], self.sites[other] = self.sites[other], self.sites[one]
+            elif part.name in ("CNOT", "CZ"):
+                self._couple(part.wires, part.name)
+            elif part.name in _CONSTANTS:
+                self._factor(part.wires[0], Factor(transfer([_CONSTANTS[part.name]])))
+            else:
+                self._matrix(part.wires, partial(_all_ones, len(part.wires)))
+
+    def finish(self, measured: set[int]) -> None:
+        """The chains that measured wires still wait for, two by two."""
+        left = [self.sites[wire] for wire in sorted(measured) if self._pending[self.sites[wire]]]
+        for at in range(0, len(left), 2):
+            self._add(Pass(tuple(left[at : at + 2])))
+
+    def _channel(self, gate: Gate) -> None:
+        if gate.kraus is not None:
+            matrix = transfer(gate.kraus)
+            if len(gate.wires) == 1:
+                self._factor(gate.wires[0], Factor(matrix))
+            else:
+                self._matrix(gate.wires, lambda: matrix)
+        elif len(gate.wires) == 1:
+            self._factor(gate.wires[0], channel(gate.name, gate.columns))
+        else:
+            self._depolarise(gate)
+
+    def _depolarise(self, gate: Gate) -> None:
+        """Depolarising of two qubits: every word but the identity is multiplied by 1 - 16 p / 15."""
+        first, second = (self.sites[wire] for wire in gate.wires)
+        made = Pass((first, second))
+        (column,) = gate.columns
+        if column.kind != "constant":
+            if self._pending[first] or self._pending[second]:
+                self._add(Pass((first, second)))
+            made.spread = Spread(Feature("strength", (Angle(column.kind, column.index, 1.0),)), -16 / 15)
+            self._add(made)
+            return
+        factors = np.where(np.arange(16) > 0, 1 - 16 / 15 * column.value, 1.0)
+        last = self._last[first]
+        idle = not self._pending[first] and not self._pending[second]
+        if idle and last is not None and last is self._last[second] and last.multiplies:
+            last.factors *= factors  # the same of either order of the sites
+        else:
+            made.factors = factors
+            self._add(made)
+
+    def _factor(self, wire: int, factor: Factor) -> None:
+        site = self.sites[wire]
+        pending, last = self._pending[site], self._last[site]
+        if not pending and factor.is_diagonal and last is not None and last.multiplies:
+            own = np.diag(factor.constant)
+            pair = np.ones((4, 4)) * (own[:, None] if last.sites[0] == site else own[None, :])
+            last.factors *= pair.flatten()
+            return
+        joined = pending[-1].before(factor) if pending else None
+        if joined is None:
+            pending.append(factor)
+        else:
+            pending[-1] = joined
+
+    def _turn(self, turn: Turn) -> None:
+        """A rotation about a word: about Z of its last letter, between changes of basis and CNOTs."""
+        letters = [
+            (wire, letter) for letter, wire in zip(turn.letters, turn.wires, strict=True) if letter != "I"
+        ]
+        if not letters:
+            return
+        if len(letters) == 1:
+            ((wire, letter),) = letters
+            self._factor(wire, rotation(letter, turn.angle))
+            return
+        *others, last = [wire for wire, _ in letters]
+        for wire, letter in letters:
+            if letter != "Z":
+                self._factor(wire, Factor(transfer([_FROM_Z[letter].conj().T])))
+        for wire in others:
+            self._couple((wire, last), "CNOT")
+        self._factor(last, rotation("Z", turn.angle))
+        for wire in reversed(others):
+            self._couple((wire, last), "CNOT")
+        for wire, letter in letters:
+            if letter != "Z":
+                self._factor(wire, Factor(transfer([_FROM_Z[letter]])))
+
+    def _couple(self, wires: tuple[int, ...], name: str) -> None:
+        """A CNOT or CZ."""
+        matrix = transfer([_CONSTANTS[name]])
+        order = np.abs(matrix).argmax(0)
+        factors = np.zeros(16)
+        factors[order] = matrix[order, np.arange(16)]
+        self._add(Pass(tuple(self.sites[wire] for wire in wires), order=order, factors=factors))
+
+    def _matrix(self, wires: tuple[int, ...], matrix: Callable[[], Transfer]) -> None:
+        """A constant matrix on wires, which a function gives if there are not too many."""
+        if len(wires) > MOST_SITES:
+            raise UserError(
+                f"a noisy circuit has gates on at most {MOST_SITES} wires, not on {wires}: write it by such gates"
+            )
+        sites = tuple(self.sites[wire] for wire in wires)
+        for site in sites:
+            if self._pending[site]:
+                self._add(Pass((site,)))
+        self._add(Pass(sites, matrix=matrix()))
+
+    def _add(self, made: Pass) -> None:
+        """A pass, which takes the pending chains of its sites."""
+        if made.matrix is None:
+            made.chains = tuple(tuple(self._pending[site]) for site in made.sites)
+            if len(made.sites) == 1:
+                made.chains = (*made.chains, ())
+        for site in made.sites:
+            self._pending[site], self._last[site] = [], made
+        self.passes.append(made)
+
+
+def _all_ones(wires: int) -> Transfer:
+    """PauliZ of the last wire under all others."""
+    return transfer([np.diag([*[1.0] * (2**wires - 1), -1.0])])
+
+
+class Features:
+    """The features of a program as a function of inputs and weights, by torch's operators.
+
+    inputs: how many columns there are of them.
+    """
+
+    def __init__(self, program: Noisy, inputs: int) -> None:
+        first = {"input": 0, "weight": inputs}
+        by_kind = {
+            kind: [
+                [first[angle.kind] + angle.index for angle in each.of]
+                for each in program.features
+                if each.kind == kind
+            ]
+            for kind in KINDS
+        }
+        turns = [each.of[0].factor for each in program.features if each.kind == "cos"]
+        self.inputs = inputs
+        self._factors = torch.tensor(turns, dtype=torch.float64)
+        self._places = {
+            kind: torch.tensor(places, dtype=torch.int64) for kind, places in by_kind.items() if places
+        }
+        self.strengths = sorted({place for kind in KINDS[2:] for each in by_kind[kind] for place in each})
+
+    def __call__(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """The features (batch, features) at inputs (batch, columns) and weights (columns,); or weights are the last inputs."""
+        if weights.shape[-1]:
+            inputs = torch.cat([inputs, weights.expand(len(inputs), -1)], 1)
+        made = []
+        if "cos" in self._places:
+            turns = inputs[:, self._places["cos"][:, 0].to(inputs.device)] * self._factors.to(inputs)
+            made += [turns.cos(), turns.sin()]
+        for kind in KINDS[2:]:
+            if kind in self._places:
+                values = inputs[:, self._places[kind].to(inputs.device)]
+                made.append((1 - values[..., 0]).sqrt() if kind == "root" else values.prod(-1))
+        return torch.cat(made, 1) if made else inputs.new_zeros(len(inputs), 0)

@@ -1,0 +1,578 @@
+"""The kernels of noisy circuits, which read passes from a table: compiled once for a processor, a sample a lane.
+
+A tile is as many samples as a vector has lanes. Its features make the matrices of all chains; then each pass reads the Pauli
+vector from one place and writes it to the next, so that the sweep back finds what cannot be undone. Each sample's arithmetic
+is the same in every lane, so its results depend neither on threads nor on the other samples.
+
+Backward, with z = M y in a pass and the adjoint a of z: the adjoint of y is M^T a, and the gradient by M is a y^T, summed over
+all other sites. The gradient by a factor T_k of a chain M = T_K ... T_1 is R T_1^T ... T_(k-1)^T with R = T_(k+1)^T ... T_K^T dM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+from ketscale.engines.compiled.functions import sincos
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    FunctionCode,
+    Number,
+    aligned,
+    fma,
+    integers,
+    lane_sum,
+    minimum,
+    reals,
+    select,
+    sqrt,
+)
+
+# The fields of a pass: its kind, the chains of its two sites, how many low bits of a place are before each of these, the row of
+# its 16 places and factors, the feature of its spread; of a matrix, how many sites it is on, and where it begins.
+KIND, FIRST, SECOND, FIRST_BITS, SECOND_BITS, ROW, FEATURE, PASS_FIELDS = range(8)
+# On one site; on two with matrices on neither, the first, the second or both; with a spread; a constant matrix.
+ONE, TWO, SPREAD, MATRIX = 0, 1, 5, 6
+# The fields of a feature that is no cosine or sine: its kind, and its columns, of which weights come after inputs.
+STRENGTH, ROOT, PRODUCT = range(3)
+OTHER_KIND, OTHER_COLUMN, OTHER_SECOND, OTHER_FIELDS = range(4)
+# The fields of a factor: how many features it has, and these.
+COUNT, FEATURES, FACTOR_FIELDS = 0, 1, 4
+MOST_FEATURES = 3
+# A constant matrix is on at most so many sites.
+MOST_SITES = 3
+
+ARGUMENTS = {
+    "inputs": reals("batch", "input_columns"),
+    "weights": reals("weight_columns"),
+    "out": reals("batch", "words"),
+    "cotangent": reals("batch", "words"),
+    "input_gradient": reals("batch", "input_columns"),
+    "weight_rows": reals("tiles", "weight_columns"),
+    "states": aligned("numbers"),
+    "scratch": aligned("workers", "scratch_vectors"),
+    "batch tiles size words passes chains factors scratch_vectors": INTEGER,
+    "input_columns weight_columns turns others features": INTEGER,
+    # Vectors between the states of tiles, and of workers; and whether a pass writes to a place of its own, or to one of two.
+    "states_per_tile states_per_worker kept again": INTEGER,
+    # Each turn has a cosine, and after these all have sines; then the others follow.
+    "turn_columns": integers("turns"),
+    "turn_factors": reals("turns"),
+    "other_table": integers("others", OTHER_FIELDS),
+    "pass_table": integers("passes", PASS_FIELDS),
+    "places": integers("rows", 16),
+    "pass_factors": reals("rows", 16),
+    "spreads": reals("rows"),
+    "chain_table": integers("chains", 2),
+    "factor_table": integers("factors", FACTOR_FIELDS),
+    "factor_parts": reals("factors", 1 + MOST_FEATURES, 16),
+    "matrices": reals("numbers"),
+    "matrix_bits": integers("rows", MOST_SITES),
+    "word_places": integers("words"),
+}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile that a thread has taken: samples from `first` on, `present` of them.
+
+    number: among all tiles. columns, features: of each sample; column_gradients, gradients: by these. single, products: each factor's matrix, and those up to it. slopes: the gradients by
+    the matrices of chains. adjoint: the vector's.
+    """
+
+    k: FunctionCode
+    args: Arguments
+    number: Number
+    first: Number
+    present: Number
+    states: Buffer
+    columns: Buffer
+    column_gradients: Buffer
+    features: Buffer
+    gradients: Buffer
+    single: Buffer
+    products: Buffer
+    slopes: Buffer
+    adjoint: Buffer
+
+    def state(self, number: Number) -> Buffer:
+        """The vector after so many passes."""
+        place = select(self.args.kept != 0, number, number & 1)
+        return self.states.part((place * self.args.size,), 1)
+
+
+@contextmanager
+def _tiles(k: FunctionCode, args: Arguments) -> Iterator[Tile]:
+    """Write the body for each tile that this thread takes."""
+    worker = k.worker()
+    columns = args.input_columns + args.weight_columns
+    columns_of, column_gradients, features, gradients, single, products, slopes, adjoint = args.scratch[worker].split(
+        (columns,), (columns,), (args.features,), (args.features,),
+        (args.factors, 16), (args.factors, 16), (args.chains, 16), (1,),
+    )  # fmt: skip
+    with k.tasks(args.tiles) as number:
+        first = number * k.lanes
+        at = worker * args.states_per_worker + number * args.states_per_tile
+        tile = Tile(
+            k, args, number, first, minimum(k.lanes, args.batch - first), args.states.part((at,), 1),
+            columns_of, column_gradients, features, gradients, single, products, slopes, adjoint,
+        )  # fmt: skip
+        _read_columns(tile)
+        _features(tile)
+        _chains(tile)
+        yield tile
+
+
+def _read_columns(tile: Tile) -> None:
+    """The samples' inputs, those of the last one in lanes without a sample, and the weights."""
+    k, args = tile.k, tile.args
+    own = tile.columns.part((), args.input_columns, k.lanes, element="real")
+    with k.loop(k.lanes) as lane:
+        row = args.inputs[tile.first + minimum(lane, tile.present - 1)]
+        with k.each(args.input_columns) as i:
+            own[i, lane] = row[i]
+    with k.each(args.weight_columns) as i:
+        tile.columns[args.input_columns + i] = args.weights[i].splat()
+
+
+def _features(tile: Tile) -> None:
+    """Cosines, sines, strengths, roots and products."""
+    k, args, columns, features = tile.k, tile.args, tile.columns, tile.features
+    with k.each(args.turns) as i:
+        sine, cosine = sincos(columns[args.turn_columns[i]] * args.turn_factors[i])
+        features[i], features[args.turns + i] = cosine, sine
+    with k.each(args.others) as i:
+        row, place = args.other_table[i], args.turns * 2 + i
+        first, second = columns[row[OTHER_COLUMN]], columns[row[OTHER_SECOND]]
+
+        def put(value: Number, place: Number = place) -> None:
+            features[place] = value
+
+        k.switch(
+            row[OTHER_KIND],
+            {
+                STRENGTH: lambda: put(first),
+                ROOT: lambda: put(sqrt(k.vector(1.0) - first)),
+                PRODUCT: lambda: put(first * second),
+            },
+        )
+
+
+def _column_gradients(tile: Tile) -> None:
+    """The gradients by inputs and weights, from those by features."""
+    k, args, columns, features = tile.k, tile.args, tile.columns, tile.features
+    totals, slopes = tile.column_gradients, tile.gradients
+    with k.when(args.input_columns + args.weight_columns > 0):
+        totals.zero(args.input_columns + args.weight_columns)
+
+    def add(column: Number, value: Number) -> None:
+        totals[column] = totals[column] + value
+
+    with k.each(args.turns) as i:
+        slope = slopes[args.turns + i] * features[i] - slopes[i] * features[args.turns + i]
+        add(args.turn_columns[i], slope * args.turn_factors[i])
+    with k.each(args.others) as i:
+        row, place = args.other_table[i], args.turns * 2 + i
+        slope, first, second = slopes[place], row[OTHER_COLUMN], row[OTHER_SECOND]
+
+        def of_product(slope: Number = slope, first: Number = first, second: Number = second) -> None:
+            add(first, slope * columns[second])
+            add(second, slope * columns[first])
+
+        k.switch(
+            row[OTHER_KIND],
+            {
+                STRENGTH: partial(add, first, slope),
+                ROOT: lambda: add(first, slope * -0.5 / features[place]),
+                PRODUCT: of_product,
+            },
+        )
+    _write(tile, totals, args.input_gradient, args.input_columns)
+    row = args.weight_rows[tile.number]
+    with k.each(args.weight_columns) as i:
+        row[i] = lane_sum(totals[args.input_columns + i]).lane(0)
+
+
+def _write(tile: Tile, vectors: Buffer, rows: Buffer, count: Number) -> None:
+    k = tile.k
+    own = vectors.part((), count, k.lanes, element="real")
+    with k.loop(tile.present) as sample:
+        row = rows[tile.first + sample]
+        with k.each(count) as i:
+            row[i] = own[i, sample]
+
+
+def forward(k: FunctionCode, args: Arguments) -> None:
+    """The measured words."""
+    with _tiles(k, args) as tile:
+        evolve(tile)
+        last = tile.state(args.passes)
+        own = tile.adjoint
+        with k.loop(args.words) as word:
+            own[word] = last[args.word_places[word]]
+        _write(tile, own, args.out, args.words)
+
+
+def backward(k: FunctionCode, args: Arguments) -> None:
+    """The gradients by inputs and weights."""
+    with _tiles(k, args) as tile:
+        with k.when(args.again != 0):
+            evolve(tile)
+        with k.when(args.features > 0):
+            tile.gradients.zero(args.features)
+        with k.when(args.chains > 0):
+            tile.slopes.zero(args.chains * 16)
+        tile.adjoint.zero(args.size)
+        with k.loop(tile.present) as sample:
+            row = args.cotangent[tile.first + sample]
+            own = tile.adjoint.part((), args.size, k.lanes, element="real")
+            with k.loop(args.words) as word:
+                place = args.word_places[word]
+                own[place, sample] = own[place, sample] + row[word]
+        with k.loop(args.passes, backwards=True) as number:
+            _undo(tile, args.pass_table[number], tile.state(number))
+        _chain_gradients(tile)
+        _column_gradients(tile)
+
+
+def evolve(tile: Tile) -> None:
+    """All passes, from |0...0>: the words of Z alone are 1."""
+    k, args = tile.k, tile.args
+    state = tile.state(k.integer(0))
+    with k.loop(args.size) as place:
+        # The letters are pairs of bits, 00 for I and 11 for Z.
+        odd = (place ^ (place >> 1)) & 0x5555555555555555
+        state[place] = select(odd == 0, k.constant(1.0, k.real), k.constant(0.0, k.real)).splat()
+    with k.loop(args.passes) as number:
+        _pass(tile, args.pass_table[number], tile.state(number), tile.state(number + 1))
+
+
+# --- chains ---
+
+
+def _matrix(vectors: Buffer) -> list[list[Number]]:
+    return [[vectors[4 * i + j] for j in range(4)] for i in range(4)]
+
+
+def _put(vectors: Buffer, matrix: Sequence[Sequence[Number]]) -> None:
+    for i, row in enumerate(matrix):
+        for j, entry in enumerate(row):
+            vectors[4 * i + j] = entry
+
+
+def _times(left: Sequence[Sequence[Number]], right: Sequence[Sequence[Number]]) -> list[list[Number]]:
+    """A product of 4 x 4 matrices."""
+    made: list[list[Number]] = []
+    for row in left:
+        made.append([])
+        for j in range(4):
+            total = row[0] * right[0][j]
+            for n in range(1, 4):
+                total = fma(row[n], right[n][j], total)
+            made[-1].append(total)
+    return made
+
+
+def _transposed(matrix: Sequence[Sequence[Number]]) -> list[list[Number]]:
+    return [list(column) for column in zip(*matrix, strict=True)]
+
+
+def _chains(tile: Tile) -> None:
+    """The matrix of each factor, and their products."""
+    k, args = tile.k, tile.args
+    with k.each(args.chains) as chain:
+        first = args.chain_table[chain, 0]
+        with k.loop(args.chain_table[chain, 1]) as step:
+            number = first + step
+            parts, single, total = args.factor_parts[number], tile.single[number], tile.products[number]
+            for i in range(16):
+                single[i] = parts[0, i].splat()
+            with k.each(args.factor_table[number, COUNT]) as which:
+                feature = tile.features[args.factor_table[number, which + FEATURES]]
+                for i in range(16):
+                    single[i] = fma(feature, parts[which + 1, i].splat(), single[i])
+
+            def begun(single: Buffer = single, total: Buffer = total) -> None:
+                for i in range(16):
+                    total[i] = single[i]
+
+            def joined(single: Buffer = single, total: Buffer = total, number: Number = number) -> None:
+                _put(total, _times(_matrix(single), _matrix(tile.products[number - 1])))
+
+            k.either(step == 0, begun, joined)
+
+
+def _chain_gradients(tile: Tile) -> None:
+    """The gradients by features, from those by the matrices of chains."""
+    k, args = tile.k, tile.args
+    with k.each(args.chains) as chain:
+        first, count, right = args.chain_table[chain, 0], args.chain_table[chain, 1], tile.slopes[chain]
+        with k.loop(count, backwards=True) as step:
+            number = first + step
+            own = k.local(16)
+
+            def of_first(own: Buffer = own) -> None:
+                for i in range(16):
+                    own[i] = right[i]
+
+            def of_later(own: Buffer = own, number: Number = number) -> None:
+                _put(own, _times(_matrix(right), _transposed(_matrix(tile.products[number - 1]))))
+
+            k.either(step == 0, of_first, of_later)
+            with k.each(args.factor_table[number, COUNT]) as which:
+                parts, feature = args.factor_parts[number], args.factor_table[number, which + FEATURES]
+                total = tile.gradients[feature]
+                for i in range(16):
+                    total = fma(own[i], parts[which + 1, i].splat(), total)
+                tile.gradients[feature] = total
+            _put(right, _times(_transposed(_matrix(tile.single[number])), _matrix(right)))
+
+
+# --- passes ---
+
+
+def _base(index: Number, bits: Sequence[Number]) -> Number:
+    """`index` with a letter I inserted at each place, of which the lowest comes first."""
+    for each in bits:
+        index = index + ((index >> each) * 3 << each)
+    return index
+
+
+def _pairs(tile: Tile, row: Buffer) -> tuple[Number, Number, Number]:
+    """How many groups of 16 numbers there are, and the lower and the higher of a pass's bits."""
+    one, other = row[FIRST_BITS], row[SECOND_BITS]
+    return tile.args.size >> 4, select(one < other, one, other), select(one < other, other, one)
+
+
+def _of_chain(tile: Tile, chain: Number) -> list[list[Number]]:
+    """A chain's matrix, without the first row (1, 0, 0, 0)."""
+    last = tile.args.chain_table[chain, 0] + tile.args.chain_table[chain, 1] - 1
+    return _matrix(tile.products[last])[1:]
+
+
+def _applied(matrix: Sequence[Sequence[Number]], numbers: Sequence[Number]) -> list[Number]:
+    """A chain's matrix on four letters."""
+    made = [numbers[0]]
+    for row in matrix:
+        total = row[0] * numbers[0]
+        for entry, number in zip(row[1:], numbers[1:], strict=True):
+            total = fma(entry, number, total)
+        made.append(total)
+    return made
+
+
+def _applied_back(matrix: Sequence[Sequence[Number]], numbers: Sequence[Number]) -> list[Number]:
+    """Its transpose."""
+    made = []
+    for j in range(4):
+        total = matrix[0][j] * numbers[1] if j else fma(matrix[0][j], numbers[1], numbers[0])
+        for row, number in zip(matrix[1:], numbers[2:], strict=True):
+            total = fma(row[j], number, total)
+        made.append(total)
+    return made
+
+
+def _on_first(
+    function: Callable[..., list[Number]], matrix: object, x: list[list[Number]]
+) -> list[list[Number]]:
+    return _transposed([function(matrix, column) for column in _transposed(x)])
+
+
+def _on_second(
+    function: Callable[..., list[Number]], matrix: object, x: list[list[Number]]
+) -> list[list[Number]]:
+    return [function(matrix, row) for row in x]
+
+
+def _pass(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
+    """One pass forward."""
+    cases: dict[int, Callable[[], None]] = {ONE: partial(_one, tile, row, source, target)}
+    for first, second in product((False, True), repeat=2):
+        cases[TWO + first + 2 * second] = partial(_two, tile, row, source, target, first, second)
+    cases[SPREAD] = partial(_spread, tile, row, source, target)
+    cases[MATRIX] = partial(_constant, tile, row, source, target, False)
+    tile.k.switch(row[KIND], cases)
+
+
+def _undo(tile: Tile, row: Buffer, source: Buffer) -> None:
+    """One pass back: the adjoint, and the gradients by its matrices."""
+    cases: dict[int, Callable[[], None]] = {ONE: partial(_one_back, tile, row, source)}
+    for first, second in product((False, True), repeat=2):
+        cases[TWO + first + 2 * second] = partial(_two_back, tile, row, source, first, second)
+    cases[SPREAD] = partial(_spread_back, tile, row, source)
+    cases[MATRIX] = partial(_constant_back, tile, row)
+    tile.k.switch(row[KIND], cases)
+
+
+def _one(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
+    k, bits = tile.k, row[FIRST_BITS]
+    matrix = _of_chain(tile, row[FIRST])
+    with k.loop(tile.args.size >> 2) as index:
+        base = _base(index, [bits])
+        places = [base + (k.integer(i) << bits) for i in range(4)]
+        for place, number in zip(places, _applied(matrix, [source[p] for p in places]), strict=True):
+            target[place] = number
+
+
+def _one_back(tile: Tile, row: Buffer, source: Buffer) -> None:
+    k, bits, adjoint = tile.k, row[FIRST_BITS], tile.adjoint
+    matrix = _of_chain(tile, row[FIRST])
+    slopes = k.variable([[k.vector(0.0)] * 4 for _ in range(3)])
+    with k.loop(tile.args.size >> 2) as index:
+        base = _base(index, [bits])
+        places = [base + (k.integer(i) << bits) for i in range(4)]
+        x, a = [source[p] for p in places], [adjoint[p] for p in places]
+        slopes.value = [
+            [fma(a[i + 1], x[j], s) for j, s in enumerate(each)] for i, each in enumerate(slopes.value)
+        ]
+        for place, number in zip(places, _applied_back(matrix, a), strict=True):
+            adjoint[place] = number
+    _add_slopes(tile, row[FIRST], slopes.value)
+
+
+def _add_slopes(tile: Tile, chain: Number, slopes: Sequence[Sequence[Number]]) -> None:
+    """The gradients by a chain's matrix, each of which is in one pass."""
+    own = tile.slopes[chain]
+    for i, each in enumerate(slopes):
+        for j, number in enumerate(each):
+            own[4 * (i + 1) + j] = number
+
+
+@contextmanager
+def _groups(tile: Tile, row: Buffer) -> Iterator[tuple[list[list[Number]], Number]]:
+    """Write the body for each 16 numbers of two sites: their places, and the first one."""
+    k = tile.k
+    groups, low, high = _pairs(tile, row)
+    with k.loop(groups) as index:
+        base = _base(index, [low, high])
+        yield (
+            [
+                [
+                    base + (k.integer(i) << row[FIRST_BITS]) + (k.integer(j) << row[SECOND_BITS])
+                    for j in range(4)
+                ]
+                for i in range(4)
+            ],
+            base,
+        )
+
+
+def _two(tile: Tile, row: Buffer, source: Buffer, target: Buffer, first: bool, second: bool) -> None:
+    args = tile.args
+    matrices = [
+        _of_chain(tile, row[at]) if there else None for at, there in ((FIRST, first), (SECOND, second))
+    ]
+    places_row, factors = args.places[row[ROW]], args.pass_factors[row[ROW]]
+    with _groups(tile, row) as (places, base):
+        x = [[source[place] for place in each] for each in places]
+        if first:
+            x = _on_first(_applied, matrices[0], x)
+        if second:
+            x = _on_second(_applied, matrices[1], x)
+        for number, value in enumerate(value for each in x for value in each):
+            target[base + places_row[number]] = value * factors[number].splat()
+
+
+def _two_back(tile: Tile, row: Buffer, source: Buffer, first: bool, second: bool) -> None:
+    k, args, adjoint = tile.k, tile.args, tile.adjoint
+    matrices = [
+        _of_chain(tile, row[at]) if there else None for at, there in ((FIRST, first), (SECOND, second))
+    ]
+    places_row, factors = args.places[row[ROW]], args.pass_factors[row[ROW]]
+    zeros = [[k.vector(0.0)] * 4 for _ in range(3)]
+    slopes = [k.variable(zeros) if there else None for there in (first, second)]
+    with _groups(tile, row) as (places, base):
+        flat = [adjoint[base + places_row[n]] * factors[n].splat() for n in range(16)]
+        a = [flat[4 * i : 4 * i + 4] for i in range(4)]
+        if first or second:
+            x = [[source[place] for place in each] for each in places]
+        if second:
+            y = _on_first(_applied, matrices[0], x) if first else x
+            slopes[1].value = [  # type: ignore[union-attr]
+                [_sum_of([(a[i][j + 1], y[i][n]) for i in range(4)], total) for n, total in enumerate(each)]
+                for j, each in enumerate(slopes[1].value)  # type: ignore[union-attr]
+            ]
+            a = _on_second(_applied_back, matrices[1], a)
+        if first:
+            slopes[0].value = [  # type: ignore[union-attr]
+                [_sum_of([(a[i + 1][j], x[n][j]) for j in range(4)], total) for n, total in enumerate(each)]
+                for i, each in enumerate(slopes[0].value)  # type: ignore[union-attr]
+            ]
+            a = _on_first(_applied_back, matrices[0], a)
+        for place, value in zip(
+            (p for each in places for p in each), (v for each in a for v in each), strict=True
+        ):
+            adjoint[place] = value
+    for at, each in zip((FIRST, SECOND), slopes, strict=True):
+        if each is not None:
+            _add_slopes(tile, row[at], each.value)
+
+
+def _sum_of(pairs: Sequence[tuple[Number, Number]], total: Number) -> Number:
+    for one, other in pairs:
+        total = fma(one, other, total)
+    return total
+
+
+def _spread(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
+    factor = fma(tile.features[row[FEATURE]], tile.args.spreads[row[ROW]].splat(), tile.k.vector(1.0))
+    with _groups(tile, row) as (places, _):
+        for number, place in enumerate(place for each in places for place in each):
+            target[place] = source[place] * factor if number else source[place]
+
+
+def _spread_back(tile: Tile, row: Buffer, source: Buffer) -> None:
+    k, adjoint, slope = tile.k, tile.adjoint, tile.args.spreads[row[ROW]].splat()
+    factor = fma(tile.features[row[FEATURE]], slope, k.vector(1.0))
+    total = k.variable(k.vector(0.0))
+    with _groups(tile, row) as (places, _):
+        for number, place in enumerate(place for each in places for place in each):
+            if number:
+                total.value = fma(adjoint[place], source[place], total.value)
+                adjoint[place] = adjoint[place] * factor
+    tile.gradients[row[FEATURE]] = fma(total.value, slope, tile.gradients[row[FEATURE]])
+
+
+def _constant(tile: Tile, row: Buffer, source: Buffer, target: Buffer, transposed: bool) -> None:
+    """A constant matrix on some sites; the fields FIRST: their number, SECOND: where the matrix begins."""
+    k, args = tile.k, tile.args
+    bits, count = args.matrix_bits[row[ROW]], row[FIRST]
+    size = k.integer(1) << (count << 1)
+    matrix = args.matrices.part((row[SECOND],), 1)
+
+    def place(letters: Number, base: Number) -> Number:
+        """The place of these letters, the first site's the highest."""
+        at = k.variable(base)
+        with k.loop(count) as site:
+            letter = (letters >> ((count - 1 - site) << 1)) & 3
+            at.value = at.value + (letter << bits[site])
+        found: Number = at.value
+        return found
+
+    with k.loop(args.size >> (count << 1)) as index:
+        base = k.variable(index)
+        # Ascending bits come after the sites' own, see `passes`.
+        ascending = args.matrix_bits[row[ROW] + 1]
+        with k.loop(count) as number:
+            each = ascending[number]
+            base.value = base.value + ((base.value >> each) * 3 << each)
+        with k.loop(size) as i:
+            total = k.variable(k.vector(0.0))
+            with k.loop(size) as j:
+                entry = matrix[j * size + i] if transposed else matrix[i * size + j]
+                total.value = fma(entry.splat(), source[place(j, base.value)], total.value)
+            target[place(i, base.value)] = total.value
+
+
+def _constant_back(tile: Tile, row: Buffer) -> None:
+    """The adjoint by way of the vector after the last pass, whose place is free by now."""
+    k, args = tile.k, tile.args
+    free = tile.state(args.passes)
+    _constant(tile, row, tile.adjoint, free, True)
+    with k.loop(args.size) as place:
+        tile.adjoint[place] = free[place]
