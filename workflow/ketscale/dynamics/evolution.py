@@ -32,7 +32,7 @@ from ketscale.engines.dynamics.tasks import (
 )
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.integrators import Stepped
-from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
+from ketscale.engines.pulses.schemes import SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active, unwrapped
 from ketscale.words import suggestion
@@ -405,7 +405,7 @@ def _propagator(
         return Batched(cast(Scheme, method), dt, route)
     if not columns and pulses is None and isinstance(method, str) and method in SIMULATORS:
         raise UserError(f"method: {method} evolves kets and unitaries only; use {', '.join(dense)}")
-    if not isinstance(method, str) or method not in {**SIMULATORS, **REPLACED}:
+    if not isinstance(method, str) or method not in SIMULATORS:
         raise UserError(
             f"method: no method is called {method}{suggestion(str(method), [*dense, *SIMULATORS])}"
         )

@@ -93,10 +93,11 @@ def generators(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution
 
 def _maps(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor:
     """The map of each task and segment, (tasks, segments, rows, rows)."""
-    return _exponential(evolution.tau * generators(fixed, controls, evolution), evolution.division)
+    return exponential(evolution.tau * generators(fixed, controls, evolution), evolution.division)
 
 
-def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
+def exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
+    """The exponential of matrices (..., rows, rows), or the steps of an integrator instead."""
     if division.reaches:
         of_operators = transforms_active() or not generators.is_complex()
         if not of_operators:
