@@ -313,7 +313,7 @@ def test_relaxation_and_dephasing_lower_the_fidelity_of_waiting_as_they_do_in_cl
 
 def test_virtual_z_of_a_channel_turns_the_gate_to_its_best() -> None:
     """Against a search over gates with Z rotations behind them; and a unitary is a channel."""
-    system = kd.coupled_qubits(0.1, 0.05)
+    system = kd.chain([kd.transmon(0.1, levels=2), kd.transmon(0.05, levels=2)], {(0, 1): 0.024})
     controls = 0.1 * torch.randn(2, 8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     rates = {"relaxation_1": 0.01, "dephasing_1": 0.02, "relaxation_2": 0.015, "dephasing_2": 0.005}
     noisy = kd.evolve(system, controls, 20.0, kind="channel", rates=rates)

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.dynamics.evolution import error_estimate, evolve
+from ketscale.dynamics.evolution import evolve
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
-from ketscale.errors import UserError
 from ketscale.shapes import Float64
 
 
@@ -82,20 +81,6 @@ class Optimised:
         parts = split(self.pulses, self.numbers[self.best])
         return [pulse.named(part, self.durations[self.best]) for pulse, part in parts]
 
-    def error(self) -> float:
-        """How far the final states are from exact ones: see `error_estimate`."""
-        return float(
-            error_estimate(
-                self.system,
-                self.controls,
-                self.duration,
-                initial=self.initial,
-                kind=None if self.initial.ndim == 1 else "channel" if self.system.rates else "unitary",
-                method=self.method,
-                dt=self.dt,
-            )
-        )
-
     @torch.no_grad()
     def populations(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
         """The populations of the computational states over time, each (segments + 1,), by their bits, and `outside`.
@@ -103,13 +88,7 @@ class Optimised:
         A gate's are those of its frame, a state's the bare ones; of a cost with columns, those of its `initial`, by number.
 
         column: with which computational state a gate begins; -1, the last, has each qubit in |1>, and 0 has each in |0>.
-
-        Raises:
-            UserError: there is no such state.
         """
-        columns = self.initial.shape[1] if self.initial.ndim == 2 else 1
-        if column not in range(-columns, columns):
-            raise UserError(f"column: {column} is none of {columns} computational states")
         own = torch.from_numpy(self.system.computational_states.copy())
         ket, states = (
             (self.initial, own) if self.initial.ndim == 1 else (self.initial[:, column], self.initial)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -44,7 +44,7 @@ class PublishedLoop(Propagator):
     scheme: Scheme
     dt: float | None = None
     cache: bool = False
-    strict: ClassVar[bool] = False
+    strict: bool = field(default=False, init=False, repr=False)
     _kept: dict[Key, _Created] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
