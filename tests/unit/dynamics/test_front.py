@@ -520,7 +520,6 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"a": -1.0}), "rates.a: -1.0 is no rate"),
         (lambda: kd.System({"z": np.eye(2)}, {"z": torch.ones((), requires_grad=True)}, {}), "parameters.z: has a gradient; give the usual value here"),
         (lambda: kd.evolve(QUBIT, 1e200 * CONTROL, 1.0, method="suzuki4", dt=0.1), "controls or parameters: too large for suzuki4 in a segment of 0.3333"),
-        (lambda: kd.evolve(kd.transmon(), None, 1.0, parameters={"detuning": torch.ones(2).double(), "anharmonicity": torch.ones(3).double()}), "parameters: are of different shapes (detuning (2,), anharmonicity (3,))"),
         (lambda: torch.func.vmap(lambda t: kd.evolve(QUBIT, CONTROL, t, method="rk4", dt=0.1))(torch.ones(2).double()), "duration: torch.func.vmap hides which is longest"),
         (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[2.9], method="rk4", dt=1.0), "dt: 1.0 is too long a step of rk4"),
         (lambda: kd.chain([QUBIT] * 2, driven=[(0, 1), (0, 1)]), "couplings: there are two terms coupling_1_2"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -249,6 +249,7 @@ def _in_fp64(given: Any) -> Any:
     return given
 
 
+@torch.no_grad()
 def error_estimate(
     system: System | Sequence[System],
     controls: Any,
@@ -287,56 +288,37 @@ def error_estimate(
         lengths = controls.new_ones(len(controls)) if lengths is None and trajectory else lengths
     whole = _controls(systems[0], controls)
 
-    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
-        given = {"duration": duration, **others}
-        if controls is not whole and given.get("method", "exact") == "exact":
-            # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
-            given["method"] = Batched(route=given.get("route", "auto"), eigenvectors=False)
-        parts = controls.shape[-2] // whole.shape[-2]
+    def evolved(parts: int) -> torch.Tensor:
+        given = {"duration": duration, "dt": dt, **others}
         if lengths is not None:
             given["lengths"] = as_real("lengths", lengths, whole).repeat_interleave(parts, -1)
         if given.get("rate_factors") is not None:
             factors = as_real("rate_factors", given["rate_factors"], whole)
             given["rate_factors"] = factors.repeat_interleave(parts, -2)
-        given = given if controls.dtype == whole.dtype else _in_fp64(given)
-        played = controls if pulses is None else pulses.divided(parts if lengths is None else 1)
-        return evolve(system, played, kind=kind, dt=dt, trajectory=trajectory, **given)
+        played = whole if pulses is None else pulses.divided(parts if lengths is None else 1)
+        if parts > 1:
+            given = _in_fp64(given) | {"dt": dt and dt / 2}
+            played = whole.double().repeat_interleave(parts, -2) if pulses is None else played
+            if given.get("method", "exact") == "exact":
+                # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
+                given["method"] = Batched(route=given.get("route", "auto"), eigenvectors=False)
+        return evolve(system, played, kind=kind, trajectory=trajectory, **given)
 
-    return resolution_error(evolved, whole, dt, axes, trajectory)
-
-
-@torch.no_grad()
-def resolution_error(
-    evolved: Callable[[torch.Tensor, float | None], torch.Tensor],
-    controls: torch.Tensor,
-    dt: float | None,
-    axes: int,
-    trajectory: bool = False,
-) -> torch.Tensor:
-    """How far what is evolved under controls (..., segments, controls) is from finer segments in fp64, by the norm over `axes`.
-
-    With a step, segments and it are halved. Without one, halves would repeat the same substeps bit for bit, so segments have
-    three parts; and then five if the controls are in fp64 too, since two roundings may be alike by chance. The largest
-    difference counts, and is at least half a unit in the last place.
-    """
-    coarse, made = evolved(controls, dt), []
-    for parts in (2,) if dt else (3,) if controls.dtype == torch.float32 else (3, 5):
-        fine = evolved(controls.double().repeat_interleave(parts, -2), dt and dt / 2)
+    coarse, errors = evolved(1), []
+    # Halves of segments without steps would repeat the same substeps bit for bit, and two roundings may be alike by chance.
+    for parts in (2,) if dt else (3,) if whole.dtype == torch.float32 else (3, 5):
+        fine = evolved(parts)
         if trajectory:
             times = fine.ndim - axes - 1
             fine = fine.index_select(times, torch.arange(0, fine.shape[times], parts, device=fine.device))
-        made.append((coarse - fine).flatten(-axes).norm(dim=-1))
-        if not dt:
-            made.append(fine.flatten(-axes).norm(dim=-1) * (torch.finfo(torch.float64).eps / 2))
-    return torch.stack(made).amax(0)
+        errors.append((coarse - fine).flatten(-axes).norm(dim=-1))
+        if not dt:  # at least half a unit in the last place
+            errors.append(fine.flatten(-axes).norm(dim=-1) * (torch.finfo(torch.float64).eps / 2))
+    return torch.stack(errors).amax(0)
 
 
 def _usual_kind(systems: Sequence[System], rates: Values) -> Kind:
     return "density" if rates is not None or any(each.rates for each in systems) else "ket"
-
-
-# The usual one, made once.
-EXACTLY = Batched()
 
 
 def _propagator(
@@ -349,8 +331,6 @@ def _propagator(
         raise UserError(f"method: carriers need steps, and {method} has none for them; use {which} with a dt")
     if by_object:
         return method
-    if method == "exact" and dt is None and route == "auto":
-        return EXACTLY
     if method in dense:
         return Batched(cast(Scheme, method), dt, route)
     if not columns and pulses is None and isinstance(method, str) and method in SIMULATORS:
@@ -409,9 +389,6 @@ def named_values(
         if name not in given and name not in usual:
             raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
     values = [as_real(f"{what}.{name}", given.get(name, usual.get(name)), like) for name in terms]
-    if len({tuple(each.shape) for each in values} - {(), (1,)}) > 1:
-        said = ", ".join(f"{name} {tuple(each.shape)}" for name, each in zip(terms, values, strict=True))
-        raise UserError(f"{what}: are of different shapes ({said}); give numbers, or batches of one length")
     return torch.stack(torch.broadcast_tensors(*values), -1) if values else like.new_zeros(0)
 
 

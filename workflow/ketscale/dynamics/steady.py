@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ketscale.dynamics.evolution import EXACTLY, Values, as_systems, evolve
+from ketscale.dynamics.evolution import Values, as_systems, evolve
 from ketscale.engines.dynamics.plain import generators
-from ketscale.engines.dynamics.propagators import Propagator, as_observables
+from ketscale.engines.dynamics.propagators import Batched, Propagator, as_observables
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, as_real, check_values, coordinates, kets, matrices
 from ketscale.errors import UserError
@@ -66,7 +66,7 @@ class Steady(Propagator):
         The generator G keeps the trace t, so t G = 0, and (G + t t^T) r = t holds if and only if G r = 0 and t r = 1. It has
         one solution unless there are several such r.
         """
-        fixed, controls, _, evolution = EXACTLY.linear(system, tasks)
+        fixed, controls, _, evolution = Batched().linear(system, tasks)
         generator = generators(fixed, controls, evolution).squeeze(1)
         trace = coordinates(torch.eye(system.dimension, dtype=torch.complex128, device=fixed.device))
         trace = kets(trace) if generator.is_complex() else trace
