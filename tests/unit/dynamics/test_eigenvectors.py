@@ -54,13 +54,13 @@ def test_values_and_gradients_have_the_error_of_rounding(
     levels: int, segments: int, strength: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    called = spectral._Exponential.__call__
+    called = spectral.Exponential.__call__
 
-    def counted(self: spectral._Exponential, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def counted(self: spectral.Exponential, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         taken.append(1)
         return called(self, *given)
 
-    monkeypatch.setattr(spectral._Exponential, "__call__", counted)
+    monkeypatch.setattr(spectral.Exponential, "__call__", counted)
     rng = np.random.default_rng(levels)
     one = system(levels, rng)
     parameters = torch.tensor(strength * rng.normal(size=2), dtype=dtype, requires_grad=True)

@@ -23,12 +23,12 @@ def evolve(
 ) -> torch.Tensor:
     """See `cpu.evolve`; of kets, computed in fp64. Its rounding adds up by segment, to some 1e-15 for each."""
     hamiltonians = 1j * plain.generators(fixed.double(), controls.double(), evolution)
-    (maps,) = applied(_Exponential(evolution.tau), hamiltonians)
+    (maps,) = applied(Exponential(evolution.tau), hamiltonians)
     states = plain.ends(maps, initial.double(), evolution).to(initial.dtype)
     return states if trajectory else states[:, -1]
 
 
-class _Exponential(Rows):
+class Exponential(Rows):
     """exp(-i t H), with first derivatives of its own, and further ones by torch's operators.
 
     With the eigenvectors V of energies E it is V exp(-i t E) V^+, and its derivative V (F o (V^+ dH V)) V^+, where F_ab is the

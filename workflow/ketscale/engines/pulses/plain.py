@@ -10,8 +10,8 @@ from functools import cached_property
 
 import torch
 
-from ketscale.engines.dynamics.generators import EXACT
-from ketscale.engines.dynamics.plain import exponential
+from ketscale.autograd_function import applied
+from ketscale.engines.dynamics.spectral import Exponential
 
 Place = tuple[int, ...]  # the sites that a gate acts on; the first is the slower index of its matrix
 
@@ -113,6 +113,6 @@ def _by_place(state: torch.Tensor, place: Place, sequence: GateSequence) -> torc
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """exp(-i H) of Hermitian matrices (..., d, d), with derivatives of any order in Hermitian directions."""
-    made = exponential(-0.5j * (hermitian + hermitian.mH), EXACT[torch.float64])
+    (made,) = applied(Exponential(1.0), (hermitian + hermitian.mH) / 2)
     # One Newton step makes it unitary to rounding: the same gate acts in every step, and its error adds up.
     return 1.5 * made - 0.5 * made @ (made.mH @ made)

@@ -28,7 +28,7 @@ from ketscale.shapes import Complex, Float64
 
 # A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits,
 # each of which follows a step of Newton's after the first ones.
-GRADIENT = 1e-11
+GRADIENT = 1e-12
 SWEEPS = 10_000
 SWEEPS_ALONE = 200
 # Curvatures of |S|^2, relative to the square of that sum, that are rounding.
