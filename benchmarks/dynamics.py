@@ -16,19 +16,12 @@ from numpy.typing import NDArray
 
 from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
+from ketscale.dynamics import chain
 from ketscale.engines.dynamics.methods import SIMULATORS as PROPAGATORS
 from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched, Propagator, propagator
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.systems import (
-    T1,
-    T2,
-    coupled_qubits,
-    noise_rates,
-    qubit,
-    relaxation_rates,
-    transmon,
-)
+from ketscale.engines.dynamics.systems import noise_rates, qubit, relaxation_rates, transmon
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 from ketscale.words import duration
@@ -81,6 +74,8 @@ LOOPED = 2
 LARGEST_ERROR = 1e-7
 # Errors below this are rounding's, and equal.
 ROUNDING = 1e-11
+# T1 and T2 of two transmons, ns: Sheldon et al., Phys. Rev. A 93, 060302 (2016).
+TIMES = ((38e3, 50e3), (41e3, 61e3))
 # What `at_equal_error` adds to rows.
 EQUAL = (
     Column("beside", "fastest of ours with no larger error"),
@@ -147,9 +142,14 @@ def tasks_of(case: ControlCase) -> ControlTasks:
         rate = noise_rates(uniform(0.5, 2.0), uniform(1e-3, 1e-2), uniform(100.0, 1000.0))
         rates = rate[:, None].expand(-1, 3)
     else:
-        system, length, target = coupled_qubits(), 160.0, "bell"
+        pair = chain([transmon(0.4 * math.pi, levels=2), transmon(levels=2)], {(0, 1): 0.0076 * math.pi})
+        system, length, target = (
+            replace(pair, targets={"bell": np.array([1, 0, 0, 1]) / 2**0.5}),
+            160.0,
+            "bell",
+        )
         factors = uniform(0.5, 2.0)
-        each = (relaxation_rates(t1 * factors, t2 * factors) for t1, t2 in zip(T1, T2, strict=True))
+        each = (relaxation_rates(t1 * factors, t2 * factors) for t1, t2 in TIMES)
         rates = torch.cat(list(each), 1)
     shape = (case.batch, case.segments, len(system.controls))
     controls = 2 / length * torch.randn(shape, generator=generator, dtype=torch.float64)

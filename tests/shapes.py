@@ -26,7 +26,7 @@ CHECKED = {
     "ketscale.dynamics.fidelities": ("fidelity",),
     "ketscale.engines.pulses.drives": ("Pulses.sample",),
     "ketscale.engines.pulses.frame": ("Frame.amplitudes",),
-    "ketscale.engines.pulses.evolution": ("Integrator.times", "Integrator.evolve"),
+    "ketscale.engines.pulses.integrators": ("Integrator.times", "Integrator.evolve"),
     "ketscale.engines.pulses.virtual_z": ("best_angles",),
     "ketscale.interop.estimators": ("CircuitClassifier.predict_proba", "CircuitRegressor.predict"),
     "ketscale.interop.layer": ("Layer.forward",),

@@ -8,7 +8,6 @@ from ketscale.lazy import on_first_use
 
 if TYPE_CHECKING:
     from ketscale.engines.circuits.circuit import Circuit
-    from ketscale.engines.specialised import specialise
     from ketscale.interop.estimators import CircuitClassifier, CircuitRegressor
     from ketscale.interop.expressions import ParametrisedCircuit
     from ketscale.interop.layer import Layer
@@ -33,14 +32,12 @@ __all__ = [
     "from_qiskit",
     "from_qnode",
     "load",
-    "specialise",
 ]
 
 __getattr__ = on_first_use(
     __name__,
     {
         "ketscale.engines.circuits.circuit": "Circuit",
-        "ketscale.engines.specialised": "specialise",
         "ketscale.interop.estimators": "CircuitClassifier CircuitRegressor",
         "ketscale.interop.expressions": "ParametrisedCircuit",
         "ketscale.interop.layer": "Layer",

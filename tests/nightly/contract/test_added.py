@@ -204,7 +204,7 @@ def test_a_kind_of_study_of_one_file_is_tabulated_and_drawn(extended: Project) -
 def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy with the page's system, device, propagator and integrator, and a study of parity that asks for all of them."""
     folder = tmp_path_factory.mktemp("evolved")
-    checkout = with_files(folder / "checkout", "raman.py", "ring.py", "liouville.py", "pade.py")
+    checkout = with_files(folder / "checkout", "raman.py", "ring.py", "liouville.py")
     raman, ring = re.findall(r'`("(?:raman|transmon-ring)": \w+,)`', PAGE)
     imported = "\nfrom ketscale.problems.control.raman import Raman"
     and_ring = "from ketscale.problems.pulses.ring import TransmonRing\n"
@@ -214,12 +214,12 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("problems/pulses/specification.py", "from ketscale.problems.pulses.workloads import", and_ring),
         ("problems/pulses/specification.py", '    "fluxonium-chain": F', f"    {ring}\n"),
         ("engines/dynamics/methods.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
-        ("engines/pulses/schemes.py", '        PulseMethod("whole-space"', block_with('Method("pade4"')),
+        ("engines/pulses/schemes.py", '    "whole-space": ', block_with('"gauss4": FOURTH')),
     ):
         inserted(checkout, file, before, text)
     control, pulses = TINY["control"], TINY["pulses"]
     added = [
-        yaml.safe_load(block_with(words))["simulators"] for words in ("device: liouville", "device: pade4")
+        yaml.safe_load(block_with(words))["simulators"] for words in ("device: liouville", "device: gauss4")
     ]
     project = Project(
         folder / "project",
@@ -234,7 +234,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     study = project.config["studies"]["parity"]
     study["points"] = [{"simulator": ["exact", "torch", "liouville"]}, {"model": "robust_grape"}]
     axes = {**study["axes"], "segments": None, **pulses["axes"], "simulator": "whole-space"}
-    gates = {**study, "axes": axes, "points": [{"simulator": ["whole-space", "pade4"]}]}
+    gates = {**study, "axes": axes, "points": [{"simulator": ["whole-space", "gauss4"]}]}
     axes = {**axes, "workload": "transmon-ring", "qubits": 3, "batch": 8}
     rings = {**study, "axes": axes, "points": [{}]}
     for made in (gates, rings):
@@ -254,8 +254,8 @@ def test_a_system_of_control_and_a_device_of_pulses_of_one_file_are_learned(evol
     assert {"qubits": 3, "levels": 2} in [record["sizes"] for record in records]
 
 
-@pytest.mark.parametrize("simulator", ["torch", "liouville", "pade4"])
-def test_a_propagator_and_an_integrator_of_one_file_have_the_losses_of_the_others(
+@pytest.mark.parametrize("simulator", ["torch", "liouville", "gauss4"])
+def test_a_propagator_and_an_integrator_of_one_line_have_the_losses_of_the_others(
     evolved: Project, simulator: str
 ) -> None:
     rows = evolved.table("speed")
@@ -265,7 +265,7 @@ def test_a_propagator_and_an_integrator_of_one_file_have_the_losses_of_the_other
     assert float(row["effect"]) < 1e-5
 
 
-def test_a_propagator_and_an_integrator_of_one_file_are_found_by_their_names_and_tested_as_the_others_are(
+def test_a_propagator_and_an_integrator_of_one_line_are_found_by_their_names_and_tested_as_the_others_are(
     evolved: Project,
 ) -> None:
     tests = [
@@ -273,8 +273,8 @@ def test_a_propagator_and_an_integrator_of_one_file_are_found_by_their_names_and
         for file in ("dynamics/test_propagators.py", "pulses/test_integrators.py")
     ]
     done = evolved.run(
-        sys.executable, "-m", "pytest", "-q", "-rA", f"--rootdir={ROOT}", *tests, "-k", "liouville or pade4"
+        sys.executable, "-m", "pytest", "-q", "-rA", f"--rootdir={ROOT}", *tests, "-k", "liouville or gauss4"
     )
-    kinds = r"^PASSED .*::test_(every|steps|gradients)_.*\b(liouville|pade4)\b"
-    passed = {("every", "liouville"), ("steps", "pade4"), ("gradients", "pade4")}
+    kinds = r"^PASSED .*::test_(every|steps|gradients)_.*\b(liouville|gauss4)\b"
+    passed = {("every", "liouville"), ("steps", "gauss4"), ("gradients", "gauss4")}
     assert set(re.findall(kinds, done.stdout, re.MULTILINE)) == passed

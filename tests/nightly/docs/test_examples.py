@@ -28,10 +28,10 @@ KNOWN = {
     "Parameter": Parameter, "QubitSpectrum": QubitSpectrum, "Shuffled": Shuffled, "jax": jax, "jnp": jnp,
     "ketscale": ketscale, "np": np, "qiskit": qiskit, "qml": qml, "torch": torch,
 }  # fmt: skip
-# Names that have examples too, and may change with a minor version. (`specialise`, which has none, only warns.)
+# Names that have examples too, and may change with a minor version.
 DYNAMICS = [f"ketscale.dynamics.{name}" for name in ketscale.dynamics.__all__]
 STABLE = [
-    *(f"ketscale.{name}" for name in ketscale.__all__ if name not in ("__version__", "specialise")),
+    *(f"ketscale.{name}" for name in ketscale.__all__ if name != "__version__"),
     *(f"ketscale.jax.{name}" for name in ketscale.jax.__all__),
 ]
 PUBLIC = [*STABLE, *PLUG_INS, *DYNAMICS]

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ketscale.dynamics import coupled_qubits, qubit, transmon
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.dynamics.generators import Scheme
@@ -15,6 +14,7 @@ from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.tasks import Tasks
 from tests.nightly.gpu import reference
 from tests.nightly.gpu.circuits import random_angles, random_circuit, random_states, random_words
+from tests.unit.engines.dynamics.test_dynamics import SYSTEMS
 
 CHUNK = 64
 # No value and no derivative exceeds 1, so the cotangents bound what rounding can grow to.
@@ -155,14 +155,6 @@ def test_states_from_any_start(qubits: int, start: str, record_property: Callabl
     wanted = results("cpu", lambda there, given: reference.state(circuit, *there, given))
     found = results("cuda", lambda there, given: Fused().state(circuit, there, given))
     compare(found, wanted, [float(w.norm()) for w in wanted], torch.float64, record_property)
-
-
-# Each with the duration of a usual pulse.
-SYSTEMS = {
-    "qubit": (qubit(), 1.0),
-    "transmon": (transmon(), 20.0),
-    "coupled qubits": (coupled_qubits(), 160.0),
-}
 
 
 @pytest.mark.gpu

@@ -26,4 +26,4 @@ assert_type(ketscale.construct("vqc", qubits=2), nn.Module)
 assert_type(ketscale.load("run", simulator="fused").classes, tuple[str, ...])
 qnode: Any = None
 assert_type(ketscale.from_qnode(qnode), Converted)
-ketscale.specialise("sometimes")  # type: ignore[arg-type]
+ketscale.from_qnode(qnode, trace="sometimes")  # type: ignore[arg-type]

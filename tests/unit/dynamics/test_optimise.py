@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,7 +71,6 @@ def test_a_gate_of_a_transmon_is_found_and_is_one(pulse: kd.Pulse, gate: str) ->
     average = (overlap + np.linalg.norm(block) ** 2) / 6
     assert found.infidelity <= 1e-5 and 1 - average == pytest.approx(found.infidelity, abs=1e-12)
     assert found.history[-1].min().item() == pytest.approx(found.infidelity, abs=1e-12)
-    assert found.error() < 1e-12
     torch.testing.assert_close(
         pulse(found.numbers[found.best], found.duration), found.controls, rtol=0, atol=0
     )
@@ -287,7 +285,7 @@ def test_virtual_z_saves_a_noisy_gate_the_pulse_of_its_phase() -> None:
 
 
 def test_two_qubits_with_virtual_z_in_the_dressed_frame() -> None:
-    system = kd.coupled_qubits(coupling=0.1)
+    system = kd.chain([kd.transmon(1.26, levels=2), kd.transmon(levels=2)], {(0, 1): 0.1})
     frame = kd.dressed_frame(system)
     pulse = kd.Piecewise(segments=12, drives=2)
     found = kd.optimise(system, "cz", pulse, 40.0, frame=frame, virtual_z=True, wanted=1e-4, **QUIET)
@@ -319,7 +317,7 @@ def test_torch_func_goes_from_parameters_to_fidelities() -> None:
     torch.testing.assert_close(hessian[2], (apart[0] - apart[1]) / 2e-6, rtol=0, atol=1e-6)
 
 
-def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
+def test_what_was_found_is_exported() -> None:
     found = kd.optimise(kd.transmon(), "x", kd.Drag(segments=30), 20.0, **QUIET)
     arrays = found.arrays()
     assert list(arrays) == [
@@ -334,16 +332,6 @@ def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
     assert sum(arrays[f"population_{name}"] for name in ("0", "1", "outside")) == pytest.approx(np.ones(31))
     assert found.arrays(column=0)["population_1"][[0, -1]] == pytest.approx([0, 1], abs=1e-4)
     assert repr(found).startswith(f"Optimised(infidelity={found.infidelity:.3g}, duration=20, ")
-    # At frequency 0 the Fourier integral is the area, and by Parseval its square is the energy.
-    lines, name = found.spectrum(), next(iter(found.system.controls))
-    values = found.controls.numpy()[:, 0]
-    assert lines[name][0] == pytest.approx(abs(values.sum()) * 20 / 30)
-    figure = found.plot()
-    titles = {axes.get_ylabel() for axes in figure.axes}
-    assert titles == {"control, angular frequency", "population", "|Fourier integral|", "infidelity"}
-    figure.savefig(tmp_path / "pulse.svg")
-    # What a notebook without pyplot shows.
-    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -367,14 +355,6 @@ def test_a_device_with_gradients_has_populations(given: dict[str, Any]) -> None:
     pulse = kd.Gaussian(segments=5, quadratures=False)
     found = kd.optimise(system, [0, 1, 0], pulse, 1.0, evaluations=1, **given, **QUIET)
     assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)
-
-
-def test_the_error_of_an_open_gate_is_that_of_its_channel() -> None:
-    system, options = kd.transmon(), {"rates": [0.05, 0.02], "method": "rk4", "dt": 0.5}
-    found = kd.optimise(system, "x", kd.Drag(segments=5), 20.0, evaluations=1, **options, **QUIET)
-    states = system.computational_states
-    error = kd.error_estimate(system, found.controls, 20.0, kind="channel", initial=states, **options)
-    assert found.error() == pytest.approx(error.item(), rel=1e-9)
 
 
 def test_the_populations_of_a_gate_are_those_of_its_frame() -> None:
@@ -447,7 +427,6 @@ def test_a_gate_beside_a_coupler_is_refused_with_the_frame_that_it_needs() -> No
         ({"pulse": [kd.Gaussian(segments=n, quadratures=False) for n in (4, 5)]}, "with the same number of segments"),
         ({"target": "up"}, "of the system's own states give system.targets['up']"),
         ({"starts": torch.zeros(2, 3)}, "starts: must be real and finite, (starts, 4), not (2, 3)"),
-        ({"wanted": torch.nan}, "wanted: must be an infidelity, not nan"),
         ({"duration": (1.0, torch.inf)}, "duration: must be positive, and a range ascending"),
         ({"parameters": torch.zeros(0, 1).double()}, "parameters, rates: the ensemble has no members"),
         ({"target": [1, 0], "initial": [1, 1]}, "initial: is not of norm 1"),

@@ -94,8 +94,8 @@ def test_the_estimate_is_the_error(what: str, levels: int, angle: float, dtype: 
         if dtype == torch.float64
         else estimate == pytest.approx(error, 0.01)
     )
-    # Beyond 200 radians only the result is rounded to fp32.
-    turned = angle if dtype == torch.float64 or angle < 200 else 1.0
+    # Only the result is rounded to fp32.
+    turned = angle if dtype == torch.float64 else 1.0
     assert error < 10 * turned * torch.finfo(dtype).eps
 
 
@@ -152,12 +152,6 @@ def test_a_number_is_not_rounded_to_single_precision_where_a_segment_is_long() -
         assert found.item() == pytest.approx(np.exp(-1j * 1e5 / 3), abs=1e-7)
 
 
-def test_tensors_of_two_precisions_are_refused_whatever_the_angle() -> None:
-    one, controls, parameters = given(2, 8e4, torch.float32)
-    with pytest.raises(UserError, match=r"float64 .* does not go with torch.float32 controls"):
-        kd.evolve(one, controls, DURATION, parameters=parameters.double())
-
-
 @pytest.mark.parametrize(
     ("route", "dtype", "size", "most"),
     [
@@ -188,7 +182,7 @@ def test_idle_times_are_exact_whatever_their_angle(time: float) -> None:
 
 
 @pytest.mark.parametrize("trajectory", [False, True])
-def test_decays_are_exact_whatever_their_rate_and_their_batch(trajectory: bool) -> None:
+def test_decays_are_exact_whatever_their_rate(trajectory: bool) -> None:
     one = kd.System({}, {}, {}, {"decay": [[0, 1], [0, 0]]})
     rates = torch.tensor([[0.1], [3e5], [2.0], [3e8]], dtype=torch.float64, requires_grad=True)
     found = kd.evolve(one, None, 1.0, rates=rates, initial=[0, 1], trajectory=trajectory)
@@ -196,5 +190,3 @@ def test_decays_are_exact_whatever_their_rate_and_their_batch(trajectory: bool) 
     torch.testing.assert_close(excited, torch.exp(-rates[:, 0]), rtol=0, atol=1e-12)
     (gradient,) = torch.autograd.grad(excited.sum(), rates)
     torch.testing.assert_close(gradient, -torch.exp(-rates.detach()), rtol=0, atol=1e-12)
-    alone = kd.evolve(one, None, 1.0, rates=rates[:1], initial=[0, 1], trajectory=trajectory)
-    assert torch.equal(alone[0], found[0])

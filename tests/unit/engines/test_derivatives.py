@@ -12,8 +12,6 @@ from ketscale.errors import UserError
 
 FUNCTIONS = {
     "engines.circuits.shifts": "Shifted",
-    "engines.pulses.plain": "_Unitary",
-    "engines.pulses.exponential_cpu": "_TaylorExponential",
     "layers.losses": "_Summed",
     "layers.dense": "_Dense",
     "problems.eeg.selective_scan": "_SelectiveScan",

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ketscale.dynamics.steady import steady_state
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import (
-        coupled_qubits,
         noise_rates,
         qubit,
         relaxation_rates,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System", "Term",
-    "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame",
+    "average_gate_fidelity", "bare_frame", "chain", "dressed_frame",
     "error_estimate", "evolve", "fidelity", "fluxonium_chain", "gate", "ket_fidelity", "leakage", "noise_rates",
     "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "steady_state", "transmon",
     "transmon_chain", "violations",
@@ -69,7 +68,7 @@ __getattr__ = on_first_use(
         "ketscale.dynamics.pulses": "Drag Fourier Gaussian Piecewise Pulse",
         "ketscale.dynamics.steady": "steady_state",
         "ketscale.engines.dynamics.system": "System",
-        "ketscale.engines.dynamics.systems": "coupled_qubits noise_rates qubit relaxation_rates transmon",
+        "ketscale.engines.dynamics.systems": "noise_rates qubit relaxation_rates transmon",
         "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",
         "ketscale.engines.gates": "gate",
         "ketscale.engines.operators": "Term",

@@ -11,7 +11,6 @@ from ketscale.engines.dynamics.basis import Matrix
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.operators import Term
 from ketscale.errors import UserError
-from ketscale.private_torch import is_differentiated
 
 Pair = tuple[int, int]
 
@@ -53,13 +52,7 @@ def chain(
         rates |= {f"{name}_{number}": site.rates.get(name, 0.0) for name in site.jumps}
     for pair, strength in (couplings or {}).items():
         name = _coupling(pair)
-        exchanges = isinstance(strength, str) or (
-            not isinstance(strength, Sequence) and getattr(strength, "ndim", 0) == 0
-        )
-        if exchanges and is_differentiated(strength):
-            raise UserError(f"couplings: that of {pair} has a gradient; give its parameter to evolve")
-        if exchanges and (isinstance(strength, str) or np.iscomplexobj(strength)):
-            raise UserError(f"couplings: {strength} of {pair} is not real; give the pair's Hermitian matrix")
+        exchanges = np.ndim(strength) == 0
         operator = _exchange(pair, levels) if exchanges else strength
         _check_new(name, pieces["drift"])
         pieces["drift"][name] = Term(pair, operator)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 import torch
 
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
-from ketscale.engines.dynamics.costs import LONG, largest_size
-from ketscale.engines.dynamics.elements import together
 from ketscale.engines.dynamics.generators import Scheme
 from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched, Propagator, as_observables
@@ -27,14 +25,12 @@ from ketscale.engines.dynamics.tasks import (
     as_real,
     as_states,
     check_precision,
-    check_tasks,
-    usual_parameters,
 )
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.integrators import Stepped
-from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
+from ketscale.engines.pulses.schemes import SIMULATORS
 from ketscale.errors import UserError
-from ketscale.private_torch import transforms_active, unwrapped
+from ketscale.private_torch import transforms_active
 from ketscale.words import suggestion
 
 Kind = Literal["ket", "unitary", "density", "channel"]
@@ -52,8 +48,6 @@ _INITIAL = {
 
 # Axes from which on `Tasks` has a batch in front of them in any case.
 _BATCHED = {"controls": 2, "duration": 1, "rates": 2, "initial": 3}
-# Systems of more states are evolved one by one, which takes less time and memory than the elements of all their operators.
-MOST_TOGETHER = 9
 
 
 @uncompiled
@@ -77,12 +71,11 @@ def evolve(
     """The state at the end of the controls, complex, differentiable in every tensor that is given.
 
     Any argument may have one batch axis in front of the shape that is stated, (batch, ...); then so has the result.
-    Arrays and numbers are taken in the precision of the controls, which are in fp64 unless they are a tensor in fp32. If a
-    segment may turn states by more than 200 radians, where fp32 would lose digits, `exact` computes in fp64 and rounds the result.
+    It is computed in fp64, and rounded if the controls are a tensor in fp32.
     `torch.compile` breaks its graph here, as at the fidelities of gates.
 
-    system: a system; or a list of systems, such as circuits of different energies, which are a batch. They have the same
-        levels, names, sites and jumps; operators, parameters and rates may differ.
+    system: a system; or a list of systems, such as circuits of different energies, which are a batch, one call each. They have
+        the same levels and names.
     controls: real (segments, controls), constant over segments, in the units of `System`. None: there are none, and all is
         one segment. Or `engines.pulses.Pulses`, whose carriers a `method` with a step samples; they are in no batch.
     duration: the time of all segments together, a number or a real tensor (). Pulses have their own.
@@ -102,8 +95,8 @@ def evolve(
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
         matrices by torch's operators, on any device; auto: for CPU tensors what takes least time. That is compiled, but for kets
         and unitaries of 8 levels and more, or of segments whose angle may exceed 200 radians, also products or the eigenvectors
-        of each segment's Hamiltonian (not within `torch.func`). Their batch goes one way, so a member's rounding may depend on
-        the others. Density matrices of few levels take products in segments whose angle or decay may exceed 2,000.
+        of each segment's Hamiltonian (not within `torch.func`), and but for density matrices of few levels in segments whose angle
+        or decay may exceed 2,000, products. A batch goes one way, so a member's rounding may depend on the others.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
     lengths: of the segments relative to one another, real (segments,); None: they are equally long. Of pulses with carriers they
@@ -184,16 +177,13 @@ def evolve(
             f"initial: ({d}, {d}) may be a density matrix, columns or {d} kets; say kind='density', 'unitary' or 'ket'"
         )
     batch = _batch({**given, "system": (torch.empty(len(systems)), 0)} if listed else given)
-    if method == "exact" and controls.dtype == torch.float32 and _is_long(systems, given):
-        options: Any = {"kind": kind, "dt": dt, "route": route, "trajectory": trajectory}
+    if controls.dtype == torch.float32:
+        options: Any = {"kind": kind, "method": method, "dt": dt, "route": route, "trajectory": trajectory}
         double = evolve(systems if listed else system, **_in_fp64(arguments), **options)
-        rounded = double.to(torch.complex64 if expect is None else torch.float32)
+        rounded = double.to(torch.complex64 if double.is_complex() else torch.float32)
         if not transforms_active() and not cmath.isfinite(rounded.detach().sum().item()):
-            raise UserError("initial: too large for exact in torch.float32; use smaller states")
+            raise UserError("initial: too large for torch.float32; use smaller states")
         return rounded
-    one_by_one = listed and (isinstance(propagator, Stepped) or d > MOST_TOGETHER)
-    if listed and not one_by_one:
-        system = _together(systems, given)
 
     def evolved(system: System, tasks: Tasks) -> torch.Tensor:
         if expect is not None and not columns:
@@ -207,16 +197,21 @@ def evolve(
         else each
         for name, (each, axes) in given.items()
     }
-    if one_by_one and batch:
-        every = [*systems] * (batch // len(systems))
-        rows = (
-            {
-                name: each[number : number + 1] if getattr(each, "ndim", 0) > given[name][1] else each
-                for name, each in tensors.items()
+    if listed and batch:
+        # A search has each of an ensemble's systems for each of its starts.
+        members: dict[System, list[int]] = {}
+        for number in range(batch):
+            members.setdefault(systems[number % len(systems)], []).append(number)
+        finals = []
+        for each, numbers in members.items():
+            rows = {
+                name: tensor[numbers] if getattr(tensor, "ndim", 0) > given[name][1] else tensor
+                for name, tensor in tensors.items()
             }
-            for number in range(batch)
-        )
-        made = torch.cat([evolved(each, Tasks(**row)) for each, row in zip(every, rows, strict=True)])
+            finals.append(evolved(each, Tasks(**rows)))
+        made = torch.cat(finals)[
+            torch.tensor([number for each in members.values() for number in each]).argsort()
+        ]
     else:
         made = evolved(system, Tasks(**tensors))
     made = _images(made) if kind == "channel" else made
@@ -245,51 +240,6 @@ def as_systems(system: System | Sequence[System]) -> Sequence[System]:
     return systems
 
 
-def _together(systems: Sequence[System], given: dict[str, tuple[Any, int]]) -> System:
-    """The system of elements of several; `given`, as `evolve` has it, then has their parameters and controls."""
-    controls, parameters = given["controls"][0], given["parameters"][0]
-    # A search has each of an ensemble's systems for each of its starts.
-    distinct = list(dict.fromkeys(systems))
-    numbers = {each: number for number, each in enumerate(distinct)}
-    rows = torch.tensor([numbers[each] for each in systems], device=controls.device)
-    made, to_drift, to_controls = together(distinct, controls)
-    to_drift, to_controls = to_drift[rows], to_controls[rows]
-    if parameters is None:
-        parameters = torch.stack([usual_parameters(each, controls) for each in systems])
-    like = Tasks(
-        controls.new_zeros(1, *controls.shape[-2:]), 1.0, None, parameters.new_zeros(parameters.shape[-1:])
-    )
-    check_tasks(systems[0], like, strict=False)
-    given["parameters"] = ((parameters[..., None, :] @ to_drift).squeeze(-2), 1)
-    given["controls"] = (controls @ to_controls, 2)
-    return made
-
-
-def _is_long(systems: Sequence[System], given: Mapping[str, tuple[Any, int]]) -> bool:
-    """Whether a segment in fp32 may turn a state by more than `LONG` radians, or operators, which are in fp64, have gradients.
-
-    A decay counts as a turn, since segments of long ones are squared. Of what torch.func maps, the largest value does.
-    """
-    values = {
-        name: unwrapped(each).detach() for name, (each, _) in given.items() if isinstance(each, torch.Tensor)
-    }
-    if any(each.dtype not in (torch.float32, torch.complex64) for each in values.values()):
-        return False  # and refused in `check_tasks`
-    if any(each.differentiated for each in systems):
-        return True
-    duration, controls = given["duration"][0], values["controls"]
-    segment = largest_size(values["duration"]) if "duration" in values else duration
-    segment /= 1 if given["duration"][1] else controls.shape[-2]
-    driven, decay = largest_size(controls), largest_size(values["rates"]) if "rates" in values else 0.0
-    for each in dict.fromkeys(systems):
-        by_fixed, by_controls = each.ket_generators.summed_norms
-        fixed = values.get("parameters", torch.from_numpy(each.parameter_values))
-        by_rates = sum(float(abs(jump).max()) ** 2 for jump in each.jumps.values()) if decay else 0.0
-        if segment * (largest_size(fixed) * by_fixed + driven * by_controls + decay * by_rates) > LONG:
-            return True
-    return False
-
-
 def _in_fp64(given: Any) -> Any:
     """Arguments of `evolve`, whose tensors in fp32 are in fp64, and all else as it is."""
     if isinstance(given, Mapping):
@@ -299,6 +249,7 @@ def _in_fp64(given: Any) -> Any:
     return given
 
 
+@torch.no_grad()
 def error_estimate(
     system: System | Sequence[System],
     controls: Any,
@@ -337,56 +288,37 @@ def error_estimate(
         lengths = controls.new_ones(len(controls)) if lengths is None and trajectory else lengths
     whole = _controls(systems[0], controls)
 
-    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
-        given = {"duration": duration, **others}
-        if controls is not whole and given.get("method", "exact") == "exact":
-            # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
-            given["method"] = Batched(route=given.get("route", "auto"), eigenvectors=False)
-        parts = controls.shape[-2] // whole.shape[-2]
+    def evolved(parts: int) -> torch.Tensor:
+        given = {"duration": duration, "dt": dt, **others}
         if lengths is not None:
             given["lengths"] = as_real("lengths", lengths, whole).repeat_interleave(parts, -1)
         if given.get("rate_factors") is not None:
             factors = as_real("rate_factors", given["rate_factors"], whole)
             given["rate_factors"] = factors.repeat_interleave(parts, -2)
-        given = given if controls.dtype == whole.dtype else _in_fp64(given)
-        played = controls if pulses is None else pulses.divided(parts if lengths is None else 1)
-        return evolve(system, played, kind=kind, dt=dt, trajectory=trajectory, **given)
+        played = whole if pulses is None else pulses.divided(parts if lengths is None else 1)
+        if parts > 1:
+            given = _in_fp64(given) | {"dt": dt and dt / 2}
+            played = whole.double().repeat_interleave(parts, -2) if pulses is None else played
+            if given.get("method", "exact") == "exact":
+                # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
+                given["method"] = Batched(route=given.get("route", "auto"), eigenvectors=False)
+        return evolve(system, played, kind=kind, trajectory=trajectory, **given)
 
-    return resolution_error(evolved, whole, dt, axes, trajectory)
-
-
-@torch.no_grad()
-def resolution_error(
-    evolved: Callable[[torch.Tensor, float | None], torch.Tensor],
-    controls: torch.Tensor,
-    dt: float | None,
-    axes: int,
-    trajectory: bool = False,
-) -> torch.Tensor:
-    """How far what is evolved under controls (..., segments, controls) is from finer segments in fp64, by the norm over `axes`.
-
-    With a step, segments and it are halved. Without one, halves would repeat the same substeps bit for bit, so segments have
-    three parts; and then five if the controls are in fp64 too, since two roundings may be alike by chance. The largest
-    difference counts, and is at least half a unit in the last place.
-    """
-    coarse, made = evolved(controls, dt), []
-    for parts in (2,) if dt else (3,) if controls.dtype == torch.float32 else (3, 5):
-        fine = evolved(controls.double().repeat_interleave(parts, -2), dt and dt / 2)
+    coarse, errors = evolved(1), []
+    # Halves of segments without steps would repeat the same substeps bit for bit, and two roundings may be alike by chance.
+    for parts in (2,) if dt else (3,) if whole.dtype == torch.float32 else (3, 5):
+        fine = evolved(parts)
         if trajectory:
             times = fine.ndim - axes - 1
             fine = fine.index_select(times, torch.arange(0, fine.shape[times], parts, device=fine.device))
-        made.append((coarse - fine).flatten(-axes).norm(dim=-1))
-        if not dt:
-            made.append(fine.flatten(-axes).norm(dim=-1) * (torch.finfo(torch.float64).eps / 2))
-    return torch.stack(made).amax(0)
+        errors.append((coarse - fine).flatten(-axes).norm(dim=-1))
+        if not dt:  # at least half a unit in the last place
+            errors.append(fine.flatten(-axes).norm(dim=-1) * (torch.finfo(torch.float64).eps / 2))
+    return torch.stack(errors).amax(0)
 
 
 def _usual_kind(systems: Sequence[System], rates: Values) -> Kind:
     return "density" if rates is not None or any(each.rates for each in systems) else "ket"
-
-
-# The usual one, made once.
-EXACTLY = Batched()
 
 
 def _propagator(
@@ -399,13 +331,11 @@ def _propagator(
         raise UserError(f"method: carriers need steps, and {method} has none for them; use {which} with a dt")
     if by_object:
         return method
-    if method == "exact" and dt is None and route == "auto":
-        return EXACTLY
     if method in dense:
         return Batched(cast(Scheme, method), dt, route)
     if not columns and pulses is None and isinstance(method, str) and method in SIMULATORS:
         raise UserError(f"method: {method} evolves kets and unitaries only; use {', '.join(dense)}")
-    if not isinstance(method, str) or method not in {**SIMULATORS, **REPLACED}:
+    if not isinstance(method, str) or method not in SIMULATORS:
         raise UserError(
             f"method: no method is called {method}{suggestion(str(method), [*dense, *SIMULATORS])}"
         )
@@ -459,9 +389,6 @@ def named_values(
         if name not in given and name not in usual:
             raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
     values = [as_real(f"{what}.{name}", given.get(name, usual.get(name)), like) for name in terms]
-    if len({tuple(each.shape) for each in values} - {(), (1,)}) > 1:
-        said = ", ".join(f"{name} {tuple(each.shape)}" for name, each in zip(terms, values, strict=True))
-        raise UserError(f"{what}: are of different shapes ({said}); give numbers, or batches of one length")
     return torch.stack(torch.broadcast_tensors(*values), -1) if values else like.new_zeros(0)
 
 

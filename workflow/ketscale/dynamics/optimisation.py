@@ -103,8 +103,6 @@ def optimise(
             raise UserError(f"starts: must be real and finite, (starts, {size}), not {tuple(begins.shape)}")
         begins = begins.double()
     count = starts if begins is None else len(begins)
-    if not (isinstance(count, int) and isinstance(evaluations, int) and count >= 1 <= evaluations):
-        raise UserError(f"starts and evaluations must be whole numbers from 1, not {count} and {evaluations}")
     targets = target if isinstance(target, _Each) else (target,)
     options = {"method": method, "dt": dt, "expect": expect, "trajectory": trajectory}
     goal = _Goal(as_systems(system), targets, initial, frame, virtual_z, rates, parameters, options)
@@ -113,8 +111,6 @@ def optimise(
             "expect and trajectory: are of a cost; leave them out, or give a function as the target"
         )
     enough = (-math.inf if goal.costs else ENOUGH) if wanted is None else wanted
-    if not isinstance(enough, (int, float)) or math.isnan(enough):
-        raise UserError(f"wanted: must be an infidelity, not {wanted}")
     trained = isinstance(duration, Sequence)
     low, high = map(float, duration if isinstance(duration, Sequence) else [duration] * 2)
     if not 0 < low <= high < math.inf:

@@ -1,27 +1,18 @@
-"""What an optimisation of a pulse found: numbers, arrays and a plot."""
+"""What an optimisation of a pulse found: numbers and arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.dynamics.evolution import error_estimate, evolve
+from ketscale.dynamics.evolution import evolve
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
-from ketscale.errors import UserError
-from ketscale.optional import needed_for
 from ketscale.shapes import Float64
-
-if TYPE_CHECKING:
-    from ketscale.dynamics.shown import Shown
-
-# Zeros that a spectrum's pulse is continued with, in lengths of the pulse, for a smooth curve.
-PADDING = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,20 +81,6 @@ class Optimised:
         parts = split(self.pulses, self.numbers[self.best])
         return [pulse.named(part, self.durations[self.best]) for pulse, part in parts]
 
-    def error(self) -> float:
-        """How far the final states are from exact ones: see `error_estimate`."""
-        return float(
-            error_estimate(
-                self.system,
-                self.controls,
-                self.duration,
-                initial=self.initial,
-                kind=None if self.initial.ndim == 1 else "channel" if self.system.rates else "unitary",
-                method=self.method,
-                dt=self.dt,
-            )
-        )
-
     @torch.no_grad()
     def populations(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
         """The populations of the computational states over time, each (segments + 1,), by their bits, and `outside`.
@@ -111,13 +88,7 @@ class Optimised:
         A gate's are those of its frame, a state's the bare ones; of a cost with columns, those of its `initial`, by number.
 
         column: with which computational state a gate begins; -1, the last, has each qubit in |1>, and 0 has each in |0>.
-
-        Raises:
-            UserError: there is no such state.
         """
-        columns = self.initial.shape[1] if self.initial.ndim == 2 else 1
-        if column not in range(-columns, columns):
-            raise UserError(f"column: {column} is none of {columns} computational states")
         own = torch.from_numpy(self.system.computational_states.copy())
         ket, states = (
             (self.initial, own) if self.initial.ndim == 1 else (self.initial[:, column], self.initial)
@@ -139,16 +110,6 @@ class Optimised:
         made = {f"{number:0{bits}b}": share.numpy() for number, share in enumerate(shares.T)}
         return {**made, "outside": (1 - shares.sum(1)).numpy()}
 
-    def spectrum(self) -> dict[str, NDArray[np.float64]]:
-        """The `frequency`, cycles per time, and |Fourier integral| of each control by its name, an angle."""
-        values = self.controls.numpy()
-        step = self.duration / len(values)
-        count = (1 + PADDING) * len(values)
-        # A control is constant over a segment, which multiplies its samples' transform by sinc.
-        frequency = np.fft.rfftfreq(count, step)
-        moduli = step * np.abs(np.fft.rfft(values, count, axis=0)) * np.sinc(frequency * step)[:, None]
-        return {"frequency": frequency, **dict(zip(self.system.controls, moduli.T, strict=True))}
-
     def arrays(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
         """Over time, each (segments + 1,): `time`, the controls by name, and `populations` as `population_BITS`.
 
@@ -160,38 +121,3 @@ class Optimised:
             **dict(zip(self.system.controls, controls.T, strict=True)),
             **{f"population_{name}": values for name, values in self.populations(column).items()},
         }
-
-    def plot(self, column: int = -1) -> Shown:
-        """Draw envelopes, populations, the spectrum and the convergence of all starts; needs matplotlib and seaborn.
-
-        column: see `populations`.
-
-        Raises:
-            UserError: they are not installed.
-        """
-        with needed_for("a plot of a pulse"):
-            import seaborn as sns
-
-            from ketscale.dynamics.shown import Shown
-
-        with sns.axes_style("whitegrid"), sns.color_palette("colorblind"), sns.plotting_context("paper"):
-            figure = Shown(figsize=(9, 6), layout="constrained")
-            (envelopes, populations), (spectrum, convergence) = figure.subplots(2, 2)
-            arrays, lines = self.arrays(column), self.spectrum()
-            for name in self.system.controls:
-                envelopes.step(arrays["time"], arrays[name], where="post", label=name)
-                spectrum.plot(lines["frequency"], lines[name], label=name)
-            for name, values in self.populations(column).items():
-                populations.plot(arrays["time"], values, label=name if name == "outside" else f"|{name}>")
-            spread = self.history.numpy()
-            convergence.plot(spread, color="0.8", linewidth=0.8)
-            convergence.plot(spread[:, self.best], label="best start")
-            envelopes.set(xlabel="time", ylabel="control, angular frequency")
-            populations.set(xlabel="time", ylabel="population", ylim=(-0.03, 1.03))
-            spectrum.set(xlabel="frequency, 1 / time", ylabel="|Fourier integral|")
-            scale = "linear" if self.quantity == "cost" and (spread <= 0).any() else "log"
-            convergence.set(xlabel="evaluations", ylabel=self.quantity, yscale=scale)
-            for axes in (envelopes, populations, spectrum, convergence):
-                axes.legend(frameon=False)
-            sns.despine(figure)
-        return figure

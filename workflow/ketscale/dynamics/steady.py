@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ketscale.dynamics.evolution import EXACTLY, Values, as_systems, evolve
+from ketscale.dynamics.evolution import Values, as_systems, evolve
 from ketscale.engines.dynamics.plain import generators
-from ketscale.engines.dynamics.propagators import Propagator, as_observables
+from ketscale.engines.dynamics.propagators import Batched, Propagator, as_observables
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, as_real, check_values, coordinates, kets, matrices
 from ketscale.errors import UserError
@@ -56,7 +56,7 @@ def steady_state(
 
 @dataclass(frozen=True)
 class Steady(Propagator):
-    """The steady states of tasks of one segment, in fp64, whatever their duration and initial states."""
+    """The steady states of tasks of one segment, whatever their duration and initial states."""
 
     strict: bool = True
 
@@ -66,8 +66,8 @@ class Steady(Propagator):
         The generator G keeps the trace t, so t G = 0, and (G + t t^T) r = t holds if and only if G r = 0 and t r = 1. It has
         one solution unless there are several such r.
         """
-        fixed, controls, _, evolution = EXACTLY.linear(system, tasks)
-        generator = generators(fixed.double(), controls.double(), evolution).squeeze(1)
+        fixed, controls, _, evolution = Batched().linear(system, tasks)
+        generator = generators(fixed, controls, evolution).squeeze(1)
         trace = coordinates(torch.eye(system.dimension, dtype=torch.complex128, device=fixed.device))
         trace = kets(trace) if generator.is_complex() else trace
         # The trace weighs as much as the generator, so that the sum is as well conditioned as it can be.
@@ -86,4 +86,4 @@ class Steady(Propagator):
                 )
         solution = torch.linalg.solve(matrix, scale[..., 0] * trace)
         solution = torch.view_as_real(solution).flatten(1) if solution.is_complex() else solution
-        return matrices(solution).to(tasks.controls.dtype.to_complex())
+        return matrices(solution)

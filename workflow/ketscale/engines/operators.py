@@ -181,10 +181,6 @@ def _places(sites: Sequence[int], levels: Sequence[int], most: int | None = None
 
 def check_pairs(pairs: Sequence[tuple[int, int]], sites: int) -> None:
     """Raise UserError unless each pair names two different sites."""
-    if not isinstance(pairs, Sequence) or any(
-        not isinstance(pair, Sequence) or len(pair) != 2 for pair in pairs
-    ):
-        raise UserError(f"pairs: {pairs} is not a list of pairs of sites, such as [(0, 1)]")
     for first, second in pairs:
         if first == second or not {first, second} <= set(range(sites)):
             raise UserError(f"pairs: {first}, {second} are not two different sites from 0 to {sites - 1}")

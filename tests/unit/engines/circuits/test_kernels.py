@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy.stats import unitary_group
 
-import ketscale
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
 from ketscale.engines.circuits.fused import Fused, call, listing
 from ketscale.engines.circuits.superposition import Superposition, superposed
@@ -199,11 +198,3 @@ def test_random_circuits_agree_with_dense_matrices(
         leaves = leaves_of(circuit, batch, dtype, start, seed)
         only = rng.choice([None, None, None, 0, 1, 2, 3])
         compare(by_kernels, circuit, words, leaves, only)
-
-
-def test_specialise_warns_and_changes_nothing() -> None:
-    circuit, angles = Circuit(2).ry(0, "x0").cnot(0, 1), Angles(torch.ones(3, 1), torch.zeros(0))
-    before = Fused().expval(circuit, angles, ("ZZ", "XY"))
-    with pytest.warns(FutureWarning, match="ketscale.specialise does nothing any more"):
-        ketscale.specialise("always")
-    assert torch.equal(Fused().expval(circuit, angles, ("ZZ", "XY")), before)

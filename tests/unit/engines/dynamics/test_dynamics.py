@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 from ketscale.dynamics import (
     System,
-    coupled_qubits,
+    chain,
     fidelity,
     noise_rates,
     qubit,
@@ -28,6 +29,19 @@ from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 
 EXACT = propagator("exact")
+
+
+def coupled_qubits(
+    detuning: float = 0.4 * math.pi,
+    other: float = 0.0,
+    coupling: float = 0.0076 * math.pi,
+    jumps: Sequence[str] = RELAXATION_JUMPS,
+) -> System:
+    sites = [transmon(each, levels=2, jumps=jumps) for each in (detuning, other)]
+    targets = {"bell": np.array([1, 0, 0, 1]) / 2**0.5, "x": np.array([0, 0, 1, 0])}
+    return replace(chain(sites, {(0, 1): coupling}), targets=targets)
+
+
 # Each with the duration of a usual pulse.
 SYSTEMS = {
     "qubit": (qubit(), 1.0),
@@ -210,7 +224,7 @@ UNIT = torch.eye(2, dtype=torch.float64)
         (lambda: System({"z": Z}, {}, {"x": X}), r"parameters: .*\['z'\]"),
         (lambda: System({"z": Z}, {"z": math.inf}, {}), r"parameters\.z: inf"),
         (lambda: System({}, {}, {"x": X}, {"l": [[math.inf, 0], [0, 0]]}), r"jumps\.l: has entries"),
-        *((lambda make=make: make(jumps=["x", "w"]), "jumps: 'w' is not one of x, y, z, relaxation, dephasing") for make in (qubit, transmon, coupled_qubits)),
+        *((lambda make=make: make(jumps=["x", "w"]), "jumps: 'w' is not one of x, y, z, relaxation, dephasing") for make in (qubit, transmon)),
         (lambda: relaxation_rates(real(-1.0), real(1.0)), "t1, t2"),
         (lambda: noise_rates(real(2.0), real(-1.0), real(1.0)), "amplitude: must be at least 0"),
         (lambda: fidelity(torch.eye(2) + 0j, [1, 0, 0]), "target must be a state of 2"),

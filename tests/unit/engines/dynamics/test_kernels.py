@@ -63,24 +63,3 @@ def test_a_trajectory_is_one_segment_after_the_other(strength: float, states: tu
     assert torch.equal(whole, torch.stack(ends, 1))
     for one, other in zip(gradients(whole, given), gradients(torch.stack(ends, 1), given), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12 * other.abs().max().item())
-
-
-def test_long_pulses_keep_parts_of_their_states_and_give_the_same_bits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given = (transmon().generators, torch.float64, EXACT[torch.float64], 1.0)
-    whole = evolved(*given)
-    kept = []
-    monkeypatch.setattr(cpu, "KEPT_BYTES", 2 * 19 * 9 * 8)
-    saved = cpu._Call.saved
-
-    def counted(self: cpu._Call) -> torch.Tensor:
-        kept.append(self.shape[1])
-        return saved(self)
-
-    monkeypatch.setattr(cpu._Call, "saved", counted)
-    parts = evolved(*given)
-    assert kept == [1, 2]  # the last part first
-    for number, (one, other) in enumerate(zip(whole, parts, strict=True)):
-        # What is fixed has a gradient by each part, which are added up.
-        assert torch.equal(one, other) if number != 1 else torch.allclose(one, other, rtol=1e-12)

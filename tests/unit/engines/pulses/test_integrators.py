@@ -16,18 +16,17 @@ from torch.autograd import forward_ad
 from ketscale import dynamics as kd
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.operators import Term
-from ketscale.engines.pulses import Pulses, Segments
+from ketscale.engines.pulses import Pulses, Segments, cpu, plain
 from ketscale.engines.pulses.chain import Chain, with_operators
-from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
 from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
-from ketscale.engines.pulses.plain import unitary
-from ketscale.engines.pulses.schemes import SIMULATORS
+from ketscale.engines.pulses.schemes import SIMULATORS, Scheme
+from ketscale.engines.pulses.splitting import Gates, sequence
 from ketscale.errors import UserError
 from tests.pairs import pairs
 
 DURATION = 1.5
 CHAIN3 = ((0, 1), (1, 2))
-SPLITTINGS = [name for name in SIMULATORS if integrator(name, 1).kernel == "chain"]
+SPLITTINGS = [name for name, scheme in SIMULATORS.items() if isinstance(scheme, Scheme)]
 Pairs = tuple[tuple[int, int], ...]
 
 # torch says so when forward mode or a nested transformation is first used.
@@ -76,6 +75,11 @@ def sampled(times: torch.Tensor, drives: int) -> torch.Tensor:
     return (1 + times[..., None] / 3) * torch.cos(2 * times[..., None] + torch.arange(drives))
 
 
+def gates_of(made: Integrator, chain: Chain) -> Gates:
+    assert isinstance(made.scheme, Scheme)
+    return Gates.of(made.scheme, (chain.levels, chain.sites, chain.pairs))
+
+
 def evolved(name: str, steps: int, given: System, route: str = "auto") -> torch.Tensor:
     """The unitary."""
     made = integrator(name, steps, route)
@@ -92,9 +96,7 @@ GRAPHS = {
     "ring of 3": (*CHAIN3, (2, 0)),
     "two pairs": ((0, 2), (1, 3)),
 }
-ORDERS = {
-    "published1": 1, "published2": 2, "trotter2": 2, "suzuki4": 4, "interaction4": 2, "whole-space": 6,
-}  # fmt: skip
+ORDERS = {"trotter2": 2, "suzuki4": 4, "interaction4": 2, "whole-space": 6}
 # Couplings of one layer, which commute.
 ONE_LAYER = ("chain of 2", "chain of 2 with three levels", "two pairs")
 
@@ -305,10 +307,9 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     system = with_operators(given, [*leaves[3], *leaves[4], *leaves[5]])
     own = Chain.of(system, torch.device("cpu"))
-    gates, machine = made.gates(own, 7)[0], made.machine(own)
-    state = machine.enter(leaves[2].T, gates)
-    state = machine.forward(gates, made.made(own, leaves[0], leaves[1] / 7).flatten(), state)
-    final = machine.leave(state, 5)
+    gates = gates_of(made, own)
+    buffer = gates.buffer(own, leaves[0], leaves[1] / 7, plain.unitary)
+    final = plain.leave(plain.forward(sequence(gates, 7), buffer, leaves[2]), 5)
     loss = (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
     for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
         np.testing.assert_allclose(
@@ -344,7 +345,7 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
         torch.set_num_threads(threads)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(divided, whole, strict=True))
     monkeypatch.setattr(splitting, "CHUNK", 2000)
-    assert 1 < made.chunk(Chain.of(given, torch.device("cpu")), 100) < 23
+    assert 1 < gates_of(made, Chain.of(given, torch.device("cpu"))).chunk(100) < 23
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
         np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
@@ -370,14 +371,14 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
         kept.append(state.numel())
         chunks.append(len(chunk.leaves[0]))
     assert kept[0] == kept[1]
-    assert max(chunks) <= made.chunk(Chain.of(given, torch.device("cpu")), 4) < 30
+    assert max(chunks) <= gates_of(made, Chain.of(given, torch.device("cpu"))).chunk(4) < 30
 
 
 @pytest.mark.parametrize(("levels", "scale"), [(2, 0.01), (3, 1.0), (4, 30.0), (5, 0.0)])
-def test_exponentials_by_machine_code_agree_with_eigenvectors(levels: int, scale: float) -> None:
+def test_exponentials_by_machine_code_agree_with_torch(levels: int, scale: float) -> None:
     matrices, weights = scale * hermitian(13, levels, levels), normal(13, levels, levels, seed=1)
     found = []
-    for function in (unitary, small_unitary):
+    for function in (plain.unitary, cpu.unitary):
         leaf = matrices.clone().requires_grad_()
         made = function(leaf)
         found.append((made.detach(), *torch.autograd.grad(made, leaf, weights)))

@@ -123,13 +123,3 @@ def test_fourth_derivatives_by_torch_func_are_those_of_a_series(several: bool) -
     points = np.array([0.0, 0.1])
     found = torch.func.vmap(fourth)(torch.from_numpy(points))
     np.testing.assert_allclose(found, series.deriv(4)(points), rtol=1e-5)
-
-
-def test_the_best_angles_of_two_qubits_are_those_of_the_search() -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(30, 4)) + 1j * rng.normal(size=(30, 4))
-    rows[:12] *= rng.uniform(0, 1, (12, 4)) ** 8
-    rows[12:15, 1], rows[15:18, 2:], rows[18] = 0, 0, 0
-    rows[20:23, 0], rows[23] = rows[20:23, 1], 1
-    searched = largest_form(torch.from_numpy(rows[:, :, None] * rows[:, None].conj()))
-    torch.testing.assert_close(largest_overlap(torch.from_numpy(rows)), searched, rtol=1e-12, atol=1e-300)

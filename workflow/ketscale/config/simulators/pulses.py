@@ -24,9 +24,8 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     devices: ClassVar[tuple[str, ...]] = DEVICES
 
     # fmt: off
-    device: Annotated[Device, Meta(description="published: SuperGrad's, exponential midpoint with circuits, couplings "
-        "and drives split from one another in order 1 or 2; trotter2: with couplings alone split from driven sites, in "
-        "order 2; suzuki4: in order 4; interaction4: driven sites nearly exactly, so that the error is that of the "
+    device: Annotated[Device, Meta(description="trotter2: exponential midpoint with couplings split from driven sites, "
+        "in order 2; suzuki4: in order 4; interaction4: driven sites nearly exactly, so that the error is that of the "
         "couplings (of order 4 where layers of couplings commute, otherwise of order 2); whole-space: commutator-free of "
         "order 6, with the exact propagator of the whole system")]
     dt: Annotated[Step, Meta(description="Largest step, ns; all steps of a pulse are equal")]

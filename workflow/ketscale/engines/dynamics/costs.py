@@ -23,7 +23,7 @@ SQUARED = 2_000
 
 
 def fastest(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> Way:
-    """The fastest way for the evolution of kets and its gradient, for all tasks alike; entries, if there are no kets.
+    """The fastest way for an evolution and its gradient, for all tasks alike.
 
     The times are those of one core of a Xeon in nanoseconds, fitted to 2 to 256 levels. Eigenvectors that would take more
     memory than `KEPT_BYTES` are not taken, nor are they within torch.func, where no values may be looked at.
@@ -31,7 +31,10 @@ def fastest(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, 
     generators, (tasks, *_, size) = evolution.generators, initial.shape
     levels, segments, states = size // 2, controls.shape[1], initial.shape[1:-1].numel()
     few = levels < LEAST_DENSE
-    if not evolution.kets or not tasks or (few and not bound(fixed, controls, evolution) > LONG):
+    if not evolution.kets:
+        squared = tasks and not generators.paired and not transforms_active()
+        return "products" if squared and bound(fixed, controls, evolution) > SQUARED else "entries"
+    if not tasks or (few and not bound(fixed, controls, evolution) > LONG):
         return "entries"
     reach = 1.0
     if not transforms_active():
@@ -47,18 +50,6 @@ def fastest(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, 
     if memory < KEPT_BYTES and math.isfinite(reach) and not transforms_active():
         times["eigenvectors"] = 60_000 + segments * by_eigenvectors
     return min(times, key=lambda way: times[way])
-
-
-def long_tasks(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor | None:
-    """The tasks whose segments may be `SQUARED`, (tasks,), each by its own numbers; None: there are none, or of kets or many levels."""
-    if evolution.generators.paired or transforms_active() or bound(fixed, controls, evolution) <= SQUARED:
-        return None
-    # A column of 0 in front, since there may be no others.
-    of_fixed, of_controls = (
-        torch.nn.functional.pad(each.detach().flatten(1), (1, 0)).abs().amax(1) for each in (fixed, controls)
-    )
-    by_fixed, by_controls = evolution.generators.summed_norms
-    return evolution.tau * (of_fixed * by_fixed + of_controls * by_controls) > SQUARED
 
 
 def bound(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> float:

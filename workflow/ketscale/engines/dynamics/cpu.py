@@ -17,18 +17,10 @@ from ketscale.autograd_function import applied
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import Rows, is_recorded, one_gradient
 from ketscale.engines.dynamics import kernels
-from ketscale.engines.dynamics.generators import Evolution, Generators
-from ketscale.engines.dynamics.plan import EvolutionPlan
+from ketscale.engines.dynamics.generators import Evolution
+from ketscale.engines.dynamics.plan import table
 from ketscale.private_torch import transforms_active
 from ketscale.spans import span
-
-
-@lru_cache(maxsize=64)
-def _table(
-    generators: Generators, degrees: tuple[int, ...], reaches: tuple[float, ...], dtype: torch.dtype
-) -> tuple[EvolutionPlan, Mapping[str, Any]]:
-    plan = EvolutionPlan(generators, degrees, reaches)
-    return plan, plan.arguments(dtype)
 
 
 @lru_cache(maxsize=16)
@@ -40,10 +32,6 @@ def _lanes(tasks: int, dtype: torch.dtype) -> int:
     """Tasks in a vector: two vectors side by side share what is looked up."""
     usual = lanes_of(dtype)
     return 1 if tasks == 1 else 2 * usual if tasks > usual else usual
-
-
-# Bytes of states before segments that one backward pass keeps; of longer pulses it computes parts again, from their starts.
-KEPT_BYTES = 1 << 28
 
 
 def evolve(
@@ -59,16 +47,8 @@ def evolve(
     (tasks, m, size), and so the result. See `Generators`. trajectory: whether the result has the start and the end of
     each segment, (tasks, segments + 1, [m,] size).
     """
-    recorded = is_recorded(fixed, controls, initial)
-    at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size()))
-    # The states of a trajectory are in memory anyway.
-    if trajectory or not recorded or controls.shape[1] <= at_once:
-        keeps = recorded and not transforms_active()
-        return applied(_States(evolution, trajectory, keeps), fixed, controls, initial)[0]
-    *parts, last = controls.split(at_once, 1)
-    for part in parts:
-        (initial,) = applied(_States(evolution), fixed, part, initial)
-    return applied(_States(evolution), fixed, last, initial)[0]
+    keeps = is_recorded(fixed, controls, initial) and not transforms_active()
+    return applied(_States(evolution, trajectory, keeps), fixed, controls, initial)[0]
 
 
 def _each_a_task(
@@ -211,7 +191,6 @@ class _Call(NamedTuple):
     lanes: tasks in a vector. dtype, shape: of the tasks' floats, and (tasks, segments).
     """
 
-    plan: EvolutionPlan
     lanes: int
     dtype: torch.dtype
     shape: tuple[int, int]
@@ -220,7 +199,7 @@ class _Call(NamedTuple):
 
     def saved(self) -> torch.Tensor:
         """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
-        size = self.arguments["groups"], self.shape[1], self.plan.size, self.lanes
+        size = self.arguments["groups"], self.shape[1], self.arguments["size"], self.lanes
         return torch.empty(size, dtype=self.dtype, device="cpu")
 
     def forward(self, final: torch.Tensor, saved: torch.Tensor | None) -> torch.Tensor:
@@ -240,9 +219,9 @@ class _Call(NamedTuple):
 
         cotangent: floats (tasks, size), or of a trajectory (tasks, segments + 1, size). stride: of its tasks, in floats.
         """
-        plan, (tasks, segments) = self.plan, self.shape
-        fixed = torch.empty(tasks, plan.fixed_count, dtype=self.dtype, device="cpu")
-        controls = torch.empty(tasks, segments, plan.control_count, dtype=self.dtype, device="cpu")
+        (tasks, segments), of = self.shape, self.arguments
+        fixed = torch.empty(tasks, of["fixed_count"], dtype=self.dtype, device="cpu")
+        controls = torch.empty(tasks, segments, of["control_count"], dtype=self.dtype, device="cpu")
         made = {
             "to_fixed": fixed, "to_controls": controls, "to_initial": by_initial, "each_end": int(trajectory)
         }  # fmt: skip
@@ -251,7 +230,7 @@ class _Call(NamedTuple):
 
     def _run(self, name: str, **more: Any) -> None:
         if self.shape[0]:
-            size = self.threads * self.plan.scratch_vectors * self.lanes
+            size = self.threads * self.arguments["scratch_vectors"] * self.lanes
             scratch = torch.empty(size, dtype=self.dtype, device="cpu")
             kernel = _kernel(self.dtype, self.lanes)
             kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
@@ -262,17 +241,18 @@ def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, ev
     (tasks, segments, _), dtype = controls.shape, initial.dtype
     fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
     degrees, reaches, steps, _ = evolution.division
-    plan, of_plan = _table(evolution.generators, degrees, reaches, dtype)
+    of_system = table(evolution.generators, degrees, reaches, dtype)
     lanes = _lanes(tasks, dtype)
     groups = -(-tasks // lanes)
-    work = plan.multiplications * segments * max(1, steps) * tasks
+    multiplications = degrees[-1] * (len(of_system["by_row"]) + of_system["size"])
+    work = multiplications * segments * max(1, steps) * tasks
     arguments = {
-        **of_plan,
+        **of_system,
         "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau,
         "fixed": fixed, "fixed_stride": fixed.stride(0), "controls": controls, "controls_stride": controls.stride(0),
         "initial": initial, "initial_stride": initial.stride(0),
     }  # fmt: skip
-    return _Call(plan, lanes, dtype, (tasks, segments), threads_for(groups, work), arguments)
+    return _Call(lanes, dtype, (tasks, segments), threads_for(groups, work), arguments)
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""Systems whose operators have gradients, or that differ, as one of constant elements: their coefficients have the gradients."""
+"""Systems whose operators have gradients as one of constant elements: its coefficients have the gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ MOST = 64
 
 
 class _Place(NamedTuple):
-    """A term's sites, whether it is diagonal, and its numbers in bytes unless they differ or have gradients."""
+    """A term's sites, whether it is diagonal, and its numbers in bytes unless they have gradients."""
 
     sites: tuple[int, ...]
     is_diagonal: bool
@@ -29,58 +29,30 @@ class _Place(NamedTuple):
 
 
 def by_elements(system: System, tasks: Tasks) -> tuple[System, Tasks]:
-    """A system and its tasks as kernels take them, whose operators are constant.
+    """A system and its tasks as kernels take them, whose operators are constant: its tasks' coefficients are of elements.
 
     Raises:
-        UserError: as for `together`.
+        UserError: an operator with gradients is on more than 64 states, or another beside it on more than 512.
     """
     if not system.differentiated:
         return system, tasks
-    parameters = usual_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
-    made, to_drift, to_controls = together([system], tasks.controls)
-    return made, tasks._replace(parameters=parameters @ to_drift[0], controls=tasks.controls @ to_controls[0])
-
-
-def together(systems: Sequence[System], like: torch.Tensor) -> tuple[System, torch.Tensor, torch.Tensor]:
-    """One system of constant elements, and the coefficients of each system's terms: of drift and controls.
-
-    Coefficients are real (systems, terms, elements), of the precision and on the device of `like`.
-
-    Raises:
-        UserError: the systems, of the same levels and names, have other sites or jumps than the first; or an operator with
-            gradients is on more than 64 states, or another beside it on more than 512.
-    """
-    first = systems[0]
     drift, controls, jumps = (
-        tuple(
-            _place(name, alike, first.levels)
-            for name, alike in zip(
-                first.terms(kind),
-                zip(*(each.terms(kind).values() for each in systems), strict=True),
-                strict=True,
-            )
-        )
+        tuple(_place(name, term, system.levels) for name, term in system.terms(kind).items())
         for kind in KINDS
     )
-    if any(jump.numbers is None for jump in jumps):
-        raise UserError(
-            "jumps: differ between the systems of a list; give them the same, and rates of their own"
-        )
     to_drift, to_controls = (
-        torch.stack([_coefficients(each.terms(kind).values(), places, like) for each in systems])
+        _coefficients(system.terms(kind).values(), places, tasks.controls)
         for kind, places in (("drift", drift), ("controls", controls))
     )
-    return _elements(first.levels, drift, controls, jumps), to_drift, to_controls
+    parameters = usual_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
+    made = _elements(system.levels, drift, controls, jumps)
+    return made, tasks._replace(parameters=parameters @ to_drift, controls=tasks.controls @ to_controls)
 
 
-def _place(name: str, alike: Sequence[Term], levels: tuple[int, ...]) -> _Place:
-    """The place of terms of one name, each of another system."""
-    first = alike[0]
-    if len({tuple(each.sites) for each in alike}) > 1 or len({each.is_diagonal for each in alike}) > 1:
-        raise UserError(f"{name}: is on other sites, or a diagonal, in some of the systems; give all alike")
-    size, numbers = states_of(first.sites, levels), None
-    if any(is_differentiated(each.operator) for each in alike) or not _are_equal(alike):
-        if size > MOST and not first.is_diagonal:
+def _place(name: str, term: Term, levels: tuple[int, ...]) -> _Place:
+    size, numbers = states_of(term.sites, levels), None
+    if is_differentiated(term.operator):
+        if size > MOST and not term.is_diagonal:
             raise UserError(
                 f"system: an operator with gradients may be on {MOST} states, and {name} is on {size}; give terms on the sites that "
                 "they act on (kd.Term), or parameters with gradients"
@@ -91,14 +63,8 @@ def _place(name: str, alike: Sequence[Term], levels: tuple[int, ...]) -> _Place:
             "the sites that they act on (kd.Term)"
         )
     else:
-        numbers = _array(first.operator).astype(complex).tobytes()
-    return _Place(tuple(first.sites), first.is_diagonal, numbers)
-
-
-def _are_equal(alike: Sequence[Term]) -> bool:
-    first = alike[0].operator
-    operators = (each.operator for each in alike)
-    return all(each is first or np.array_equal(_array(each), _array(first)) for each in operators)
+        numbers = _array(term.operator).astype(complex).tobytes()
+    return _Place(tuple(term.sites), term.is_diagonal, numbers)
 
 
 def _array(operator: Any) -> Any:
@@ -112,8 +78,6 @@ def _coefficients(terms: Iterable[Term], places: Iterable[_Place], like: torch.T
     found = []
     for term, place in zip(terms, places, strict=True):
         operator = torch.ones(1) if place.numbers is not None else term.operator
-        if not isinstance(operator, torch.Tensor):
-            operator = torch.tensor(_array(operator))
         if place.numbers is None and not term.is_diagonal:
             basis = torch.from_numpy(hermitian_basis(operator.shape[-1])).to(operator)
             operator = torch.einsum("kab,ba->k", basis, operator)

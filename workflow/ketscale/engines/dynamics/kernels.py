@@ -1,7 +1,7 @@
 """The compiled evolution of real linear systems, forward and backward, which read the system from a table.
 
 In each segment exp(G t) r is a polynomial of G t / s applied s times, by Horner's rule: with products of G and vectors
-only, whose entries are looked up in the lists of `plan.EvolutionPlan`. The lanes of a vector hold tasks.
+only, whose entries are looked up in the lists of `plan.table`. The lanes of a vector hold tasks.
 """
 
 from __future__ import annotations

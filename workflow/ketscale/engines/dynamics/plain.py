@@ -30,7 +30,7 @@ def evolve(
 ) -> torch.Tensor:
     """See `cpu.evolve`."""
     if trajectory:
-        return _ends(fixed, controls, initial, evolution)
+        return ends(_maps(fixed, controls, evolution), initial, evolution)
     paired = evolution.generators.paired
     matrices = 1 + initial.shape[-1] ** 2 // (2 if paired else 1) * initial.element_size() * len(initial)
     at_once, whole = max(1, KEPT_BYTES // (MATRICES * matrices)), _all_at_once if paired else _in_turn
@@ -46,7 +46,7 @@ def evolve(
 def _in_turn(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
-    return _ends(fixed, controls, initial, evolution)[:, -1]
+    return ends(_maps(fixed, controls, evolution), initial, evolution)[:, -1]
 
 
 def _all_at_once(
@@ -57,27 +57,25 @@ def _all_at_once(
     while (segments := maps.shape[1]) > 1:
         pairs = maps[:, 1::2] @ maps[:, : segments - 1 : 2]
         maps = torch.cat([pairs, maps[:, -1:]], 1) if segments % 2 else pairs
-    return coordinates_of(maps[:, 0] @ columns_of(initial, evolution), initial.ndim)
+    return _coordinates_of(maps[:, 0] @ _columns_of(initial, evolution), initial.ndim)
 
 
-def _ends(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-) -> torch.Tensor:
-    """The coordinates at the start and at the end of each segment."""
-    states = [columns_of(initial, evolution)]
-    for segment in _maps(fixed, controls, evolution).unbind(1):
+def ends(maps: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:
+    """The coordinates at the start and at the end of each segment, by the segments' maps (tasks, segments, rows, rows)."""
+    states = [_columns_of(initial, evolution)]
+    for segment in maps.unbind(1):
         states.append(segment @ states[-1])
-    return coordinates_of(torch.stack(states, 1), initial.ndim)
+    return _coordinates_of(torch.stack(states, 1), initial.ndim)
 
 
-def columns_of(initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:
+def _columns_of(initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:
     """States, one or several for each task, as columns (tasks, rows, m)."""
     if evolution.generators.paired:
         initial = torch.view_as_complex(initial.unflatten(-1, (-1, 2)).contiguous())
     return initial[..., None] if initial.ndim == 2 else initial.mT
 
 
-def coordinates_of(columns: torch.Tensor, dimensions: int) -> torch.Tensor:
+def _coordinates_of(columns: torch.Tensor, dimensions: int) -> torch.Tensor:
     """The coordinates (..., size) of one column, or (..., m, size) if there were three dimensions."""
     states = columns[..., 0] if dimensions == 2 else columns.mT
     return torch.view_as_real(states).flatten(-2) if states.is_complex() else states
@@ -93,10 +91,11 @@ def generators(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution
 
 def _maps(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> torch.Tensor:
     """The map of each task and segment, (tasks, segments, rows, rows)."""
-    return _exponential(evolution.tau * generators(fixed, controls, evolution), evolution.division)
+    return exponential(evolution.tau * generators(fixed, controls, evolution), evolution.division)
 
 
-def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
+def exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
+    """The exponential of matrices (..., rows, rows), or the steps of an integrator instead."""
     if division.reaches:
         of_operators = transforms_active() or not generators.is_complex()
         if not of_operators:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from ketscale.engines import registered
 from ketscale.engines.dynamics import plain, spectral
 from ketscale.engines.dynamics.basis import is_written_out
-from ketscale.engines.dynamics.costs import Way, bound, fastest, long_tasks
+from ketscale.engines.dynamics.costs import Way, bound, fastest
 from ketscale.engines.dynamics.elements import by_elements
 from ketscale.engines.dynamics.generators import DEGREES, EXACT, Division, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS, SIMULATORS, DynamicsMethod, Route
@@ -190,28 +190,16 @@ class Batched(Propagator):
         self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
     ) -> torch.Tensor:
         given = self.linear(system, tasks, columns)
-        evolved = self._by_task(given, trajectory)
+        way = self._way(*given)
+        if way == "entries":
+            from ketscale.engines.dynamics import cpu
+
+            evolved = cpu.evolve(*given, trajectory=trajectory)
+        else:
+            evolved = (plain if way == "products" else spectral).evolve(*given, trajectory=trajectory)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), given, system.dimension, tasks)
         return evolved
-
-    def _by_task(self, given: Linear, trajectory: bool) -> torch.Tensor:
-        """The coordinates, of long open tasks by squares, so that a task's way depends on no other one."""
-        fixed, controls, initial, evolution = given
-        way = self._way(*given)
-        if way != "entries":
-            return (plain if way == "products" else spectral).evolve(*given, trajectory=trajectory)
-        from ketscale.engines.dynamics import cpu
-
-        long = self._long(*given)
-        if long is None:
-            return cpu.evolve(*given, trajectory=trajectory)
-        parts = [each.nonzero()[:, 0] for each in (~long, long)]
-        made = [
-            by(fixed[part], controls[part], initial[part], evolution, trajectory)
-            for by, part in zip((cpu.evolve, plain.evolve), parts, strict=True)
-        ]
-        return torch.cat(made)[torch.cat(parts).argsort()]
 
     def _check(self, evolved: torch.Tensor, given: Linear, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
@@ -222,7 +210,7 @@ class Batched(Propagator):
             # No task is to blame if only the sum over all of them overflows; then it is the first.
             task = int(evolved.flatten(1).sum(1).isfinite().logical_not().int().argmax())
             norm, division = bound(fixed[task], controls[task], evolution), evolution.division
-            steps = self._way(*given) == "entries" and self._long(*given) is None
+            steps = self._way(*given) == "entries"
             most = MOST_EXACT_STEPS * division.reaches[-1] if steps else division.largest
             if norm <= most:
                 raise UserError(f"initial: too large for exact in {evolved.dtype}; use smaller states")
@@ -259,13 +247,6 @@ class Batched(Propagator):
             return "entries"
         way = fastest(fixed, controls, initial, evolution)
         return "products" if way == "eigenvectors" and not self.eigenvectors else way
-
-    def _long(
-        self, fixed: torch.Tensor, controls: torch.Tensor, _: torch.Tensor, evolution: Evolution
-    ) -> torch.Tensor | None:
-        """See `costs.long_tasks`; None where this propagator takes steps."""
-        exact = self.route == "auto" and evolution.division.reaches
-        return long_tasks(fixed, controls, evolution) if exact else None
 
 
 def check_norms(

@@ -115,9 +115,6 @@ class System:
         for kind in ("parameters", "rates"):
             made = {name: _number(f"{kind}.{name}", each) for name, each in getattr(self, kind).items()}
             object.__setattr__(self, kind, made)
-        for name, value in self.rates.items():
-            if value < 0:
-                raise UserError(f"rates.{name}: {value} is no rate; use a finite one of at least 0")
         for name, target in self.targets.items():
             if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
                 raise UserError(f"targets.{name}: must be a state of {self.dimension} amplitudes and norm 1")

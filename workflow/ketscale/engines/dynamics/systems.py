@@ -1,6 +1,6 @@
-"""The systems that come with the engine: a qubit, two coupled qubits, and a transmon with levels to leak into.
+"""The systems that come with the engine: a qubit, and a transmon with levels to leak into; `dynamics.chain` couples them.
 
-Their jumps are chosen by name, for each qubit by itself:
+Their jumps are chosen by name:
 
 - x, y, z: Pauli matrices, which environments with a spectrum couple to, as published. For a transmon they are a + a^+,
   i (a^+ - a) and 1 - 2n, which act on its two lowest levels as the Pauli matrices do.
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from ketscale.engines.dynamics.basis import PAULI, Matrix
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_real
-from ketscale.engines.operators import Term
 from ketscale.errors import UserError
 from ketscale.shapes import Float
 
@@ -99,14 +98,8 @@ def _tensors(**given: Any) -> list[torch.Tensor]:
     return [as_real(name, each, like) for name, each in given.items()]
 
 
-# Two transmons of Sheldon et al., Phys. Rev. A 93, 060302 (2016), arXiv:1603.04821: the control (qubit 1) at 5.114 GHz with
-# T1 = 38 us and T2 = 50 us, the target (qubit 2) at 4.914 GHz with 41 and 61 us; both with an anharmonicity of -330 MHz;
-# an exchange coupling of 3.8 MHz. Angular frequencies in rad/ns, times in ns.
-DIFFERENCE = 2 * pi * 0.2
+# The transmons of Sheldon et al., Phys. Rev. A 93, 060302 (2016), arXiv:1603.04821, in rad/ns.
 ANHARMONICITY = -2 * pi * 0.33
-COUPLING = 2 * pi * 0.0038
-T1 = (38e3, 41e3)
-T2 = (50e3, 61e3)
 
 PAULI_JUMPS = ("x", "y", "z")
 RELAXATION_JUMPS = ("relaxation", "dephasing")
@@ -140,49 +133,6 @@ def qubit(detuning: float = 0.1, jumps: Sequence[str] = PAULI_JUMPS) -> System:
         controls={"x": PAULI["X"], "y": PAULI["Y"]},
         jumps=_chosen(_QUBIT_JUMPS, jumps),
         targets={"x": np.array([0, 1]), "hadamard": np.array([1, 1]) / sqrt(2)},
-    )
-
-
-def coupled_qubits(
-    detuning_1: float = DIFFERENCE,
-    detuning_2: float = 0.0,
-    coupling: float = COUPLING,
-    jumps: Sequence[str] = RELAXATION_JUMPS,
-) -> System:
-    """Two qubits with exchange, each driven, in a frame that rotates with the drive.
-
-    H = sum_i (-detuning_i Z_i + u_xi X_i + u_yi Y_i) / 2 + coupling (X X + Y Y) / 2: a control is a Rabi frequency.
-    Angular frequencies in rad/ns, times in ns. By default the drive is resonant with qubit 2, as in a cross-resonance
-    gate (Sheldon et al., Phys. Rev. A 93, 060302, 2016; their gate takes 160 ns).
-
-    jumps: names as for `qubit`, taken on qubit 1 (relaxation_1, ...), then on qubit 2. The published T1 are 38 and 41 us,
-        T2 50 and 61 us.
-    targets: bell: (|00> + |11>) / sqrt(2); x: X on qubit 1, |10>.
-
-    Raises:
-        UserError: there is no such jump, or a frequency is not finite.
-
-    Example:
-        >>> coupled_qubits().levels
-        (2, 2)
-    """
-    x, y, z = (PAULI[letter] for letter in "XYZ")
-    chosen = _chosen(_QUBIT_JUMPS, jumps)
-    return System(
-        drift={
-            "detuning_1": Term([0], -z / 2),
-            "detuning_2": Term([1], -z / 2),
-            "coupling": Term([0, 1], (np.kron(x, x) + np.kron(y, y)) / 2),
-        },
-        parameters={"detuning_1": detuning_1, "detuning_2": detuning_2, "coupling": coupling},
-        controls={
-            f"{name}_{site + 1}": Term([site], each / 2)
-            for site in (0, 1)
-            for name, each in (("x", x), ("y", y))
-        },
-        jumps={f"{name}_{site + 1}": Term([site], jump) for site in (0, 1) for name, jump in chosen.items()},
-        targets={"bell": np.array([1, 0, 0, 1]) / sqrt(2), "x": np.array([0, 0, 1, 0])},
-        levels=(2, 2),
     )
 
 

@@ -190,7 +190,7 @@ def coordinates(matrices: torch.Tensor) -> torch.Tensor:
     """
     flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
     levels = matrices.shape[-1]
-    return flat if is_written_out(levels) else times(flat, _basis_vectors(levels, flat.dtype, flat.device))
+    return flat if is_written_out(levels) else times(flat, basis_vectors(levels, flat.dtype, flat.device))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
@@ -200,7 +200,7 @@ def matrices(coordinates: torch.Tensor) -> torch.Tensor:
         levels, flat = math.isqrt(size // 2), coordinates
     else:
         levels = math.isqrt(size)
-        flat = times(coordinates, _basis_vectors(levels, coordinates.dtype, coordinates.device).T)
+        flat = times(coordinates, basis_vectors(levels, coordinates.dtype, coordinates.device).T)
     return kets(flat).unflatten(-1, (levels, levels))
 
 
@@ -268,7 +268,7 @@ def as_states(what: str, given: Any) -> torch.Tensor:
 
 
 @lru_cache(maxsize=64)
-def _basis_vectors(dimension: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def basis_vectors(dimension: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """The basis as real vectors (d**2, 2 d**2)."""
     flat = hermitian_basis(dimension).reshape(dimension**2, dimension**2).view(np.float64)
     # The first caller may be in inference mode or in torch.func.

@@ -28,6 +28,11 @@ from ketscale.engines.compiled.language import (
     integers,
     lane_sums,
 )
+from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out, schroedinger
+from ketscale.engines.dynamics.cpu import evolve
+from ketscale.engines.dynamics.generators import EXACT, Evolution, Generators
+from ketscale.engines.dynamics.tasks import basis_vectors, kets
+from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.plain import GateSequence, Place
 
 # Entries of a row of the table before the offsets: the number of sites; then counts and strides of the three loops over
@@ -257,6 +262,25 @@ def backward(
     if wanted < len(gates):
         total = torch.cat([total, gates.new_zeros(len(gates) - wanted)])
     return state, cotangent, total
+
+
+def unitary(hermitian: torch.Tensor) -> torch.Tensor:
+    """See `plain.unitary`: each matrix is a task whose controls are its coordinates, and the kets are columns of the result."""
+    d = hermitian.shape[-1]
+    if is_written_out(d):
+        return plain.unitary(hermitian)
+    entries = torch.view_as_real(hermitian.resolve_conj()).reshape(-1, 2 * d * d)
+    controls = (entries @ basis_vectors(d, entries.dtype, entries.device).T)[:, None]
+    identity = torch.view_as_real(torch.eye(d, dtype=torch.complex128)).flatten(1)
+    evolution = Evolution(_elements(d), 1.0, EXACT[torch.float64], kets=True)
+    made = evolve(controls[:, 0, :0], controls, identity.expand(len(controls), -1, -1), evolution)
+    return kets(made).mT.reshape(hermitian.shape)
+
+
+@lru_cache(maxsize=16)
+def _elements(levels: int) -> Generators:
+    """The elements of any Hermitian matrix as controls."""
+    return Generators(2 * levels, (), tuple(map(schroedinger, hermitian_basis(levels))), paired=True)
 
 
 def _call(name: str, sequence: GateSequence, tensors: dict[str, torch.Tensor]) -> None:

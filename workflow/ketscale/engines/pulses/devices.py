@@ -143,13 +143,12 @@ def fluxonium_chain(
     capacitive_coupling, inductive_coupling: J_C and J_L of neighbours, GHz.
 
     Raises:
-        UserError: there is no site, or an energy is missing or not positive.
+        UserError: an energy is missing or not positive.
 
     Example:
         >>> fluxonium_chain(3).pairs
         ((0, 1), (1, 2))
     """
-    _check_sites(sites)
     circuits = Fluxoniums(*(_cycled(each, sites) for each in (charging, josephson, inductive, flux)))
     pairs = tuple(pairwise(range(sites)))
     couplings = (_cycled(each, len(pairs)) for each in (capacitive_coupling, inductive_coupling))
@@ -218,13 +217,12 @@ def transmon_chain(
         capacitive_coupling: J_C of neighbours, GHz.
 
     Raises:
-        UserError: there is no site, or an energy is missing or not positive.
+        UserError: an energy is missing or not positive.
 
     Example:
         >>> transmon_chain(2).pairs
         ((0, 1),)
     """
-    _check_sites(sites)
     alike = Transmons(*(_cycled(each, sites) for each in (charging, josephson, offset)))
     pairs = tuple(pairwise(range(sites)))
     return Device(spread(alike, width, seed), pairs, _cycled(capacitive_coupling, len(pairs)), None)
@@ -254,8 +252,3 @@ def _products(operators: torch.Tensor, pairs: tuple[tuple[int, int], ...]) -> to
     d = operators.shape[-1]
     first, second = (operators[[pair[which] for pair in pairs]] for which in (0, 1))
     return torch.einsum("pab,pcd->pacbd", first, second).reshape(len(pairs), d * d, d * d)
-
-
-def _check_sites(sites: int) -> None:
-    if not (isinstance(sites, int) and sites >= 1):
-        raise UserError(f"sites: {sites} is no chain; use 1 or more")

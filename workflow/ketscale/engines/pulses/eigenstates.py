@@ -1,4 +1,4 @@
-"""Some of the eigenstates of Hermitian matrices, and their derivatives, of any order, by perturbation theory.
+"""Some of the eigenstates of Hermitian matrices, and their derivatives by perturbation theory.
 
 torch's own derivative of an eigendecomposition divides by the gaps between all levels. Here only the gaps beside the
 levels that are asked for matter, so that pairs of levels far above may be degenerate.
@@ -6,20 +6,20 @@ levels that are asked for matter, so that pairs of levels far above may be degen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from ketscale.autograd_function import applied
-from ketscale.engines.derivatives import ByOperators
+from ketscale.engines.derivatives import is_recorded
 from ketscale.errors import UserError
-from ketscale.private_torch import is_mapped, transforms_active
+from ketscale.private_torch import is_mapped
 
 # The smallest gap beside a level, relative to the largest energy, at which its state still has a derivative.
 SEPARATION = 1e-11
 # Rows of matrices that one thread diagonalises in less than about a second.
 ALONE = 1024
+# Orders of perturbation theory, to which derivatives are exact.
+ORDERS = 7
 
 
 class Eigensystem(NamedTuple):
@@ -48,15 +48,28 @@ def eigenstates(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The energies (..., k) and states (..., m, k) of the levels `which` (int64, k), differentiable in the matrix.
 
-    The phase of a state is that of `found`: the derivative of a state has no component along the state itself.
+    Derivatives are exact to the order `ORDERS`. The phase of a state is that of `found`: its overlap with the state there
+    stays positive.
 
     Raises:
         UserError: a derivative is needed, and one of these levels is degenerate with another level.
     """
+    energies, states = found.energies[..., which], found.states[..., which]
+    if not is_recorded(matrix):
+        return energies, states
     if matrix.requires_grad:
         _check_separate(found.energies, which)
-    energies, states = applied(_Eigenstates(), matrix, *found, which)
-    return energies, states
+    gaps = energies[..., None, :] - found.energies[..., :, None]
+    itself = torch.arange(gaps.shape[-2], device=gaps.device)[:, None] == which
+    inverse, hermitian, moved = 1 / gaps.masked_fill(itself, torch.inf), (matrix + matrix.mH) / 2, states
+    # (H - E) v = 0 with <j|v> = 1, to one order more each time: v <- v + sum_{i != j} |i> <i|(H - E) v> / (E_j - E_i).
+    for _ in range(ORDERS):
+        image = hermitian @ moved
+        residual = image - (states.conj() * image).sum(-2, keepdim=True).real * moved
+        moved = moved + found.states @ (inverse * (found.states.mH @ residual))
+    changed = (states.conj() * (hermitian @ moved)).sum(-2).real, moved / moved.norm(dim=-2, keepdim=True)
+    # The values are those of `found`: products of matrices depend on the number of threads.
+    return tuple(old + (new - new.detach()) for old, new in zip((energies, states), changed, strict=True))
 
 
 def _check_separate(energies: torch.Tensor, which: torch.Tensor) -> None:
@@ -69,58 +82,3 @@ def _check_separate(energies: torch.Tensor, which: torch.Tensor) -> None:
             "the states of a degenerate level have no derivatives: change the device's parameters, such as its spread, "
             "or do not train them"
         )
-
-
-class _Eigenstates(ByOperators):
-    """Some energies and states, by a matrix, all of them, and which."""
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        _, energies, states, which = tensors
-        return energies[..., which], states[..., which]
-
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
-    ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`: first-order perturbation theory.
-
-        dE_j = <j|dH|j>, d|j> = sum_{i != j} |i> <i|dH|j> / (E_j - E_i).
-        """
-        (matrix, energies, states, which), (to_energies, to_states) = tensors, cotangents
-        if torch.is_grad_enabled() or transforms_active():
-            # What is differentiated again does not go through the other levels, whose states have no derivatives where
-            # they are degenerate.
-            values, vectors = applied(self, *tensors)
-            mixed = _mixed(matrix, values, vectors, to_states) + to_energies[..., None, :] * vectors
-            gradient = mixed @ vectors.mH
-        else:
-            gaps = energies[..., None, which] - energies[..., :, None]
-            itself = torch.arange(gaps.shape[-2], device=gaps.device)[:, None] == which
-            mixing = (states.mH @ to_states) / gaps.masked_fill(itself, torch.inf)
-            mixing = mixing + itself * to_energies[..., None, :]
-            gradient = states @ mixing @ states[..., which].mH
-        return (gradient + gradient.mH) / 2, None, None, None
-
-    def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
-    ) -> tuple[torch.Tensor, ...]:
-        values, vectors = applied(self, *tensors)
-        tangent = tangents[0]
-        assert tangent is not None
-        moved = (tangent + tangent.mH) / 2 @ vectors
-        return (vectors.conj() * moved).sum(-2).real, _mixed(tensors[0], values, vectors, moved)
-
-
-def _mixed(
-    matrix: torch.Tensor, energies: torch.Tensor, states: torch.Tensor, given: torch.Tensor
-) -> torch.Tensor:
-    """sum_{i != j} |i> <i|v_j> / (E_j - E_i) for the columns v of what is given, (..., m, k); see `eigenstates`.
-
-    It solves (E_j - H) x + mu |j> = v_j with <j|x> = 0.
-    """
-    hermitian, vectors = ((matrix + matrix.mH) / 2)[..., None, :, :], states.mT[..., None]
-    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    above = torch.cat([energies[..., None, None] * identity - hermitian, vectors], -1)
-    below = torch.cat([vectors.mH, torch.zeros_like(vectors[..., :1, :])], -1)
-    right = torch.cat([given.mT[..., None], torch.zeros_like(vectors[..., :1, :])], -2)
-    found = torch.linalg.solve(torch.cat([above, below], -2), right)
-    return found[..., :-1, 0].mT

@@ -34,9 +34,9 @@ class Frame:
 
     Example:
         >>> from ketscale import dynamics as kd
-        >>> frame = kd.dressed_frame(kd.coupled_qubits())
-        >>> idle = kd.evolve(kd.coupled_qubits(), None, 30.0, initial=frame.states, kind="unitary")
-        >>> kd.process_fidelity(frame.amplitudes(idle, 30.0), torch.eye(4)).item()
+        >>> frame = kd.dressed_frame(kd.transmon(0.5))
+        >>> idle = kd.evolve(kd.transmon(0.5), None, 30.0, initial=frame.states, kind="unitary")
+        >>> kd.process_fidelity(frame.amplitudes(idle, 30.0), torch.eye(2)).item()
         1.0...
     """
 

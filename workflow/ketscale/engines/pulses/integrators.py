@@ -5,23 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 
-from ketscale.engines import registered
 from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, check_tasks, check_values
 from ketscale.engines.evolved import Evolved
+from ketscale.engines.pulses import plain
+from ketscale.engines.pulses.chain import Chain
 from ketscale.engines.pulses.drives import Pulses
-from ketscale.engines.pulses.evolution import Integrator, WholeSpace
-from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
+from ketscale.engines.pulses.evolution import evolve_columns
+from ketscale.engines.pulses.schemes import SIMULATORS, MagnusScheme, Scheme
+from ketscale.engines.pulses.splitting import Gates
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped, transforms_active
+from ketscale.shapes import Complex128, Float, Float64
 from ketscale.words import suggestion
 
 
@@ -36,6 +40,85 @@ def step_count(pulses: Pulses, dt: float) -> int:
     duration, parts = pulses.duration.item(), pulses.envelope.divisions
     substeps(duration, dt)  # refuses too many in all segments together
     return parts * substeps(duration / parts, dt)
+
+
+@dataclass(frozen=True)
+class Integrator:
+    """Evolves columns under a system's Hamiltonian from time 0 to a duration, in equal steps.
+
+    scheme: its coefficients. steps: how many. route: see `integrator`.
+    """
+
+    scheme: Scheme | MagnusScheme
+    steps: int
+    route: Route = "auto"
+
+    def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:
+        """When the drives are sampled, (steps, stages) within [0, duration], in the system's unit of time."""
+        duration = torch.as_tensor(duration, dtype=torch.float64)
+        nodes = torch.tensor(self.scheme.nodes, dtype=torch.float64, device=duration.device)
+        numbers = torch.arange(self.steps, dtype=torch.float64, device=duration.device)
+        return (numbers[:, None] + nodes) * (duration / self.steps)
+
+    def evolve(
+        self,
+        system: System,
+        amplitudes: Float64[torch.Tensor, "steps stages drives"],
+        duration: Float[torch.Tensor, ""] | float,
+        columns: Complex128[torch.Tensor, "states columns"],
+        parameters: Float64[torch.Tensor, " terms"] | None = None,
+    ) -> Complex128[torch.Tensor, "states columns"]:
+        """Final columns (d, k), from initial ones.
+
+        amplitudes: real (steps, stages, controls) at `times`. parameters: of the system's drift, (terms,); None: its own.
+        torch.func transforms it. Derivatives of any order exist with respect to all tensors, duration and operators included,
+        in these in Hermitian directions. First ones of a splitting have a memory that does not grow with steps; further ones,
+        and forward mode, keep every state.
+
+        Raises:
+            UserError: a splitting cannot read the system (`Chain.of`).
+        """
+        duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
+        compiled = self.compiled(columns.device)
+        if isinstance(self.scheme, MagnusScheme):
+            controls, durations = exponentials(self.scheme, amplitudes, duration)
+            tasks = Tasks(controls[None], durations[None], None, parameters, columns)
+            # Not strict: durations may be negative, and what has diverged is not a number.
+            exactly = Batched(route="compiled" if compiled else "torch", strict=False)
+            return exactly.columns(system, tasks)[0]
+        chain = Chain.of(system, amplitudes.device, parameters)
+        gates = Gates.of(self.scheme, (chain.levels, chain.sites, chain.pairs))
+        machine: ModuleType = plain
+        if compiled:
+            from ketscale.engines.pulses import cpu
+
+            machine = cpu
+        return evolve_columns(gates, machine, chain, amplitudes, duration, columns)
+
+    def compiled(self, device: torch.device) -> bool:
+        """Whether machine code evolves columns on a device.
+
+        Raises:
+            UserError: it is to, and this is no CPU.
+        """
+        if self.route == "compiled" and device.type != "cpu":
+            raise UserError(
+                f"route: compiled computes on the CPU only, and the columns are on {device}; use route torch"
+            )
+        return self.route != "torch" and device.type == "cpu"
+
+
+def exponentials(
+    scheme: MagnusScheme, amplitudes: torch.Tensor, duration: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The controls (exponentials, drives) of commutator-free Magnus steps of the whole system, and their durations.
+
+    Each is exp(-i h sum_m w_m H(t_m)) with t_m the nodes of a Gauss quadrature: a segment of the duration h sum_m w_m.
+    """
+    weights = amplitudes.new_tensor(scheme.weights)
+    shares = weights.sum(1)
+    controls = torch.einsum("em,smk->sek", weights / shares[:, None], amplitudes)
+    return controls.flatten(0, 1), (duration / len(amplitudes) * shares).repeat(len(amplitudes))
 
 
 @dataclass(frozen=True)
@@ -148,9 +231,9 @@ class Stepped:
         check_tasks(system, tasks, strict=True)
         check_values(tasks)
         steps, lengths = self._steps(tasks, apart=True)
-        assert isinstance(steps, WholeSpace)
+        assert isinstance(steps.scheme, MagnusScheme)
         made = [
-            [steps.segments(*part) for part in self._parts(steps, controls, own)]
+            [exponentials(steps.scheme, *part) for part in self._parts(steps, controls, own)]
             for controls, own in zip(tasks.controls, lengths, strict=True)
         ]
         controls, durations = (
@@ -165,8 +248,14 @@ class Stepped:
 def evolution(system: System, method: str, route: Route, steps: int | None, device: torch.device) -> Evolved:
     """What evolves columns of a system on a device in so many steps; see `integrator`."""
     by = integrator(method, steps or 1, route)
-    code, states = by.code(device), system.dimension
-    return Evolved(kernel=by.kernel, method=method, code=code, states=states, steps=steps)
+    dense = isinstance(by.scheme, MagnusScheme)
+    return Evolved(
+        kernel="dense" if dense else "chain",
+        method=method,
+        code=("table" if dense else "compiled") if by.compiled(device) else "torch",
+        states=system.dimension,
+        steps=steps,
+    )
 
 
 def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
@@ -178,12 +267,7 @@ def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
     Raises:
         UserError: there is no such name or route.
     """
-    if name in REPLACED:
-        raise UserError(f"the integrator {name} has left this version; use {REPLACED[name]}")
     if name not in SIMULATORS:
         raise UserError(f"no integrator is called {name}{suggestion(name, list(SIMULATORS))}")
     check_route(route)
-    method = SIMULATORS[name]
-    known = {"scheme": method.scheme, "steps": steps, "route": route}
-    made: Integrator = registered.build(method.implementation, known)
-    return made
+    return Integrator(SIMULATORS[name], steps, route)

@@ -1,21 +1,19 @@
 """What machine code does, by torch's operators on any device: gates on one or two sites of a chain, and exponentials.
 
-The functions are those of `cpu` and of `exponential_cpu`, whose reference they are.
+The functions are those of `cpu`, whose reference they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 
-from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.private_torch import transforms_active
+from ketscale.autograd_function import applied
+from ketscale.engines.dynamics.spectral import Exponential
 
 Place = tuple[int, ...]  # the sites that a gate acts on; the first is the slower index of its matrix
-Meets = tuple[tuple[bool, bool], ...]  # see `splitting.Gates.meets`
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,34 +112,7 @@ def _by_place(state: torch.Tensor, place: Place, sequence: GateSequence) -> torc
 
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
-    """exp(-i H) of Hermitian matrices (..., d, d), of which the lower triangle is read.
-
-    The gradient is Hermitian: it is the one in Hermitian directions. Under torch.func there are derivatives of any order.
-    """
-    if transforms_active():
-        smooth: torch.Tensor = torch.linalg.matrix_exp(-0.5j * (hermitian + hermitian.mH))
-        return smooth
-    result: torch.Tensor = _Unitary.apply(hermitian)
-    return result
-
-
-class _Unitary(torch.autograd.Function):
-    """By eigenvectors; the derivative is that of Daleckii and Krein, with divided differences written as a sinc."""
-
-    @staticmethod
-    def forward(ctx: Any, hermitian: torch.Tensor) -> torch.Tensor:
-        values, vectors = torch.linalg.eigh(hermitian)
-        ctx.save_for_backward(values, vectors)
-        made = (vectors * torch.exp(-1j * values)[..., None, :]) @ vectors.mH
-        # One Newton step makes it unitary to rounding: the same gate acts in every step, and its error adds up.
-        return 1.5 * made - 0.5 * made @ (made.mH @ made)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
-        first_derivatives_only("the exponential of a matrix")
-        values, vectors = ctx.saved_tensors
-        half = values / 2
-        difference, phase = half[..., :, None] - half[..., None, :], torch.exp(1j * half)
-        divided = 1j * torch.sinc(difference / torch.pi) * phase[..., :, None] * phase[..., None, :]
-        found = vectors @ (divided * (vectors.mH @ cotangent @ vectors)) @ vectors.mH
-        return (found + found.mH) / 2
+    """exp(-i H) of Hermitian matrices (..., d, d), with derivatives of any order in Hermitian directions."""
+    (made,) = applied(Exponential(1.0), (hermitian + hermitian.mH) / 2)
+    # One Newton step makes it unitary to rounding: the same gate acts in every step, and its error adds up.
+    return 1.5 * made - 0.5 * made @ (made.mH @ made)

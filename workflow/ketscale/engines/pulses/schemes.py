@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 # --- Magnus ---
 
@@ -39,37 +39,19 @@ SIXTH = MagnusScheme(
 # --- splittings ---
 
 
-Sweep = Literal["both", "forth", "back"]
-
-
 @dataclass(frozen=True, eq=False)
 class Scheme:
     """The coefficients of a step of unit length. Each is a key of caches by itself: its numbers take long to compare.
 
     nodes: when it samples the amplitudes. parts: of each exponential of the sites' Hamiltonians, the weight of each
-    sample (parts, stages). undriven: the duration of each with its undriven part; None: the sum of its weights. local:
-    the parts of each A in the order of their action, s + 1 of them. kicks: the duration b of each B. sweeps: how each B
-    goes through its layers; None: forth and back. layered: whether pairs that share no site are one layer, or each is one.
+    sample (parts, stages), whose sum is the duration of the undriven part. local: the parts of each A in the order of their
+    action, s + 1 of them. kicks: the duration b of each B.
     """
 
     nodes: tuple[float, ...]
     parts: tuple[tuple[float, ...], ...]
     local: tuple[tuple[int, ...], ...]
     kicks: tuple[float, ...]
-    sweeps: tuple[Sweep, ...] | None = None
-    undriven: tuple[float, ...] | None = None
-    layered: bool = True
-
-    @property
-    def durations(self) -> tuple[float, ...]:
-        """How long the undriven part acts in each exponential."""
-        return tuple(map(sum, self.parts)) if self.undriven is None else self.undriven
-
-    @property
-    def strokes(self) -> tuple[tuple[float, Sweep], ...]:
-        """Duration and sweep of each B."""
-        both: Sweep = "both"
-        return tuple(zip(self.kicks, self.sweeps or [both] * len(self.kicks), strict=True))
 
 
 def midpoint(fractions: tuple[float, ...] = (1.0,)) -> Scheme:
@@ -82,19 +64,6 @@ def midpoint(fractions: tuple[float, ...] = (1.0,)) -> Scheme:
     )
     local = ((0,), *pairwise(range(count)), (count - 1,))
     return Scheme(nodes, parts, local, fractions)
-
-
-def published(order: int) -> Scheme:
-    """Exponential midpoint of order 1 or 2 in which every term is by itself, as in SuperGrad (arXiv:2406.18155).
-
-    Of order 2: half of the circuits, of the pairs in their order, all of the drives, and back; of order 1: the drives,
-    the pairs in reverse, the circuits.
-    """
-    parts: tuple[tuple[float, ...], ...] = ((0.0,), (1.0,))
-    if order == 1:
-        return Scheme((0.5,), parts, ((1,), (0,)), (1.0,), ("back",), (1.0, 0.0), layered=False)
-    local, kicks = ((0,), (1,), (0,)), (0.5, 0.5)
-    return Scheme((0.5,), parts, local, kicks, ("forth", "back"), (0.5, 0.0), layered=False)
 
 
 # Suzuki's fractal of order 4 (Phys. Lett. A 146, 319, 1990).
@@ -142,48 +111,16 @@ BLANES_MOAN = (
 )
 
 
-@dataclass(frozen=True)
-class PulseMethod:
-    """A way to evolve columns under pulses.
-
-    name: in configs (`device`) and in Python. implementation: an `evolution.Integrator`, as 'package.module:Name'. scheme: its
-    coefficients.
-    """
-
-    name: str
-    implementation: str
-    scheme: Scheme | MagnusScheme
-
-
-_ROOM = "ketscale.engines.pulses"
-_SPLIT = f"{_ROOM}.splitting:SplitSteps"
-
-# published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
-# trotter: the same with only the couplings split from the driven circuits. suzuki4: of order 4, in time too.
+# trotter2: exponential midpoint with the couplings split from the driven circuits, of order 2, as published but for the drives,
+# which SuperGrad (arXiv:2406.18155) splits from the circuits too. suzuki4: of order 4, in time too.
 # interaction: the driven sites are evolved nearly exactly, so that the error is that of the couplings; interaction4 is of
 # order 4 where its layers of couplings commute, otherwise of order 2 with a small error.
 # whole-space: commutator-free, with the exact propagator of the whole system: slower, and an independent reference.
-SIMULATORS: dict[str, PulseMethod] = {
-    method.name: method
-    for method in (
-        PulseMethod("published1", _SPLIT, published(1)),
-        PulseMethod("published2", _SPLIT, published(2)),
-        PulseMethod("trotter2", _SPLIT, midpoint()),
-        PulseMethod("suzuki4", _SPLIT, midpoint(SUZUKI)),
-        PulseMethod("interaction4", _SPLIT, interaction(*BLANES_MOAN, 4)),
-        PulseMethod("whole-space", f"{_ROOM}.evolution:WholeSpace", SIXTH),
-    )
+SIMULATORS: dict[str, Scheme | MagnusScheme] = {
+    "trotter2": midpoint(),
+    "suzuki4": midpoint(SUZUKI),
+    "interaction4": interaction(*BLANES_MOAN, 4),
+    "whole-space": SIXTH,
 }
 
 DEVICES = tuple(SIMULATORS)
-
-# Names of earlier versions, and what has a smaller error in less time.
-REPLACED = {
-    "trotter1": "trotter2",
-    "interaction2": "interaction4",
-    "magnus6": "whole-space",
-    "trotter4": "suzuki4",
-    "magnus4": "interaction4",
-    "magnus4-chebyshev": "interaction4",
-    "magnus6-chebyshev": "interaction4",
-}

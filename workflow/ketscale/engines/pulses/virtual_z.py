@@ -28,7 +28,7 @@ from ketscale.shapes import Complex, Float64
 
 # A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits,
 # each of which follows a step of Newton's after the first ones.
-GRADIENT = 1e-11
+GRADIENT = 1e-12
 SWEEPS = 10_000
 SWEEPS_ALONE = 200
 # Curvatures of |S|^2, relative to the square of that sum, that are rounding.
@@ -140,8 +140,6 @@ def _best_angles(given: Amplitudes) -> Angles:
         )
     if not qubits or not given.size:
         return np.zeros((*given.shape[:-2], qubits))
-    if qubits <= 2 and given.shape[-2] == 1:
-        return _of_few(given.reshape(-1, 2**qubits)).reshape(*given.shape[:-2], qubits)
     members = given.reshape(-1, *given.shape[-2:])
     scale = np.hypot.reduce(np.abs(members).sum(-1), 1)
     angles = _starts(members, qubits)
@@ -277,59 +275,3 @@ def phases(angles: Angles) -> Amplitudes:
         pair = np.stack([np.ones_like(qubit), np.exp(1j * qubit)], -1)
         made = (made[:, :, None] * pair[:, None, :]).reshape(len(angles), 2 * made.shape[1])
     return made
-
-
-# Angles at which the largest overlap of two qubits is looked for first, and how many of its local maxima, of which there
-# are at most three, since the slope's zeros are those of a trigonometric polynomial of degree three.
-ANGLES, MAXIMA = 64, 3
-GRID = 2 * np.pi / ANGLES * np.arange(ANGLES)
-TURNS = np.exp(1j * GRID)
-# Newton's error after a step is of the order of its square.
-LAST_STEP = 1e-9
-
-
-def _of_few(rows: Amplitudes) -> Angles:
-    """The best angles (members, n) of one or two qubits, sooner than by the search.
-
-    For one qubit it aligns both rows. For two, S = A + exp(i b) B has the largest size |A| + |B| over b, where A and B are
-    sums of two rows that depend on the angle a of the second qubit alone.
-    """
-    if rows.shape[1] == 2:
-        return np.angle(rows[:, :1] * rows[:, 1:].conj())
-    pairs = rows.reshape(-1, 2, 2)
-    second = _second_angle(pairs)
-    one, other = (pairs[:, :, 0] + np.exp(1j * second)[:, None] * pairs[:, :, 1]).T
-    made: Angles = np.angle(np.exp(1j * np.stack([np.angle(one * other.conj()), second], 1)))
-    return made
-
-
-def _second_angle(pairs: Amplitudes) -> Angles:
-    """The angle a, (members,), at which |A| + |B| is largest, of A and B as pairs x + exp(i a) y, (members, 2, 2)."""
-    # |A|^2 and |B|^2 are constant + Re(wave exp(i a)).
-    constant = np.vecdot(pairs, pairs).real[:, :, None]
-    wave = (2 * pairs[:, :, 0].conj() * pairs[:, :, 1])[:, :, None]
-    sizes = np.sqrt(np.maximum(constant + (wave * TURNS).real, 0)).sum(1)
-    tops = (sizes >= sizes[:, np.arange(-1, ANGLES - 1)]) & (sizes >= sizes[:, np.arange(1 - ANGLES, 1)])
-    most = min(MAXIMA, tops.sum(1).max(initial=1))
-    chosen, members = np.argsort(np.where(tops, -sizes, 0), 1)[:, :most], np.arange(len(pairs))
-    angle = GRID[np.where(tops[members[:, None], chosen], chosen, chosen[:, :1])]
-    low, high = angle - GRID[1], angle + GRID[1]
-    squares = np.maximum(constant, 1e-285)  # a size is at least its rounding
-    for _ in range(60):
-        turned = wave * np.exp(1j * angle)[:, None]
-        real, size = turned.real, np.sqrt(np.maximum(constant + turned.real, 1e-15 * squares))
-        ratio = turned.imag / size
-        # Twice the slope, and twice the second derivative, downwards.
-        down, curvature = ratio.sum(1), ((real + ratio * ratio / 2) / size).sum(1)
-        rising = down < 0
-        low, high = np.where(rising, angle, low), np.where(rising, high, angle)
-        step = down / np.where(curvature > 0, curvature, 1e-300)
-        following = angle - step
-        following = np.where((following >= low) & (following <= high), following, (low + high) / 2)
-        done = np.abs(step).max(initial=0) <= LAST_STEP  # a halved interval has no such error
-        angle = following
-        if done:
-            break
-    best = np.sqrt(np.maximum(constant + (wave * np.exp(1j * angle)[:, None]).real, 0)).sum(1).argmax(1)
-    found: Angles = angle[members, best]
-    return found
