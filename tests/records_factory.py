@@ -19,7 +19,7 @@ import yaml
 from ketscale import analysis
 from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
-from ketscale.config import Config, sources
+from ketscale.config import Config, Settings, sources
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import choice, prepared
 from ketscale.measure import record as records

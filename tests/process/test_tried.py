@@ -270,7 +270,6 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
         # A stack would lose the means, which no loss of the first step depends on.
         (MEANS, LATER, SUM, 1, "; seeds train alone (a step changes mean, of which a stack would keep the first"),
         (MEANS, LATER, SUM, 2, "ring.py: Ring trains a sample by the others in its batch"),
-        ("self.mean = 0", LATER, SUM, 1, "ring.py: Ring makes something else of"),
         ("self.n = 0", "self.n += 1", "self.layer(x) / (1 + self.n)", 1, "ring.py: Ring makes something else of"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 2, "/mpi-n1r2t1/p/seed0: loss"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 1, "; seeds train alone (a step changes "),
@@ -336,9 +335,6 @@ def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: An
 @pytest.mark.parametrize(
     ("head", "made", "called", "said"),
     [
-        ("", "self.k = 0", "x = x * (1 + self.k); self.k += self.training", "makes something else of the same samples"),
-        ("", "self.m = torch.zeros(inputs)", "self.m = 0.9 * self.m + x.detach().mean(0); x = x - self.m", "makes something else"),
-        ("", "self.drawn = torch.Generator()", "x = x * torch.rand(1, generator=self.drawn)", "makes something else"),
         ("", "self.register_buffer('m', torch.zeros(1))", "self.m += not self.training", "changes m in evaluation"),
         ("", "pass", "x = 2 * x if random.random() < 1e-9 else x", "draws random numbers"),
         ("", "pass", "x = x + torch.randn_like(x) if self.training else x", "makes something else of the same samples"),
