@@ -26,6 +26,8 @@ LAYERS, DEPOLARISING, DAMPING = 3, 0.01, 0.02
 OURS, PLAIN, MIXED, EAGER = "fused", "plain JAX, jitted", "default.mixed, jax.jit", "default.mixed, torch"
 # default.mixed takes seconds at 8 qubits.
 MOST_MIXED, FEW = 6, 5
+# After another way, whose memory fills the caches and whose threads still wait for work.
+WARM = 3
 
 
 def circuit_of(qubits: int) -> Circuit:
@@ -116,7 +118,8 @@ def measured(qubits: int, batch: int, turns: int) -> dict[str, tuple[float, np.n
         for name, call in calls.items():
             if name == EAGER and turn >= FEW:
                 continue
-            call()  # after another way, whose memory fills the caches
+            for _ in range(WARM):
+                call()
             begin = time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - begin)

@@ -184,6 +184,11 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
     return right / counts.mean()
 
 
+def over_seeds(values: Sequence[float], level: float = LEVEL) -> Estimate:
+    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
+    return _mean({("", seed): value for seed, value in enumerate(values)}, {}, {}, level)
+
+
 def _mean(
     values: Mapping[Seed, float],
     rows: Mapping[Seed, Table],

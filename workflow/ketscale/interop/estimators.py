@@ -195,7 +195,7 @@ class CircuitRegressor(RegressorMixin, _Estimator):
         self._train(x, targets, 1, nn.functional.mse_loss)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def predict(self, X: ArrayLike) -> Float64[np.ndarray, "samples ..."]:  # noqa: N803
         """A number for each sample (samples,)."""
         outputs = self._outputs(X).numpy()
         numbers: NDArray[np.float64] = self._target_scaler.inverse_transform(outputs)

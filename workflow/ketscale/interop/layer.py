@@ -15,7 +15,6 @@ from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator, probabilities
-from ketscale.engines.noise.density import density_matrix
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit, check_circuit
 from ketscale.shapes import Float, Shaped
@@ -159,6 +158,8 @@ class Layer(nn.Module):
             case "state":
                 return simulator.state(circuit, angles)
             case "density":
+                from ketscale.engines.noise.density import density_matrix
+
                 return density_matrix(circuit, angles)
             case "probs":
                 return probabilities(simulator, circuit, angles, self.wires)

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,12 +131,8 @@ def named(array: NDArray[Any], where: str, count: int, each: str) -> NDArray[Any
 
 
 def name_of(text: str | bytes) -> str:
-    """The form that texts have in common if only white space tells them apart.
-
-    Raises:
-        UnicodeError: it is no text in UTF-8.
-    """
-    return " ".join((text.decode() if isinstance(text, bytes) else text).split())
+    """The form that texts have in common if white space and forms of Unicode alone differ; a UnicodeError if it is no text."""
+    return " ".join(normalize("NFKC", text.decode() if isinstance(text, bytes) else text).split())
 
 
 def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ketscale.config import checked
 from ketscale.config.simulators.circuits import CircuitSimulator
-from ketscale.engines import registered
 from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.errors import UserError
 
@@ -89,20 +88,9 @@ def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torc
     return device if kind == device.type else torch.device(kind)
 
 
-def of_settings(settings: CircuitSimulator) -> Simulator:
-    """The simulator of settings that are checked."""
-    assert settings.method is not None
-    built: Simulator = registered.build(settings.method.implementation, settings.content())
-    if settings.noise is None:
-        return built
-    from ketscale.engines.noise.model import NoiseModel, WithNoise
-
-    noise = settings.noise
-    return WithNoise(built, NoiseModel(noise.one_qubit, noise.two_qubits, noise.damping, noise.readout))
-
-
 def _built(settings: CircuitSimulator) -> Simulator:
     """The simulator of these settings, with its time recorded."""
+    from ketscale.simulators.operators import of_settings
     from ketscale.simulators.spanned import Spanned
 
     built = of_settings(settings)

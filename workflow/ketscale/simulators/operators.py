@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ketscale.engines import registered
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator, vjp
 from ketscale.engines.circuits.transforms import weights_as_inputs
@@ -76,9 +77,20 @@ def _simulator(text: str) -> Simulator:
     import msgspec
 
     from ketscale.config.simulators.circuits import CircuitSimulator
-    from ketscale.simulators.factory import of_settings
 
     return of_settings(msgspec.json.decode(text, type=CircuitSimulator))
+
+
+def of_settings(settings: CircuitSimulator) -> Simulator:
+    """The simulator of settings that are checked."""
+    assert settings.method is not None
+    built: Simulator = registered.build(settings.method.implementation, settings.content())
+    if settings.noise is None:
+        return built
+    from ketscale.engines.noise.model import NoiseModel, WithNoise
+
+    noise = settings.noise
+    return WithNoise(built, NoiseModel(noise.one_qubit, noise.two_qubits, noise.damping, noise.readout))
 
 
 @lru_cache(maxsize=256)

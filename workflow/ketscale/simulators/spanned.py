@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, stacks, vjp
+from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, of_state, stacks, vjp
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
 from ketscale.simulators import operators
 from ketscale.spans import active, span, with_backward_span
@@ -42,6 +42,14 @@ class Spanned(Wrapper):
         if self.settings is not None and torch.compiler.is_compiling():
             return operators.evaluate(self.settings, circuit, angles, tuple(paulis), initial)
         return super().expval(circuit, angles, paulis, initial)
+
+    def probs(
+        self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `probabilities`; torch's compilers take those of a state."""
+        if self.settings is not None and torch.compiler.is_compiling():
+            return of_state(self.state(circuit, angles, initial), wires)
+        return super().probs(circuit, angles, wires, initial)
 
     def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
         """See `Wrapper.through`."""
