@@ -28,7 +28,7 @@ from ketscale.engines.dynamics.tasks import (
 )
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.integrators import Stepped
-from ketscale.engines.pulses.schemes import SIMULATORS
+from ketscale.engines.pulses.schemes import SIMULATORS, advice
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.words import suggestion
@@ -336,9 +336,7 @@ def _propagator(
     if not columns and pulses is None and isinstance(method, str) and method in SIMULATORS:
         raise UserError(f"method: {method} evolves kets and unitaries only; use {', '.join(dense)}")
     if not isinstance(method, str) or method not in SIMULATORS:
-        raise UserError(
-            f"method: no method is called {method}{suggestion(str(method), [*dense, *SIMULATORS])}"
-        )
+        raise UserError(f"method: no method is called {method}{advice(str(method), [*dense, *SIMULATORS])}")
     return Stepped(method, dt, route, pulses)
 
 

@@ -21,12 +21,11 @@ from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.chain import Chain
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.evolution import evolve_columns
-from ketscale.engines.pulses.schemes import SIMULATORS, MagnusScheme, Scheme
+from ketscale.engines.pulses.schemes import SIMULATORS, MagnusScheme, Scheme, advice
 from ketscale.engines.pulses.splitting import Gates
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped, transforms_active
 from ketscale.shapes import Complex128, Float, Float64
-from ketscale.words import suggestion
 
 
 def step_count(pulses: Pulses, dt: float) -> int:
@@ -268,6 +267,6 @@ def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
         UserError: there is no such name or route.
     """
     if name not in SIMULATORS:
-        raise UserError(f"no integrator is called {name}{suggestion(name, list(SIMULATORS))}")
+        raise UserError(f"no integrator is called {name}{advice(name, list(SIMULATORS))}")
     check_route(route)
     return Integrator(SIMULATORS[name], steps, route)

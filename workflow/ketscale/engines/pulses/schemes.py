@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+from ketscale.words import suggestion
 
 # --- Magnus ---
 
@@ -124,3 +127,11 @@ SIMULATORS: dict[str, Scheme | MagnusScheme] = {
 }
 
 DEVICES = tuple(SIMULATORS)
+
+# Names of earlier versions, and what has a smaller error in less time.
+REPLACED = {"trotter1": "trotter2", "interaction2": "interaction4", "magnus6": "whole-space"}
+
+
+def advice(name: str, names: Sequence[str]) -> str:
+    """What to take instead of an unknown name."""
+    return f"; use {REPLACED[name]}" if name in REPLACED else suggestion(name, names)
