@@ -3,7 +3,8 @@
 The rows in tests/data/golden.jsonl.xz were made by that commit from the same made-up records: whole, and with missing, busy
 and diverged seeds. What is meant to differ: the verdict of a sweep of a size is on the time of its step (it was on its growth in
 proportion), a study of simulators of which nothing was timed says "missing" where it said nothing, and so does a model of which
-every seed failed: "failed". Rows of pulses and of control are left out where later changes of their points changed the runs.
+every seed failed: "failed". Rows of pulses and of control are left out where later changes of their points changed the runs, and
+those of a search of which trials are missing, whose choice is not known.
 """
 
 from __future__ import annotations

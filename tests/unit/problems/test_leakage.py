@@ -10,7 +10,10 @@ import pytest
 
 from ketscale.config import Split
 from ketscale.errors import UserError
-from ketscale.problems.eeg import overlaps
+from ketscale.problems import splits
+from ketscale.problems.eeg import eegmmidb, overlaps
+from ketscale.problems.eeg.workloads import Eegmmidb, eeg_file
+from ketscale.problems.splits import SPLITS
 from tests.own_files import (
     ANIMALS,
     GREY,
@@ -20,6 +23,8 @@ from tests.own_files import (
     loaded,
     npz,
 )
+from tests.unit.problems.eeg.edf_factory import write_edf
+from tests.unit.problems.eeg.test_series import recording
 from tests.unit.problems.test_duplicates import of_record
 
 PEOPLE = np.repeat(["anna", "ben", "cleo", "dan", "eve"], 8)
@@ -104,7 +109,7 @@ RECORDINGS = {
 def test_windows_that_overlap_are_counted(number: int, tmp_path: Path) -> None:
     """Shuffled, and standardised trial by trial afterwards: the count is that of the windows' places."""
     record, standardise = [*RECORDINGS.values()][number], number % 2 == 0
-    steps, hop = [(40, 20), (100, 10), (30, 17), (64, 48)][number % 4]
+    steps, hop = [(40, 20), (100, 10), (25, 17), (64, 48)][number % 4]
     assert related_trials(windows(record, 50, 50)) == []
     signals = windows(record, steps, hop)
     signals = signals[: len(signals) // 2 * 2]
@@ -137,6 +142,7 @@ def with_channel(signals: np.ndarray, channel: np.ndarray) -> np.ndarray:
 CHANGED = {
     "one runs backwards": mirrored,
     "two have a sine": calibrated,
+    "each value held": lambda signals: signals.repeat(4, axis=2),
     "a channel of the time": lambda signals: with_channel(signals, np.arange(signals.shape[2])),
     "a channel of the number": lambda signals: with_channel(signals, np.arange(len(signals))[:, None, None]),
 }  # fmt: skip
@@ -174,20 +180,96 @@ def test_what_is_alike_by_chance_or_constant_is_not_counted(kind: str) -> None:
 def test_a_run_of_steps_is_found_wherever_it_is() -> None:
     signals = RNG.normal(size=(50, 2, 60))
     signals[3, :, 40:52] = signals[31, :, 5:17]
-    signals[8, :, -12:] = signals[20, :, :12]
-    # In one channel only, or shorter than twelve steps, it is none.
+    signals[8, :, -6:] = signals[20, :, :6]
+    # In one channel only, or shorter than four steps, it is none.
     signals[12, 0] = signals[13, 0]
-    signals[14, :, 10:21] = signals[15, :, 20:31]
+    signals[14, :, 10:13] = signals[15, :, 20:23]
     # Zero has no sign.
-    signals[8, 0, -3], signals[20, 0, 9] = 0.0, -0.0
+    signals[8, 0, -3], signals[20, 0, 3] = 0.0, -0.0
     assert related_trials(signals) == [3, 8, 20, 31]
 
 
 def test_other_groups_have_steps_in_common(tmp_path: Path) -> None:
     """A split by groups is kept, and the record says what it shares."""
-    signals = RNG.normal(size=(40, 3, 30))
-    signals[::8, :, :15] = signals[3, :, 15:]  # the first trial of everyone begins as one of anna's ends
+    signals = SIGNALS.copy()
+    signals[::8, :, :6] = signals[3, :, 6:]  # the first trial of everyone begins as one of anna's ends
     file = npz(tmp_path, x=signals, y=np.arange(40) % 2, groups=PEOPLE)
     assert of_record(
         {"kind": "series", "split": "groups", "file": file}, tmp_path / "features.json"
     ) == Split("groups", shared=2)
+
+
+def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: Path) -> None:
+    cues = [(1.0 + 3.0 * i, f"T{1 + i % 2}") for i in range(6)]
+    for run in (4, 8):
+        write_edf(tmp_path / eeg_file(1, run), recording(22), cues)
+    settings = {"folder": str(tmp_path), "subjects": [1], "runs": [4, 8], "rate": 80, "split_seed": 0}
+    Eegmmidb(split="runs", window=(0.5, 3.5), **settings).load(None)
+    with pytest.raises(UserError, match=r"R04\.edf: windows of 3.5 s overlap, since two cues are 3 s apart"):
+        Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
+    # A subject is in one part, with all of its trials.
+    by_subject = Eegmmidb(split="subjects", window=(0.0, 3.5), **settings)
+    assert len(eegmmidb.recorded(by_subject, tmp_path).targets) == 12
+
+
+# --- copies ---
+
+
+@pytest.mark.parametrize(
+    ("unit", "changed"),
+    [
+        (1.0, lambda x: x + 1e-12),
+        (1e-60, lambda x: x * (1 + 1e-12)),
+        (1e60, lambda x: x + 1e-12 * RNG.normal(size=x.shape)),
+        (1.0, lambda x: np.where(x == 0, -0.0, x)),
+        (1e-60, lambda x: np.where(x == 0, 1e-17, x)),
+        (1e60, lambda x: np.where(x == 0, 1e-300, x)),
+    ],
+)
+def test_features_are_equal_if_a_model_cannot_tell_them_apart(
+    unit: float, changed: Any, tmp_path: Path
+) -> None:
+    values = np.rint(RNG.normal(0, 3, (20, 7)) * 64) / 64
+    values[::3, 2] = 0
+    copies = np.append(values, changed(values), axis=0)
+    copies[:, 6] = 5 + 1e-13 * RNG.normal(size=40)  # noise of a constant, which standardisation would blow up
+    file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2))
+    data = loaded({"kind": "rows", "file": file})
+    part = {row: name for name in SPLITS for row in data.splits[name].tolist()}
+    assert all(part[row] == part[row + 20] for row in range(20)) and data.shared() == [0]
+    parts = np.repeat(["train", "validation", "test"], [20, 10, 10])
+    file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2), split=parts)
+    assert loaded({"kind": "rows", "split": "given", "file": file}).shared() == [20]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.arange(10_000_000, 10_001_000),
+        1_790_000_000 + 128 * np.arange(1000),
+        np.exp(RNG.normal(0, 3, 1000)),
+    ],
+)
+def test_numbers_that_follow_each_other_closely_stay_apart(column: np.ndarray) -> None:
+    """Whole numbers that single precision holds, times of day, and what lies over many decades."""
+    equal = splits.first_equal_features(column[:, None].astype(float))
+    assert len(set(equal.tolist())) >= len(set(column.astype(np.float32).tolist())) - 5
+
+
+def test_features_that_differ_stay_apart() -> None:
+    values = RNG.normal(size=(300, 4))
+    values[1] = values[0] * (1 + 1e-6)
+    assert splits.first_equal_features(values).tolist() == list(range(300))
+    assert splits.first_equal_features(values * 1e300).tolist() == list(range(300))
+
+
+def test_values_that_single_precision_makes_equal_are_equal() -> None:
+    """Whatever their size and their place in it, before or after they are standardised."""
+    values = RNG.normal(3, 1, (2000, 1)) * 10.0 ** RNG.integers(-3, 3, (2000, 1))
+    near = values * (1 + RNG.uniform(-6e-8, 6e-8, (2000, 1)))
+    both = np.append(values, near, axis=0)
+    scaled = ((both - both.mean()) / both.std()).astype(np.float32)
+    equal = splits.first_equal_features(both)
+    for same in (both.astype(np.float32), scaled):
+        pairs = same[:2000] == same[2000:]
+        assert pairs.sum() > 100 and (equal[:2000] == equal[2000:])[pairs[:, 0]].all()

@@ -58,6 +58,8 @@ class Pulse(ABC):
     limits: Limits | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.segments, int) or self.segments < 1:
+            raise UserError(f"segments: must be a whole number from 1, not {self.segments}")
         if self.amplitude is not None and not is_positive(self.amplitude):
             raise UserError(f"amplitude: must be positive, not {self.amplitude}")
         if self.limits and len(self.limits.amplitudes) not in (1, self.drives):
@@ -189,6 +191,11 @@ class Gaussian(Pulse):
     """
 
     width: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_positive(self.width):
+            raise UserError(f"width: must be positive, not {self.width}")
 
     def envelope(
         self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor

@@ -70,7 +70,7 @@ class FusedDevice(Device):
         super().__init__(wires=wires, shots=shots)
         if readout_prob is not None and not 0 <= readout_prob <= 1:
             raise DeviceError(f"readout_prob is from 0 to 1, not {readout_prob}")
-        self._readout = readout_prob or 0.0
+        self._readout = float(readout_prob or 0.0)
         # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
         self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
         self._simulator = Fused()
@@ -204,9 +204,12 @@ class FusedDevice(Device):
             raise DeviceError("a circuit without wires has nothing to simulate")
         structure, numbers = read_tape(tape, spec=None)
         if self._readout:
-            if not all(isinstance(m, OUTCOMES) for m in tape.measurements):
+            observables = [m.obs for m in tape.measurements if m.obs is not None]
+            if not all(isinstance(m, OUTCOMES) for m in tape.measurements) or any(
+                tapes.sentence(each) is None and len(each.wires) > 1 for each in observables
+            ):
                 raise DeviceError(
-                    "readout_prob is of outcomes: measure expectation values, probabilities or samples"
+                    "readout_prob is of outcomes: measure probabilities, samples, Pauli words and their sums, or a wire's matrix"
                 )
             structure = structure._replace(
                 gates=(*structure.gates, *tapes.readout(self._readout, tape.num_wires))

@@ -214,6 +214,11 @@ def read_observables(
         return pauli_words(qubits), None
     if isinstance(observables, (str, Mapping)) or not isinstance(observables, Collection) or not observables:
         raise UserError(f"observables must be a list with one for each output, not {observables!r}")
+    for item in observables:
+        if not isinstance(item, (str, Mapping)):
+            raise UserError(
+                f"observable {item!r}: write a Pauli word such as 'ZI', or a sum such as {{'ZI': 0.5}}"
+            )
     sums = [{item: 1.0} if isinstance(item, str) else dict(item) for item in observables]
     words = tuple(dict.fromkeys(name for terms in sums for name in terms))
     check_words(words, qubits)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache, partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ketscale.interop.recorder import continuous
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 FIXED = (
-    type, Enum, range, Wires, np.dtype, np.ufunc, torch.dtype, torch.device, BuiltinFunctionType, FunctionType, MethodType,
+    type, Enum, range, Wires, np.dtype, np.ufunc, torch.dtype, torch.device, BuiltinFunctionType, FunctionType,
     Operator,
 )  # fmt: skip
 LIBRARIES = frozenset(sys.stdlib_module_names) | {"jax", "numpy", "pennylane", "scipy", "torch"}
@@ -66,7 +66,8 @@ class Outside:
         if not _of_library(scope.get("__name__")):
             read = {name: scope[name] for name in loaded if name in scope}
             cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-            read |= {name: cell.cell_contents for name, cell in cells}
+            # A variable may have no value yet.
+            read |= {name: cell.cell_contents for name, cell in cells if cell != CellType()}
             read |= {"its defaults": [function.__defaults__, function.__kwdefaults__]}
             for name, value in read.items():
                 self._parts.append(name)

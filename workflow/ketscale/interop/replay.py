@@ -124,7 +124,7 @@ class Evaluator:
             raise UserError(
                 "a circuit with channels begins with |0...0>, and has no matrices whose numbers may change: leave them out"
             )
-        return density_matrix(self._circuit, angles)
+        return density_matrix(self._circuit, angles, readout=True)
 
     def _angles(self, numbers: Sequence[torch.Tensor]) -> Angles:
         inputs, weights = numbers[: self.structure.inputs], numbers[self.structure.inputs : self._angled]

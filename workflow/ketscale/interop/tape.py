@@ -31,6 +31,7 @@ from ketscale.engines.circuits.circuit import (
     CHANNELS,
     GATES,
     KRAUS,
+    MOST_PERMUTED,
     PERMUTATION,
     Circuit,
     Column,
@@ -94,7 +95,7 @@ def _kraus(operation: Operator) -> str:
 
 def permutes(operation: Operator) -> bool:
     """Whether it is a matrix on three wires or more that is known to exchange basis states, and to do nothing else."""
-    if not isinstance(operation, qml.QubitUnitary) or len(operation.wires) < 3:
+    if not isinstance(operation, qml.QubitUnitary) or not 3 <= len(operation.wires) <= MOST_PERMUTED:
         return False
     (matrix,) = operation.data
     return isinstance(matrix, np.ndarray) and order_of(matrix) is not None
@@ -300,6 +301,10 @@ def measured(
         DeviceError: a gradient is wanted, and one of them does not compute in torch.
     """
     check_measurements(measurements)
+    if mixed and state.requires_grad and any(isinstance(m.obs, qml.SparseHamiltonian) for m in measurements):
+        raise DeviceError(
+            f"{NAME} does not differentiate a SparseHamiltonian with channels: use its matrix or words"
+        )
     whole = unflattened(state, qubits * (1 + mixed), batched)
     function = _of_mixture if mixed else measure
     results = tuple(function(measurement, whole, is_state_batched=batched) for measurement in measurements)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import cohorts, driver, finished
+from ketscale.jobs import cohorts, driver, finished, launch
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.slurm import queue, submission
@@ -39,6 +39,8 @@ class Campaign:
             SystemExit: it cannot begin; says why.
         """
         try:
+            if not self._workflow.deployment_settings.deployment_method:
+                launch.check_package()
             self._lock = driver.begin()
             # A run that has its result is trained again only for those who say so.
             asked = self._workflow.dag_settings
@@ -64,7 +66,9 @@ class Campaign:
         if page.exists() and page.stat().st_mtime >= driver.BEGAN.stat().st_mtime:
             print("\n".join([*self._study.answers(), f"report: {page}"]), file=sys.stderr)
         if any(not Path(self._study.results, run.path).exists() for run in self._runs):
-            say("`ketscale status` shows what is left; the same command runs it again")
+            files = self._workflow.overwrite_configfiles
+            option = driver.option(Path(os.path.relpath(files[0]))) if files else ""
+            say(f"`ketscale status{option}` shows what is left; the same command runs it again")
 
     def _start(self) -> None:
         """Prepare what the runs of this call need, and watch them."""

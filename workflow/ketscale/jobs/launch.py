@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,6 +40,7 @@ _RENDEZVOUS = (
 
 # Ranks of one node meet on it; its own name may not resolve to an address.
 _HERE = "--standalone --local-addr=localhost"
+_PACKAGE = Path(__file__).resolve().parents[1]
 # The longest argument that Linux gives to a program, and so the longest shell command of a job (execve(2)).
 _LONGEST = 2**17 - 2000
 
@@ -115,4 +117,27 @@ def check_length(study: str, places: str) -> None:
         raise UserError(
             f"the config is longer than a command may be ({len(study)} characters as JSON): use lists of values instead of "
             "single points, or split the study into several configs"
+        )
+
+
+def check_package() -> None:
+    """Check that jobs, which call the `ketscale` that PATH finds first, use the package of this process.
+
+    Raises:
+        UserError: there is no such command, or it is of another package.
+    """
+    command = shutil.which("ketscale")
+    if command is None:
+        raise UserError(f"no command `ketscale` is in PATH; activate the environment of {sys.executable}")
+    with open(command, "rb") as script:
+        interpreter = script.readline().removeprefix(b"#!").decode(errors="replace").strip()
+    if Path(interpreter).parent == Path(sys.executable).parent:
+        return
+    # A command of another environment, or one that is no script of Python, says where its package is.
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
+    folder = said.strip().partition(" from ")[2]
+    if not folder or Path(folder).resolve() != _PACKAGE:
+        raise UserError(
+            f"jobs would call {command}, which is of another package ({folder or 'unknown'}) than the one that "
+            f"{sys.executable} imports ({_PACKAGE}); activate the environment of that Python"
         )

@@ -90,9 +90,10 @@ def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     settings = tuple(repr(getattr(protocol, name)) for name in ARITHMETIC)
     # Trials of a search may have other settings of a model under its name.
     model = grid.canonical(record.config["model"])
-    noisy = run.simulator if simulator and simulator.shots is not None else None
+    drawn = run.simulator if simulator and simulator.shots is not None else None
+    noise = grid.canonical(simulator.noise) if simulator and simulator.noise else None
     names = run.without("simulator", *grid.LAYOUT, "protocol")
-    return (*names, model, noisy, *settings, record.data_hash, record.features_hash)
+    return (*names, model, drawn, noise, *settings, record.data_hash, record.features_hash)
 
 
 def between(found: Found, reference: Found) -> float | None:

@@ -228,7 +228,15 @@ class Trained(nn.Module):
         """Rebuilt from its settings, since a model of a user's own has a class, or a QNode, that no pickle holds."""
         about, simulator, own, weights = self._rebuilt_from
         state = {name: tensor.detach().cpu() for name, tensor in self.module.state_dict().items()}
-        return type(self), (about, state, simulator, own, weights)
+        frozen = [name for name, parameter in self.named_parameters() if not parameter.requires_grad]
+        return type(self), (about, state, simulator, own, weights), (self.training, frozen)
+
+    def __setstate__(self, state: Any) -> None:
+        """Whether it was in training, and which of its parameters were frozen."""
+        training, frozen = state
+        self.train(training)
+        for name in frozen:
+            self.get_parameter(name).requires_grad_(False)
 
 
 def _is_circuit(part: nn.Module) -> bool:

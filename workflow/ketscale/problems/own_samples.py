@@ -14,7 +14,7 @@ from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
 from ketscale.problems.arrays import Source, classes_of, coded, named
-from ketscale.problems.samples import Samples
+from ketscale.problems.samples import Samples, first_equal
 from ketscale.problems.splits import NO_MARKS
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def divided(
     elif workload.split == "time":
         parts = splits.by_time(there["time"].values, **shares)
     else:
-        parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(values), folds)
+        parts = splits.by_shares(labels, classes, shares, seed, first_equal(values), folds)
     splits.check_trained(parts, labels, classes, "choose another split, or add samples")
     return Samples(
         values=values, targets=targets, names=names, folds=[parts], marks=marks, groups=groups, peak=peak

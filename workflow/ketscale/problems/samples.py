@@ -51,5 +51,10 @@ class Samples:
 
     def shared(self) -> list[int]:
         """How many samples of each fold have something in common with one of another part; see `splits.shared`."""
-        equal = splits.first_equal(self.values)
+        equal = first_equal(self.values)
         return [splits.shared(fold, equal, self.marks) for fold in self.folds]
+
+
+def first_equal(values: NDArray[Any]) -> NDArray[np.int64]:
+    """`splits.first_equal` of samples (`Samples`), as a model sees them: features as by `first_equal_features`."""
+    return (splits.first_equal_features if values.dtype == np.float64 else splits.first_equal)(values)

@@ -36,6 +36,28 @@ def first_equal(samples: NDArray[Any]) -> NDArray[np.int64]:
     return np.array([first.setdefault(digest, i) for i, digest in enumerate(digests)], dtype=np.int64)
 
 
+def first_equal_features(features: NDArray[np.float64]) -> NDArray[np.int64]:
+    """`first_equal` of features (n, k); two values are equal if they are the same number in single precision.
+
+    A model gets the features in that precision, standardised. So they are compared both before and after that.
+    """
+    return first_equal(np.stack([_levels(column) for column in features.T], axis=1))
+
+
+def _levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Numbers (n,) of the levels that a feature's values are on."""
+    order = np.argsort(values, kind="stable")
+    # A power of two as the unit: nothing overflows, and whole numbers stay whole.
+    ordered = np.ldexp(values[order], -np.frexp(np.abs(values).max())[1])
+    deviation = ordered.std() or 1.0
+    apart = np.ones(len(values) - 1, bool)
+    for scaled in (ordered, (ordered - ordered.mean()) / deviation):
+        apart &= np.diff(scaled.astype(np.float32)) > 0
+    levels = np.zeros(len(values), np.int64)
+    levels[order[1:]] = np.cumsum(apart)
+    return levels
+
+
 def marked(codes: NDArray[np.int64]) -> Marks:
     """The marks of samples of which each has one, such as its group, int64 (n,)."""
     return np.stack([codes, np.arange(len(codes))], axis=1)

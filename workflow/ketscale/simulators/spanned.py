@@ -47,7 +47,8 @@ class Spanned(Wrapper):
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `probabilities`; torch's compilers take those of a state."""
-        if self.settings is not None and torch.compiler.is_compiling():
+        noisy = circuit.noisy or (self.settings is not None and self.settings.noise is not None)
+        if self.settings is not None and not noisy and torch.compiler.is_compiling():
             return of_state(self.state(circuit, angles, initial), wires)
         return super().probs(circuit, angles, wires, initial)
 

@@ -202,6 +202,23 @@ def test_a_layer_trains_strengths_and_takes_shots() -> None:
 
 
 FLIP = Circuit(1).channel("BitFlip", 0, "x0")
+SUM = Circuit(1).channel("PauliChannel", 0, "x0", "x1", "x2")
+READ = Circuit(1).channel("Readout", 0, 0.1, 0.1)
+
+
+def test_circuits_of_which_nothing_is_measured() -> None:
+    layer = ketscale.Layer(Circuit(2).channel("BitFlip", 0, "w0"), ["IZ", "II"], dtype=F64)
+    torch.testing.assert_close(layer().detach(), torch.ones(2, dtype=F64))
+    layer().sum().backward()
+    assert layer.weight.grad == 0
+    assert ketscale.Layer(Circuit(1), measure="density")()[0, 0] == 1
+
+
+def test_a_damping_of_1_has_the_gradient_that_is_finite() -> None:
+    strength = torch.tensor([[1.0]], dtype=F64, requires_grad=True)
+    layer = ketscale.Layer(Circuit(1).h(0).channel("AmplitudeDamping", 0, "x0"), ["Z"], dtype=F64)
+    (slope,) = torch.autograd.grad(layer(strength).sum(), strength)
+    torch.testing.assert_close(slope, torch.ones(1, 1, dtype=F64))
 
 
 @pytest.mark.parametrize(
@@ -212,9 +229,13 @@ FLIP = Circuit(1).channel("BitFlip", 0, "x0")
         (lambda: Circuit(1).channel("ThermalRelaxationError", 0, 0.0, 1.0, 3.0, 1.0), "T2 <= 2 T1"),
         (lambda: Circuit(1).channel("ThermalRelaxationError", 0, 0.0, "w0", 3.0, 1.0), "are numbers"),
         (lambda: Circuit(1).kraus([0.9 * np.eye(2)], 0), "do not preserve the trace"),
-        (lambda: Circuit(1).channel("Bitflip", 0, 0.1), "unknown gate 'Bitflip'"),
-        (lambda: Circuit(1).channel("Readout", 0, 0.1, 0.1).x(0), "nothing acts on it"),
-        (lambda: ketscale.Layer(FLIP)(torch.tensor([[1.5]])), "input 0 is the strength of a channel"),
+        (lambda: Circuit(1).channel("Bitflip", 0, 0.1), "unknown channel 'Bitflip'"),
+        (lambda: ketscale.Layer(SUM)(torch.full((1, 3), 0.5)), "the sum of its probabilities"),
+        (lambda: Circuit(1).channel("Readout", 0, 0.1, 0.1).unitary(np.eye(2), 0), "nothing acts on a wire"),
+        (lambda: ketscale.Layer(READ, measure="density")(), "has no readout errors"),
+        (lambda: density.expval(Circuit(20).channel("BitFlip", 0, 0.1), drawn(READ, 1), ("Z" * 20,)), "does not fit"),
+        (lambda: READ.x(0), "nothing acts on a wire"),
+        (lambda: ketscale.Layer(FLIP)(torch.tensor([[1.5]])), "input 0: the strength of a channel"),
         (lambda: ketscale.Layer(FLIP)(torch.tensor([[float("nan")]])), "from 0 to 1, not"),
         (lambda: ketscale.Layer(FLIP, measure="state")(torch.tensor([[0.1]])), "has channels"),
         (lambda: ketscale.Layer(FLIP, simulator="default.qubit")(torch.tensor([[0.1]])), "has channels"),

@@ -49,7 +49,11 @@ CHANNELS: dict[str, GateKind] = {
     "PauliChannel": GateKind(1, 3),
     "ThermalRelaxationError": GateKind(1, 4),
 }
-KRAUS = "QubitChannel"
+KRAUS, READOUT = "QubitChannel", "Readout"
+# Their strengths are probabilities of one draw.
+PROBABILITIES = ("PauliChannel", "ResetError")
+# A permutation is made of exchanges of two basis states, whose number doubles with each wire.
+MOST_PERMUTED = 5
 
 # Unlike the gates above these carry what they do: a given unitary on one or two wires its matrix, a permutation of the
 # basis states of its wires their order.
@@ -174,7 +178,7 @@ def _fault(name: str, columns: Sequence[Column]) -> str | None:
         return None
     if not all(0 <= value <= 1 for value in constant):
         return f"strengths are from 0 to 1, not {', '.join(f'{value:g}' for value in constant)}"
-    if name in ("PauliChannel", "ResetError") and sum(constant) > 1 + 1e-12:
+    if name in PROBABILITIES and sum(constant) > 1 + 1e-12:
         return f"its probabilities sum to {sum(constant):g}, more than 1"
     return None
 
@@ -254,6 +258,7 @@ class Circuit:
         >>> coupled.zz(0, 1, "x2").gate("CRX", (0, 1), "w6").then(*circuit.gates).inputs
         3
         >>> algorithm = ketscale.Circuit(3).toffoli(0, 1, 2).controlled("RX", (0, 1), (2,), "w0").permuted((1, 2, 3, 0), 0, 1)
+        >>> noisy = turned.channel("AmplitudeDamping", 0, "w7").kraus([[[0.6, 0], [0, 0.6]], [[0, 0.8], [0.8, 0]]], 1)
         >>> len(algorithm.qft(0, 1, 2).unitary([[0, 1], [1, 0]], 2).gates)
         11
     """
@@ -283,6 +288,10 @@ class Circuit:
             if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):
                 raise UserError(
                     f"{gate.name} on wires {gate.wires}: wires must differ and be in 0..{self.qubits - 1}"
+                )
+            if gate.order is not None and len(gate.wires) > MOST_PERMUTED:
+                raise UserError(
+                    f"{gate.name} on wires {gate.wires}: at most {MOST_PERMUTED} wires are permuted; write it by gates"
                 )
             if gate.order is not None and sorted(gate.order) != list(range(2 ** len(gate.wires))):
                 raise UserError(
@@ -329,20 +338,17 @@ class Circuit:
         return tuple(sorted({column.index for column in columns if column.kind == "weight"}))
 
     def gate(self, name: str, wires: tuple[int, ...], *angles: AngleLike) -> Circuit:
-        """This circuit followed by a gate of `GATES`; an angle is 'x0', 'w0' or a number of radians.
-
-        Raises:
-            UserError: as for a circuit and `column`, or a wire has its `Readout` already.
-        """
-        for before in self.gates if self.noisy else ():
-            if before.name == "Readout" and before.wires[0] in wires:
-                raise UserError(
-                    f"{name} on wires {wires}: after the Readout of wire {before.wires[0]} nothing acts on it"
-                )
+        """This circuit followed by a gate of `GATES`; an angle is 'x0', 'w0' or a number of radians."""
         return self.then(Gate(name, wires, tuple(map(column, angles))))
 
     def then(self, *gates: Gate) -> Circuit:
-        """This circuit followed by gates."""
+        """This circuit followed by gates; none acts on a wire after its `Readout`."""
+        read = {gate.wires[0] for gate in self.gates if gate.name == READOUT} if self.noisy else set()
+        for gate in gates if read else ():
+            if read & {*gate.wires}:
+                raise UserError(
+                    f"{gate.name} on wires {gate.wires}: nothing acts on a wire after its Readout"
+                )
         return Circuit(self.qubits, (*self.gates, *gates))
 
     def h(self, wire: int) -> Circuit:
@@ -441,7 +447,9 @@ class Circuit:
 
     def channel(self, name: str, wires: int | Sequence[int], *strengths: AngleLike) -> Circuit:
         """Followed by a channel of `CHANNELS`; a strength is a number, 'x0' or 'w0'."""
-        placed = (wires,) if isinstance(wires, int) else tuple(wires)
+        if name not in CHANNELS:
+            raise UserError(f"unknown channel {name!r}: choose one of {', '.join(CHANNELS)}")
+        placed = tuple(wires) if isinstance(wires, Sequence) else (operator.index(wires),)
         return self.gate(name, placed, *strengths)
 
     def kraus(self, operators: Sequence[ArrayLike], *wires: int) -> Circuit:

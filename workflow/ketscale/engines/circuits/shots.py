@@ -282,7 +282,8 @@ class _Experiment:
 @lru_cache(maxsize=256)
 def _measured(circuit: Circuit, gates: tuple[Gate, ...]) -> Circuit:
     """The circuit followed by gates; the same object each time, whose hash is known."""
-    return circuit.then(*gates) if gates else circuit
+    # A readout error stays before the change of basis, since it is the same of every letter.
+    return Circuit(circuit.qubits, (*circuit.gates, *gates)) if gates else circuit
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ketscale.engines.circuits.checks import check_words, no_rows, one_gradient
-from ketscale.engines.circuits.circuit import Angles, Circuit, check
+from ketscale.engines.circuits.circuit import PROBABILITIES, READOUT, Angles, Circuit, check
 from ketscale.engines.circuits.fused.hessians import Result, Values, recorded_gradients
 from ketscale.engines.circuits.fused.program import Angle
 from ketscale.engines.circuits.transforms import grouped
@@ -37,9 +37,12 @@ _SPARE: list[torch.Tensor] = []
 
 def _memory(numbers: int, dtype: torch.dtype) -> torch.Tensor:
     """Memory for so many numbers, or more."""
-    spare = _SPARE.pop() if _SPARE else None
+    try:
+        spare = _SPARE.pop()
+    except IndexError:
+        spare = None
     if spare is None or len(spare) < numbers or spare.dtype != dtype:
-        return torch.empty(numbers, dtype=dtype)
+        return torch.empty(numbers, dtype=dtype, device="cpu")
     return spare
 
 
@@ -59,13 +62,17 @@ def expval(circuit: Circuit, angles: Angles, words: tuple[str, ...]) -> Float[to
 
 
 def density_matrix(
-    circuit: Circuit, angles: Angles
+    circuit: Circuit, angles: Angles, readout: bool = False
 ) -> Complex[torch.Tensor, "batch {2**circuit.qubits} {2**circuit.qubits}"]:
     """The density matrices after a noisy circuit, (batch, 2**n, 2**n).
+
+    readout: with readout errors they have the right outcomes, and are no states.
 
     Raises:
         UserError: as for `expval`.
     """
+    if not readout and any(gate.name == READOUT for gate in circuit.gates):
+        raise UserError("a density matrix has no readout errors: leave out Readout")
     vectors = _values(circuit, angles, None)
     count, batch = circuit.qubits, len(vectors)
     state = vectors.to(vectors.dtype.to_complex()).reshape(batch, *(4,) * count)
@@ -84,6 +91,8 @@ def probabilities(
     Raises:
         UserError: as for `expval`.
     """
+    if not wires:
+        return angles.inputs.new_ones(len(angles.inputs), 1)
     words = []
     for letters in product("IZ", repeat=len(wires)):
         word = ["I"] * circuit.qubits
@@ -106,12 +115,13 @@ def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> 
         return no_rows(angles, None, len(call.program.places), inputs.dtype)
     if transformed(inputs, weights):
         return grouped(call.values, Values(call.result), inputs, weights)
-    call.check_strengths(inputs, weights)
     return call.values(inputs, weights)
 
 
 @lru_cache(maxsize=256)
 def _call(circuit: Circuit, words: tuple[str, ...] | None) -> _Call:
+    if 8 * 4**circuit.qubits > MOST_BYTES:
+        raise UserError(f"a noisy circuit of {circuit.qubits} qubits does not fit into memory: use fewer")
     return _Call(circuit, noisy(circuit, words))
 
 
@@ -123,21 +133,38 @@ class _Call:
         self.result = Result(self.values, self._plain, {})
         self._features = Features(program, circuit.inputs)
         self._tables: dict[torch.dtype, dict[str, Any]] = {}
+        # What must be from 0 to 1: a constant, and the places of strengths to add to it.
+        self._strengths: list[tuple[float, list[int]]] = [
+            (0.0, [place]) for place in self._features.strengths
+        ]
+        for gate in circuit.gates:
+            if gate.name in PROBABILITIES:
+                constant = sum(column.value for column in gate.columns if column.kind == "constant")
+                trained = [column for column in gate.columns if column.kind != "constant"]
+                places = [each.index + circuit.inputs * (each.kind == "weight") for each in trained]
+                self._strengths += [(constant, places)] if places else []
 
     def check_strengths(self, inputs: torch.Tensor, weights: torch.Tensor) -> None:
-        """Raise UserError if a strength is not from 0 to 1."""
-        places, first = self._features.strengths, self._features.inputs
-        for place in places:
-            values = inputs[:, place] if place < first else weights[place - first]
-            wrong = values[~((values >= 0) & (values <= 1))]
+        """Raise UserError if a strength, or the sum of a channel's probabilities, is not from 0 to 1."""
+        first = self._features.inputs
+
+        def at(place: int) -> torch.Tensor:
+            return inputs[:, place] if place < inputs.shape[1] else weights[place - first]
+
+        for constant, places in self._strengths:
+            total = torch.stack([at(place).broadcast_to(len(inputs)) for place in places]).sum(0) + constant
+            wrong = total[~((total >= 0) & (total <= 1 + 1e-6 * (len(places) > 1 or constant > 0)))]
             if wrong.numel():
-                name = f"input {place}" if place < first else f"weight {place - first}"
+                names = [f"input {place}" if place < first else f"weight {place - first}" for place in places]
                 raise UserError(
-                    f"{name} is the strength of a channel: it must be from 0 to 1, not {float(wrong.flatten()[0]):g}"
+                    f"{' and '.join(names)}: the strength of a channel, or the sum of its probabilities, must be from 0 to 1, not "
+                    f"{float(wrong.flatten()[0]):g}"
                 )
 
     def values(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The values, of which autograd knows the first derivatives."""
+        if inputs.ndim == 2:
+            self.check_strengths(inputs, weights)
         if not inputs.is_cpu:
             return self._plain(inputs, weights)
         if inputs.ndim == 3:
@@ -206,6 +233,7 @@ class _Call:
                 f"a noisy circuit of {self.program.qubits} qubits and {len(self.program.passes)} passes takes "
                 f"{slots * lanes / 2**30:.1f} GiB for a sample: use fewer qubits"
             )
+        threads = min(threads, max(1, MOST_BYTES // (slots * lanes)))
         return lanes, min(threads, threads_for(-(-batch // lanes), 40 * slots * batch, LEAST_WORK))
 
     def _run(

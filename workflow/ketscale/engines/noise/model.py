@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.circuit import READOUT, Angles, Circuit, Column, Gate
 from ketscale.engines.circuits.simulator import Simulator, probabilities, stacks
 from ketscale.engines.circuits.superposition import Superposition
 from ketscale.errors import UserError
@@ -50,8 +50,9 @@ def with_noise(circuit: Circuit, model: NoiseModel) -> Circuit:
     gates = [
         each for gate in circuit.gates for each in (gate, *(() if gate.is_channel else model.channels(gate)))
     ]
-    for wire in range(circuit.qubits):
-        gates += _channel("Readout", (wire,), *model.readout)
+    read = {gate.wires[0] for gate in circuit.gates if gate.name == READOUT}
+    for wire in (wire for wire in range(circuit.qubits) if wire not in read):
+        gates += _channel(READOUT, (wire,), *model.readout)
     return Circuit(circuit.qubits, tuple(gates))
 
 

@@ -79,7 +79,7 @@ class Noisy:
 
     qubits: int
     passes: tuple[Pass, ...]
-    places: tuple[int, ...]
+    places: NDArray[np.int64]
     features: tuple[Feature, ...]
 
 
@@ -97,12 +97,15 @@ def noisy(circuit: Circuit, words: tuple[str, ...] | None) -> Noisy:
     measured = words or ("X" * count,)
     writer.finish({wire for word in measured for wire, letter in enumerate(word) if letter != "I"})
     if words is None:  # axis w of the result is axis sites[w] of the vector
-        places = np.arange(4**count).reshape((4,) * count).transpose(writer.sites).flatten().tolist()
+        places = np.arange(4**count).reshape((4,) * count).transpose(writer.sites).flatten()
     else:
         bits = [2 * (count - 1 - site) for site in writer.sites]
-        places = [
-            sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=True)) for word in words
-        ]
+        places = np.array(
+            [
+                sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=True))
+                for word in words
+            ]
+        )
     every = [
         feature
         for each in writer.passes
@@ -112,7 +115,7 @@ def noisy(circuit: Circuit, words: tuple[str, ...] | None) -> Noisy:
     ]
     every += [each.spread.feature for each in writer.passes if each.spread]
     features = sorted(dict.fromkeys(every), key=lambda feature: KINDS.index(feature.kind))
-    return Noisy(count, tuple(writer.passes), tuple(places), tuple(features))
+    return Noisy(count, tuple(writer.passes), places, tuple(features))
 
 
 class _Writer:

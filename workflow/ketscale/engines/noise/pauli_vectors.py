@@ -48,4 +48,4 @@ def values(program: Noisy, features: torch.Tensor) -> torch.Tensor:
                 slope[0] = 0
                 state = state * (1 + features[:, column[each.spread.feature], None, None] * slope)
         vector = state.reshape(shape).permute(back).reshape(batch, -1)
-    return vector[:, list(program.places)]
+    return vector[:, torch.as_tensor(program.places, device=vector.device)]

@@ -188,7 +188,8 @@ def _column_gradients(tile: Tile) -> None:
             row[OTHER_KIND],
             {
                 STRENGTH: partial(add, first, slope),
-                ROOT: lambda: add(first, slope * -0.5 / features[place]),
+                # At a strength of 1 the root's own slope is infinite, and often of no consequence.
+                ROOT: lambda: add(first, select(slope == 0.0, k.vector(0.0), slope * -0.5 / features[place])),
                 PRODUCT: of_product,
             },
         )
@@ -234,7 +235,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
             with k.loop(args.words) as word:
                 place = args.word_places[word]
                 own[place, sample] = own[place, sample] + row[word]
-        with k.loop(args.passes, backwards=True) as number:
+        with k.when(args.passes > 0), k.loop(args.passes, backwards=True) as number:
             _undo(tile, args.pass_table[number], tile.state(number))
         _chain_gradients(tile)
         _column_gradients(tile)
@@ -248,7 +249,7 @@ def evolve(tile: Tile) -> None:
         # The letters are pairs of bits, 00 for I and 11 for Z.
         odd = (place ^ (place >> 1)) & 0x5555555555555555
         state[place] = select(odd == 0, k.constant(1.0, k.real), k.constant(0.0, k.real)).splat()
-    with k.loop(args.passes) as number:
+    with k.each(args.passes) as number:
         _pass(tile, args.pass_table[number], tile.state(number), tile.state(number + 1))
 
 
@@ -341,12 +342,6 @@ def _base(index: Number, bits: Sequence[Number]) -> Number:
     for each in bits:
         index = index + ((index >> each) * 3 << each)
     return index
-
-
-def _pairs(tile: Tile, row: Buffer) -> tuple[Number, Number, Number]:
-    """How many groups of 16 numbers there are, and the lower and the higher of a pass's bits."""
-    one, other = row[FIRST_BITS], row[SECOND_BITS]
-    return tile.args.size >> 4, select(one < other, one, other), select(one < other, other, one)
 
 
 def _of_chain(tile: Tile, chain: Number) -> list[list[Number]]:
@@ -447,9 +442,9 @@ def _add_slopes(tile: Tile, chain: Number, slopes: Sequence[Sequence[Number]]) -
 def _groups(tile: Tile, row: Buffer) -> Iterator[tuple[list[list[Number]], Number]]:
     """Write the body for each 16 numbers of two sites: their places, and the first one."""
     k = tile.k
-    groups, low, high = _pairs(tile, row)
-    with k.loop(groups) as index:
-        base = _base(index, [low, high])
+    one, other = row[FIRST_BITS], row[SECOND_BITS]
+    with k.loop(tile.args.size >> 4) as index:
+        base = _base(index, [minimum(one, other), select(one < other, other, one)])
         yield (
             [
                 [

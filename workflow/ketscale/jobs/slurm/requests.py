@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import snakemake_internals as internals
-from ketscale.jobs.slurm import packs, site
+from ketscale.jobs.slurm import packs, queue, site
 
 if TYPE_CHECKING:
     from ketscale.dag import Jobs, Wildcards
@@ -60,7 +61,9 @@ class Requests:
             "slurm_partition": self._of_run(self.site.partition_of),
             "runtime": lambda wildcards: self.site.minutes(self._study.run_of(wildcards)),
             "mem_mb": lambda wildcards, attempt: self._grown(
-                self.site.memory_mb(self._study.run_of(wildcards)), attempt
+                self.site.memory_mb(run := self._study.run_of(wildcards)),
+                attempt,
+                self.site.partition_of(run),
             ),
             "nodes": self._of_run(lambda run: run.nodes),
             "tasks": self._of_run(lambda run: run.nodes),
@@ -77,7 +80,9 @@ class Requests:
         return self._of_site() | {
             "slurm_partition": self.site.file.partition,
             "runtime": asked.minutes,
-            "mem_mb": lambda wildcards, attempt: self._grown(asked.memory_mb, attempt),
+            "mem_mb": lambda wildcards, attempt: self._grown(
+                asked.memory_mb, attempt, self.site.file.partition
+            ),
             "nodes": 1,
             "cpus_per_task": 2,
         }
@@ -91,12 +96,23 @@ class Requests:
         study = self._study
         return lambda wildcards: function(study.run_of(wildcards)) if study.scheduled() else None
 
-    def _grown(self, memory_mb: int, attempt: int) -> int:
-        """The memory of an attempt where jobs are submitted: double that of the one before, which may have run out of it."""
-        submits = self._study.scheduled() and not self._study.in_job
-        return memory_mb * 2 ** (attempt - 1) if submits else memory_mb
+    def _grown(self, memory_mb: int, attempt: int, partition: str | None) -> int:
+        """The memory of an attempt where jobs are submitted: double that of the one before, which may have run out of it.
+
+        At most that of the partition's largest node: SLURM refuses more for good.
+        """
+        if attempt == 1 or not self._study.scheduled() or self._study.in_job:
+            return memory_mb
+        return max(memory_mb, min(memory_mb * 2 ** (attempt - 1), _node_memory_mb(partition)))
 
     def _gres(self, run: Run) -> str | None:
         """The GPUs per node, as SLURM's generic resource; None without GPUs."""
         number = site.gpus_per_node(run)
         return ":".join(filter(None, ["gpu", self.site.file.gpu_type, str(number)])) if number else None
+
+
+@cache
+def _node_memory_mb(partition: str | None) -> int:
+    """The memory of the largest node of a partition, or of all."""
+    of = () if partition is None else ("-p", partition)
+    return max(int(line.rstrip("+")) for line in queue.ask("sinfo", "-h", "-e", *of, "-o", "%m").split())

@@ -46,7 +46,7 @@ def recorded(workload: Eegmmidb, folder: Path) -> Samples:
 
     Raises:
         UserError: a file is missing, damaged or too short, lacks cues, or has other channels or another rate than the
-            database; or MNE is not installed.
+            database; trials of one run overlap although they may be in two parts of the split; or MNE is not installed.
     """
     signals, labels, of_subject, of_run = [], [], [], []
     for subject in workload.subjects:
@@ -80,10 +80,13 @@ def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
         _check_size(path)
         raw = mne.io.read_raw_edf(path, preload=True, verbose="ERROR")
         _check_recording(path, raw)
-        if CUES.keys().isdisjoint(raw.annotations.description):
+        onsets = [a["onset"] for a in raw.annotations if a["description"] in CUES]
+        if not onsets:
             raise UserError(
                 f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
             )
+        if workload.split == "runs":
+            _check_apart(path, onsets, window)
         if workload.band is not None:
             raw.filter(*workload.band, verbose="ERROR")
         raw.resample(workload.rate, verbose="ERROR")
@@ -127,6 +130,17 @@ def _check_recording(path: Path, raw: Any) -> None:
     for wanted, signal in zip(CHANNELS, raw.get_data(), strict=True):
         if not np.isfinite(signal).all():
             raise UserError(f"{path}: channel {wanted} has NaN or infinity; fetch or copy it again")
+
+
+def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -> None:
+    """Raise UserError if trials of a run overlap."""
+    between, length = np.diff(np.sort(onsets)).min(initial=np.inf), window[1] - window[0]
+    # Up to rounding.
+    if between < length - 1e-6:
+        raise UserError(
+            f"{path}: windows of {length:g} s overlap, since two cues are {between:g} s apart, so validation would have "
+            "signals of training; shorten window, or set split: subjects"
+        )
 
 
 def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> None:

@@ -103,6 +103,12 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             yield f"levels: {levels} of a circuit are not computed accurately; use at most {MOST_LEVELS}"
         if run.batch != columns:
             yield f"every step takes all columns of {run.workload}; use batch {columns}, not {run.batch}"
+        dt = getattr(settings.simulator, "dt", 0.0)
+        if dt > self.start_length:
+            yield (
+                f"simulator {run.simulator} has dt: {dt:g}, longer than the pulses of {run.workload}, "
+                f"{self.start_length:g} ns; use at most that"
+            )
 
 
 # Settings that earlier versions had of all fluxoniums, and of all published devices.
