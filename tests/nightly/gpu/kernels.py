@@ -24,9 +24,9 @@ REGISTERS_AT_ONCE, SHARED_OF_A_BLOCK = 256, 1024
 
 KERNELS = ("forward", "backward")
 # Arguments that are not numbers of the circuit's precision, and those that may be missing.
-_INDICES = ("rotation_table", "sign_table", "word_table", "places")
+_INDICES = ("rotation_table", "word_table", "places")
 _SCALARS = ("input_stride", "initial_stride", "rotations", "first", "words", "slots", "batch")
-_OF_STATES = ("initial", "initial_gradient", "places", "place_signs", "sign_table")
+_OF_STATES = ("initial", "initial_gradient", "places", "place_signs")
 
 
 class Resources(NamedTuple):

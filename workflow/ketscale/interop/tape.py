@@ -28,11 +28,10 @@ from pennylane.queuing import AnnotatedQueue, QueuingManager
 from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import (
-    CHANNELS,
     GATES,
     KRAUS,
-    MOST_PERMUTED,
     PERMUTATION,
+    READOUT,
     Circuit,
     Column,
     Gate,
@@ -51,9 +50,10 @@ PHASE = "GlobalPhase"
 MATRIX = "matrix"
 
 # Channels by their names, and those that are Kraus operators here, on two wires at most.
-STRENGTHS = frozenset(name for name in CHANNELS if hasattr(qml, name)) - {"ThermalRelaxationError"}
+STRENGTHS = frozenset(
+    ("BitFlip", "PhaseFlip", "DepolarizingChannel", "AmplitudeDamping", "GeneralizedAmplitudeDamping", "PhaseDamping", "ResetError")
+)  # fmt: skip
 OPERATORS = (qml.QubitChannel, qml.PauliError, qml.ThermalRelaxationError)
-READOUT = "Readout"
 
 # PennyLane has one queue for all threads, and whoever records a quantum function holds this.
 LOCK = getattr(AnnotatedQueue, "_lock", None) or RLock()
@@ -95,7 +95,7 @@ def _kraus(operation: Operator) -> str:
 
 def permutes(operation: Operator) -> bool:
     """Whether it is a matrix on three wires or more that is known to exchange basis states, and to do nothing else."""
-    if not isinstance(operation, qml.QubitUnitary) or not 3 <= len(operation.wires) <= MOST_PERMUTED:
+    if not isinstance(operation, qml.QubitUnitary) or len(operation.wires) < 3:
         return False
     (matrix,) = operation.data
     return isinstance(matrix, np.ndarray) and order_of(matrix) is not None

@@ -13,6 +13,7 @@ from qiskit.quantum_info import Kraus, SuperOp
 
 import ketscale
 from ketscale.engines.circuits.circuit import CHANNELS, Angles, Circuit, Column
+from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.noise import density
 from ketscale.engines.noise.channels import PAULIS, channel, transfer
 from ketscale.errors import UserError
@@ -204,6 +205,17 @@ def test_a_layer_trains_strengths_and_takes_shots() -> None:
 FLIP = Circuit(1).channel("BitFlip", 0, "x0")
 SUM = Circuit(1).channel("PauliChannel", 0, "x0", "x1", "x2")
 READ = Circuit(1).channel("Readout", 0, 0.1, 0.1)
+
+
+def test_gates_that_permute_basis_states_are_those_of_state_vectors() -> None:
+    gates = (
+        Circuit(3).ry(0, "x0").rx(1, "x1").ry(2, "w0").controlled("SWAP", (1,), (0, 2)).controlled("PauliY", (0, 2), (1,))
+        .permuted((3, 1, 7, 0, 2, 6, 5, 4), 2, 0, 1).controlled("S", (2,), (0,)).controlled("CZ", (1,), (2, 0))
+        .controlled("Rot", (0, 1), (2,), 0.3, "w1", 0.2).unitary(np.eye(4)[[2, 0, 1, 3]], 0, 2)
+    )  # fmt: skip
+    angles = drawn(gates, 2)
+    noisy = density.expval(gates.channel("BitFlip", 0, 0.0), angles, WORDS)
+    torch.testing.assert_close(noisy, Fused().expval(gates, angles, WORDS), rtol=0, atol=1e-12)
 
 
 def test_circuits_of_which_nothing_is_measured() -> None:

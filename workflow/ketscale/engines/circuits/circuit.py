@@ -52,8 +52,6 @@ CHANNELS: dict[str, GateKind] = {
 KRAUS, READOUT = "QubitChannel", "Readout"
 # Their strengths are probabilities of one draw.
 PROBABILITIES = ("PauliChannel", "ResetError")
-# A permutation is made of exchanges of two basis states, whose number doubles with each wire.
-MOST_PERMUTED = 5
 
 # Unlike the gates above these carry what they do: a given unitary on one or two wires its matrix, a permutation of the
 # basis states of its wires their order.
@@ -288,10 +286,6 @@ class Circuit:
             if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):
                 raise UserError(
                     f"{gate.name} on wires {gate.wires}: wires must differ and be in 0..{self.qubits - 1}"
-                )
-            if gate.order is not None and len(gate.wires) > MOST_PERMUTED:
-                raise UserError(
-                    f"{gate.name} on wires {gate.wires}: at most {MOST_PERMUTED} wires are permuted; write it by gates"
                 )
             if gate.order is not None and sorted(gate.order) != list(range(2 ** len(gate.wires))):
                 raise UserError(

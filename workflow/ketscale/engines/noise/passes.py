@@ -4,8 +4,8 @@ A *site* is a qubit's four letters; a vector has 4**n numbers, the first site's 
 alone becomes one matrix, a *chain* of factors with features (`channels`), until a gate couples it to another site. Every
 coupling is a CNOT or CZ, a permutation of the 16 pairs of letters with signs; the diagonal channels after it, if they are
 constant, join the signs. So a pass is: a chain on each of two sites, then a permutation, then 16 factors. A rotation about a
-word of several letters is one of the last letter between CNOTs; a SWAP renames sites. PauliZ under two
-controls, of which Toffoli and its like are made, and given channels on two wires are constant matrices on their sites.
+word of several letters is one of the last letter between CNOTs; a SWAP renames sites. Gates that only
+permute basis states, such as Toffoli, and given channels on two wires are constant matrices on their sites.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.circuit import CHANNELS, Circuit, Gate
+from ketscale.engines.circuits.circuit import CHANNELS, Circuit, Gate, given_matrix
 from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
 from ketscale.engines.noise.channels import Factor, Feature, Transfer, channel, rotation, transfer
-from ketscale.engines.noise.sweep import MOST_SITES
+from ketscale.engines.noise.sweep import MOST_SITES, OTHERS
 from ketscale.errors import UserError
 
 # Changes of basis that turn Z into a letter.
@@ -36,6 +36,7 @@ _CONSTANTS = {
     "S": _S,
     "CNOT": np.eye(4)[[0, 1, 3, 2]],
     "CZ": np.diag([1, 1, 1, -1]),
+    "SWAP": np.eye(4)[[0, 2, 1, 3]],
 }
 
 Chain = tuple[Factor, ...]
@@ -70,7 +71,7 @@ class Pass:
 
 
 # The kinds of features, in their order.
-KINDS = ("cos", "sin", "strength", "root", "product")
+KINDS = ("cos", "sin", *OTHERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +144,7 @@ class _Writer:
             elif part.name in _CONSTANTS:
                 self._factor(part.wires[0], Factor(transfer([_CONSTANTS[part.name]])))
             else:
-                self._matrix(part.wires, partial(_all_ones, len(part.wires)))
+                self._matrix(part.wires, partial(_moves, part))
 
     def finish(self, measured: set[int]) -> None:
         """The chains that measured wires still wait for, two by two."""
@@ -252,9 +253,14 @@ class _Writer:
         self.passes.append(made)
 
 
-def _all_ones(wires: int) -> Transfer:
-    """PauliZ of the last wire under all others."""
-    return transfer([np.diag([*[1.0] * (2**wires - 1), -1.0])])
+def _moves(gate: Gate) -> Transfer:
+    """The matrix of a gate that permutes basis states, times powers of i; the first wire is the most significant."""
+    unitary = given_matrix(gate)
+    if unitary is None:
+        base = _CONSTANTS[gate.base]
+        unitary = np.eye(2 ** len(gate.wires), dtype=complex)
+        unitary[-len(base) :, -len(base) :] = base
+    return transfer([unitary])
 
 
 class Features:
@@ -279,7 +285,7 @@ class Features:
         self._places = {
             kind: torch.tensor(places, dtype=torch.int64) for kind, places in by_kind.items() if places
         }
-        self.strengths = sorted({place for kind in KINDS[2:] for each in by_kind[kind] for place in each})
+        self.strengths = sorted({place for kind in OTHERS for each in by_kind[kind] for place in each})
 
     def __call__(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The features (batch, features) at inputs (batch, columns) and weights (columns,); or weights are the last inputs."""
@@ -289,7 +295,7 @@ class Features:
         if "cos" in self._places:
             turns = inputs[:, self._places["cos"][:, 0].to(inputs.device)] * self._factors.to(inputs)
             made += [turns.cos(), turns.sin()]
-        for kind in KINDS[2:]:
+        for kind in OTHERS:
             if kind in self._places:
                 values = inputs[:, self._places[kind].to(inputs.device)]
                 made.append((1 - values[..., 0]).sqrt() if kind == "root" else values.prod(-1))

@@ -1,8 +1,8 @@
 """`fused`: small circuits by fixed machine code, samples in the lanes of vectors, gradients by the adjoint method.
 
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a state, and
-`listing` writes them, and what is asked (`Call`), into a table, which the machine code of `kernels`, `rows` and `mixing`
-reads: it is compiled once for a processor. `call` has its memory; `cpu` makes torch's functions of it, and
+`listing` writes them, and what is asked (`Call`), into a table, which the machine code of `kernels`, `rows`, `moves` and
+`mixing` reads: it is compiled once for a processor. `call` has its memory; `cpu` makes torch's functions of it, and
 `interop.jax_kernels` JAX's. `tables` puts the program into a device's memory: a GPU reads it in the two kernels of
 `triton_kernels`, which `gpu` launches, or beyond 12 qubits in `stepwise`, rotation by rotation. `hessians` has all
 derivatives but the first ones, by shifted angles or by `stepwise`, on any device; `jax_hessians` those of JAX.

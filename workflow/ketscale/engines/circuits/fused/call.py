@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.circuits.fused import kernels, mixing, rows
+from ketscale.engines.circuits.fused import kernels, mixing, moves, rows
 from ketscale.engines.circuits.fused.listing import Call, Listing
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 
 # The modules that take part in writing, besides that of the functions.
-SOURCES = (mixing, rows)
+SOURCES = (mixing, moves, rows)
 
 
 class CompiledCall:
@@ -80,14 +80,14 @@ class Workspace:
         self.threads = threads
         # torch aligns what it allocates to 64 bytes, the widest vector.
         self._scratch = torch.empty(threads * plan.sizes["scratch_vectors"] * plan.lanes, dtype=dtype)
-        rows = compiled.tiles
+        rows = compiled.tiles if compiled.group_tiles > 1 else 0
         self._weight_rows = torch.empty(rows * plan.sizes["weight_columns"], dtype=dtype)
         self._mix_rows = torch.empty(rows * plan.sizes["mix_size"], dtype=dtype)
+        self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
         # Without a backward pass, there is one state for each thread instead of each tile.
         unsaved = 0 if plan.wanted else compiled.shared_floats + threads * plan.state_vectors * plan.lanes
         self.unsaved = torch.empty(unsaved, dtype=dtype)
-        own = {"scratch": self._scratch, "weight_rows": self._weight_rows, "mix_rows": self._mix_rows}
-        fixed = compiled.fixed | {name: numbers.data_ptr() for name, numbers in own.items()}
+        fixed = compiled.fixed | {"scratch": self._scratch.data_ptr()}
         self.arguments = array("q", [0] * COUNTERS + [fixed.get(name, 0) for name in compiled.names])
         self.address = self.arguments.buffer_info()[0]
 

@@ -164,7 +164,7 @@ def _gradients(
     compiled: CompiledCall, point: Point, saved: torch.Tensor, cotangent: torch.Tensor
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients by the point's tensors; None where none is wanted."""
-    plan = compiled.plan
+    plan, several = compiled.plan, compiled.group_tiles > 1
     inputs, weights, initial, mix = point
     inputs, weights = inputs.contiguous(), weights.contiguous()
     cotangent = cotangent.resolve_conj().contiguous()
@@ -178,10 +178,12 @@ def _gradients(
             torch.empty_like(inputs) if columns == plan.sizes["input_columns"] else torch.zeros_like(inputs)
         )
         given[INPUT_GRADIENT], given[INPUT_GRADIENT_STRIDE] = to_inputs.data_ptr(), columns
+    # With a single tile its row is the sum.
     if "weight" in plan.wanted:
         exact = weights.shape[-1] == plan.sizes["weight_columns"]
         to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
         given[WEIGHT_GRADIENT] = to_weights.data_ptr()
+        given[WEIGHT_ROWS] = workspace.weight_rows if several else given[WEIGHT_GRADIENT]
     if initial is not None and "initial" in plan.wanted:
         to_initial = torch.empty(
             *inputs.shape[:-1], 2**plan.program.qubits, dtype=compiled.call.dtype.to_complex()
@@ -190,11 +192,13 @@ def _gradients(
     if mix is not None and "mix" in plan.wanted:
         to_mix = torch.empty_like(mix)
         given[MIX_GRADIENT] = to_mix.data_ptr()
+        given[MIX_ROWS] = workspace.mix_rows if several else given[MIX_GRADIENT]
     if workspace.threads == 1:
         compiled.backward(workspace.address)
     else:
         compiled.library.on_threads("backward", workspace.address, workspace.threads)
-    compiled.collect(workspace.address)
+    if several:
+        compiled.collect(workspace.address)
     compiled.give_back(workspace)
     if to_initial is not None and initial is not None and initial.ndim == 1:
         to_initial = to_initial.sum(0)

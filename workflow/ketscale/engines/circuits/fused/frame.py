@@ -3,7 +3,8 @@
 A state is represented as C|phi>, where C is a product of CNOT, CZ, SWAP, S and Pauli gates. A rotation of the true
 state about a Pauli word P is a rotation of |phi> about C* P C, which is a Pauli word again. So these gates cost
 nothing while a circuit runs (Gottesman, arXiv:quant-ph/9807006). C only permutes basis states and multiplies them by
-powers of i: `CliffordFrame.permutation` gives both, for the end of the circuit.
+powers of i: `CliffordFrame.permutation` gives both, for the end of the circuit. Gates that do the same and are not
+Clifford, such as Toffoli, take no word to a word. So they begin a new frame, after a *move* of the state's amplitudes.
 
 Words are pairs of bit masks over basis indices; the bit of wire w is n - 1 - w (wire 0 is the most
 significant bit).
@@ -68,13 +69,41 @@ MONOMIALS: dict[str, Callable[..., tuple[Indices | int, ...]]] = {
 }
 
 
+def moves(gate: Gate) -> bool:
+    """Whether a gate maps basis states to others, times powers of i, and is not of `CONJUGATES`."""
+    return gate.order is not None or (bool(gate.controls) and gate.base in MONOMIALS)
+
+
+def _moved(gate: Gate, index: Indices, qubits: int) -> tuple[Indices | int, Indices]:
+    """The power of i for each basis state, and where the gate moves it."""
+    shifts = [qubits - 1 - w for w in gate.wires]
+    if gate.order is not None:
+        own = sum((index >> s & 1) << at for at, s in enumerate(reversed(shifts)))
+        after = own ^ np.array(gate.order)[own]
+        return 0, index ^ sum((after >> at & 1) << s for at, s in enumerate(reversed(shifts)))
+    count = len(gate.controls)
+    bits = [index >> s & 1 for s in shifts[count:]]
+    power, *new = MONOMIALS[gate.base](*bits)
+    changed = sum((one ^ other) << s for one, other, s in zip(bits, new, shifts[count:], strict=True))
+    if count:
+        mask = sum(1 << s for s in shifts[:count])
+        on = index & mask == mask
+        power, changed = power * on, changed * on
+    return power, index ^ changed
+
+
 class CliffordFrame:
-    """The operator C that maps the computed state to the true one."""
+    """The operator C that maps the computed state to the true one, since the last move."""
 
     def __init__(self, qubits: int) -> None:
         self.qubits = qubits
+        self._begin()
+        # What the state's amplitudes still have to do.
+        self._moved: tuple[Indices, Indices] | None = None
+
+    def _begin(self) -> None:
         self._gates: list[Gate] = []
-        bits = [1 << (qubits - 1 - w) for w in range(qubits)]
+        bits = [1 << (self.qubits - 1 - w) for w in range(self.qubits)]
         self._images = {("X", w): Pauli(bit, 0) for w, bit in enumerate(bits)}
         self._images |= {("Z", w): Pauli(0, bit) for w, bit in enumerate(bits)}
 
@@ -92,6 +121,17 @@ class CliffordFrame:
             changed[key] = image * Pauli(0, 0, 2) if after.startswith("-") else image
         self._images |= changed
 
+    def move(self, gate: Gate) -> None:
+        """Begin a new frame after a gate that `moves`."""
+        self._gates.append(gate)
+        self._moved = self.permutation()
+        self._begin()
+
+    def taken(self) -> tuple[Indices, Indices] | None:
+        """The move that is still to be made, as of `permutation`, which the state's amplitudes then have made."""
+        moved, self._moved = self._moved, None
+        return moved
+
     def pull_back(self, pauli: Pauli) -> Pauli:
         """C* P C."""
         image = Pauli(0, 0, pauli.power)
@@ -102,13 +142,13 @@ class CliffordFrame:
         return image
 
     def permutation(self) -> tuple[Indices, Indices]:
-        """(order, powers), each int64 (2**n,): basis state p becomes i**powers[p] times basis state order[p]."""
-        index = np.arange(2**self.qubits, dtype=np.int64)
-        powers = np.zeros_like(index)
+        """(order, powers), each int64 (2**n,), of C after the move that is still to be made.
+
+        Basis state p becomes i**powers[p] times basis state order[p].
+        """
+        start = np.arange(2**self.qubits, dtype=np.int64)
+        index, power = (start, np.zeros_like(start)) if self._moved is None else self._moved
         for gate in self._gates:
-            shifts = [self.qubits - 1 - w for w in gate.wires]
-            bits = [index >> s & 1 for s in shifts]
-            power, *after = MONOMIALS[gate.name](*bits)
-            powers = powers + power
-            index = index ^ sum((one ^ other) << s for one, other, s in zip(bits, after, shifts, strict=True))
-        return index, powers & 3
+            more, index = _moved(gate, index, self.qubits)
+            power = power + more
+        return index, power & 3

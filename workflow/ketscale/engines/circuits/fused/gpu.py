@@ -2,14 +2,16 @@
 
 Up to MOST_QUBITS a call is one forward and one backward launch for the whole circuit, and a few small torch operations
 that add up gradients. Larger circuits run rotation by rotation in torch operations (`stepwise`). Tables are uploaded
-at a circuit's first call and kept. Afterwards nothing waits for the GPU, and nothing depends on the values in tensors, so
-a whole training step can be captured in a CUDA graph after one warm-up step. There are no atomic additions, so results do not depend on the order of execution.
+at a circuit's first call and kept. Moves of amplitudes are torch operations between calls. Afterwards nothing waits for the
+GPU, and nothing depends on the values in tensors, so a whole training step can be captured in a CUDA graph after one
+warm-up step. There are no atomic additions, so results do not depend on the order of execution.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -26,7 +28,8 @@ from ketscale.engines.circuits.fused.hessians import (
     shifts,
     wanted_of,
 )
-from ketscale.engines.circuits.fused.program import reduce
+from ketscale.engines.circuits.fused.program import Move, Program, reduce
+from ketscale.engines.circuits.fused.schedule import between_moves
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.optional import needed_for
 from ketscale.private_torch import transforms_active
@@ -52,18 +55,13 @@ def evaluate(
     Raises:
         UserError: Triton is needed and not installed.
     """
-    if inputs.ndim == 3:
-        alone, rows, initial = transforms.as_rows(circuit, inputs, weights, initial)
-        values = evaluate(alone, rows, rows.new_empty(0), paulis, initial, plain)
-        return values.unflatten(0, inputs.shape[:2])
-    wanted = () if plain else wanted_of(initial=initial, input=inputs, weight=weights)
-    tables = _tables(circuit, paulis, initial is None, wanted, inputs.dtype, inputs.device)
-    if plain:
-        return stepwise.evaluate(tables, inputs, weights, initial)
-    if not wanted:
-        return _forward(tables, inputs, weights, initial)[0]
-    result: torch.Tensor = _SweepOnGpu.apply(inputs, weights, initial, tables, circuit, paulis)
-    return result
+    for number in range(len(_programs(circuit, paulis))):
+        if number and initial is not None:
+            places, factors = _move(circuit, paulis, number, initial.dtype, inputs.device)
+            initial = initial.index_select(-1, places) * factors
+        initial = _Part(circuit, paulis, number).evaluate(plain, inputs, weights, initial)
+    assert initial is not None
+    return initial
 
 
 def plain(circuit: Circuit, paulis: tuple[str, ...] | None) -> Callable[..., torch.Tensor]:
@@ -76,17 +74,67 @@ def result(values: Callable[..., torch.Tensor], circuit: Circuit, paulis: tuple[
     return Result(values, plain(circuit, paulis), shifts(circuit, paulis))
 
 
+class _Part(NamedTuple):
+    """One of a circuit's programs."""
+
+    circuit: Circuit
+    paulis: tuple[str, ...] | None
+    number: int
+
+    def evaluate(
+        self, plain: bool, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """What it gives, also of groups in front."""
+        if inputs.ndim == 3:
+            circuit, rows, initial = transforms.as_rows(self.circuit, inputs, weights, initial)
+            values = self._replace(circuit=circuit).evaluate(plain, rows, rows.new_empty(0), initial)
+            return values.unflatten(0, inputs.shape[:2])
+        wanted = () if plain else wanted_of(initial=initial, input=inputs, weight=weights)
+        tables = _tables(*self, initial is None, wanted, inputs.dtype, inputs.device)
+        if plain:
+            return stepwise.evaluate(tables, inputs, weights, initial)
+        if not wanted:
+            return _forward(tables, inputs, weights, initial)[0]
+        result: torch.Tensor = _SweepOnGpu.apply(inputs, weights, initial, tables, self)
+        return result
+
+
+@cache
+def _programs(circuit: Circuit, paulis: tuple[str, ...] | None) -> list[tuple[Move | None, Program]]:
+    """A circuit's programs without moves, each after a move but for the first one; all but the last one give a state."""
+    whole = reduce(circuit, paulis)
+    parts = [(move, Program(whole.qubits, tuple(steps), None, True)) for move, steps in between_moves(whole)]
+    move, last = parts[-1]
+    return [*parts[:-1], (move, replace(whole, rotations=last.rotations))]
+
+
+@cache
+def _move(
+    circuit: Circuit,
+    paulis: tuple[str, ...] | None,
+    number: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The place that each amplitude comes from in the move before a program, and its factor."""
+    move, _ = _programs(circuit, paulis)[number]
+    assert move is not None
+    source, factors = map(torch.from_numpy, move.gathered())
+    return source.to(device), factors.to(device, dtype)
+
+
 # Unbounded, as a captured CUDA graph holds addresses of these tables.
 @cache
 def _tables(
     circuit: Circuit,
     paulis: tuple[str, ...] | None,
+    number: int,
     from_zero: bool,
     wanted: tuple[Wanted, ...],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tables:
-    program = reduce(circuit, paulis)
+    _, program = _programs(circuit, paulis)[number]
     real = from_zero and program.real and program.words is not None
     lanes = block_shape(program.qubits + (not real)).lanes
     return tabulate(program, real, wanted, dtype, device, lanes)
@@ -134,7 +182,6 @@ def _launch(kernel: Any, tables: Tables, batch: int, arguments: dict[str, Any], 
         **own,
         rotation_table=tables.rotation_table,
         rotations=len(tables.factors),
-        sign_table=tables.sign_table,
         word_table=tables.word_table,
         signs=tables.signs,
         words=len(tables.signs),
@@ -158,12 +205,11 @@ class _SweepOnGpu(torch.autograd.Function):
         weights: torch.Tensor,
         initial: torch.Tensor | None,
         tables: Tables,
-        circuit: Circuit,
-        paulis: tuple[str, ...] | None,
+        part: _Part,
     ) -> torch.Tensor:
         out, turns, final = _forward(tables, inputs, weights, initial)
         ctx.save_for_backward(inputs, weights, initial, turns, final)
-        ctx.tables, ctx.circuit, ctx.paulis = tables, circuit, paulis
+        ctx.tables, ctx.part = tables, part
         return out
 
     @staticmethod
@@ -171,10 +217,11 @@ class _SweepOnGpu(torch.autograd.Function):
         one_gradient("simulator 'fused'", cotangent)
         known = None if transforms_active() else _gradients(ctx, cotangent)
         if known is not None and not torch.is_grad_enabled():
-            return *known, None, None, None
-        own = result(lambda i, w, s=None: evaluate(ctx.circuit, i, w, ctx.paulis, s), ctx.circuit, ctx.paulis)
+            return *known, None, None
+        own = shifts(*ctx.part[:2]) if ctx.tables.places is None else {}
+        result = Result(partial(ctx.part.evaluate, False), partial(ctx.part.evaluate, True), own)
         tensors = ctx.saved_tensors[:3]
-        return *recorded_gradients(own, ctx.needs_input_grad[:3], tensors, cotangent, known), None, None, None
+        return *recorded_gradients(result, ctx.needs_input_grad[:3], tensors, cotangent, known), None, None
 
 
 def _gradients(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import jax
@@ -13,7 +12,8 @@ import numpy as np
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.hessians import Shifts, shift_tables
-from ketscale.engines.circuits.fused.program import Rotation, Sign, Word, reduce
+from ketscale.engines.circuits.fused.program import Rotation, Word, reduce
+from ketscale.engines.circuits.fused.schedule import between_moves
 
 
 class Shifted:
@@ -57,13 +57,12 @@ def plain(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> An
     size, complex_ = 2**circuit.qubits, jnp.result_type(real, jnp.complex64)
     start = operands[-1] if prepared else jnp.zeros(size, complex_).at[0].set(1)
     state, program = jnp.broadcast_to(start, (*leading, size)), reduce(circuit, words)
-    for _, alike in groupby(program.rotations, type):
-        steps = [*alike]
-        turns = [step for step in steps if isinstance(step, Rotation)]
-        flipped = [step.values(circuit.qubits) for step in steps if isinstance(step, Sign)]
-        state = (
-            _rotated(state, angles, turns) if turns else state * jnp.asarray(np.prod(flipped, axis=0), real)
-        )
+    for move, steps in between_moves(program):
+        if move is not None:
+            source, factors = move.gathered()
+            state = state[..., source] * jnp.asarray(factors, complex_)
+        if steps:
+            state = _rotated(state, angles, steps)
     if program.words is None:
         if program.order is not None:
             powers = jnp.asarray(1j ** (np.array(program.powers) % 4), complex_)

@@ -5,9 +5,9 @@ none is left. Each sample's arithmetic depends on neither the thread nor the oth
 samples tile by tile, so results are the same for any number of threads. A group's tiles are those that it would have alone,
 so it gets the same bits too.
 
-A *step* is a rotation, a diagonal of rotations that all samples share, a sign of each basis state, or a word that is measured or applied; a *pass* is
+A *step* is a rotation, a diagonal of rotations that all samples share, or a word that is measured or applied; a *pass* is
 steps on blocks of vectors that are closed under their flips. A block is copied to a place of its own, so its steps find it
-in the cache; a state that fits the cache is one block, and stays where it is.
+in the cache; a state that fits the cache is one block, and stays where it is. A pass without steps is a move (`moves`).
 With p = q ^ x, a step about the word P of X on mask `x` and Z on mask `z` takes (P psi)_q = i**-ys (-1)**(z.q) psi_p.
 
 Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and adjoint = sum of cotangent times
@@ -24,6 +24,7 @@ from itertools import product
 from typing import NamedTuple
 
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
+from ketscale.engines.circuits.fused.moves import MoveTable, move
 from ketscale.engines.circuits.fused.rows import Places, Rows
 from ketscale.engines.compiled.functions import lanes_flipped, sincos
 from ketscale.engines.compiled.language import (
@@ -47,20 +48,21 @@ from ketscale.engines.compiled.language import (
 
 # The fields of a step. KIND: the sum of ODD, LANES and PAIRS. MOVE: how a block's numbers are flipped; PIVOT: its highest
 # bit. WITHIN, BASE: the bits of a block's numbers, and of its base, whose parity gives the sign. FLIP, SIGNS: the flipped
-# lanes, and the bits of a lane's number that give its sign. NEGATIVE: 1 turns the sign. INDEX: of the angle, word or sign.
+# lanes, and the bits of a lane's number that give its sign. NEGATIVE: 1 turns the sign. INDEX: of the angle, or the word.
 # COLUMN: where the gradient goes; of a diagonal, which of its pass's it is. SIZE: how many vectors are not 0, from the first
 # on; 0: all of the block. NEXT: the first of the steps that are done together with it.
 KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, SIZE, NEXT, STEP_FIELDS = range(13)
-# ODD: the image is i times the state. PAIRS: vectors exchange places. LANES: so do lanes. Or the step is a DIAGONAL, or SIGNED. Two
+# ODD: the image is i times the state. PAIRS: vectors exchange places. LANES: so do lanes. Or the step is a DIAGONAL. Two
 # rotations of PAIRS are done together as one of kind TWO, with a flag for each that is ODD, and one more if some exchange
 # LANES; their PIVOTs are those of both flips, ascending. Words of one flip are done together too: the row of kind WORDS, and
 # ODD, has their flip and number.
-ODD, LANES, PAIRS, DIAGONAL, SIGNED, WORDS, TWO, SEVERAL = 1, 2, 4, 8, 9, 10, 16, 24
+ODD, LANES, PAIRS, DIAGONAL, WORDS, TWO, SEVERAL = 1, 2, 4, 8, 10, 16, 24
 # So many words of PAIRS are done together, as a row of kind SEVERAL plus ODD: from 8 qubits on, psi and adjoint no longer fit
 # the first cache, and are then read once for all of them.
 WORDS_AT_ONCE = 4
 # The fields of a pass: its steps, the dimensions of its blocks, where their pivots and offsets are listed, and the number of
-# blocks.
+# blocks. Of a move: how many basis states it multiplies, 0, how many pairs it exchanges; where these are listed, and where
+# the factors are.
 FIRST, COUNT, DIMENSIONS, PIVOTS, OFFSETS, BLOCKS, PASS_FIELDS = range(7)
 
 # First the arguments of one call: `cpu` packs those before the cotangent in the forward pass, all in the backward pass.
@@ -100,8 +102,8 @@ ARGUMENTS = CALL_ARGUMENTS | {
     "forward_passes word_passes backward_passes": INTEGER,
     "passes": integers("passes", PASS_FIELDS),
     "steps": integers("steps", STEP_FIELDS),
-    "blocks": integers("numbers"),  # pivots and offsets of passes
-    "sign_tables": reals("signs", "size"),  # 1 or -1 for each basis state
+    "blocks": integers("numbers"),  # pivots and offsets of passes; basis states of moves
+    "move_factors": reals("moved", 2),
     "partners": integers("size", 2),  # of the amplitudes that are mixed
     "angle_columns": integers("angles"),
     "half_factors": reals("angles"),
@@ -485,7 +487,21 @@ def _run(tile: Tile, first: Number, count: Number, states: list[Buffer], turns: 
     k, args = tile.k, tile.args
     pairs = list(zip(states, tile.blocks, strict=False))
     with k.each(count) as number:
-        _pass(tile, args.passes[first + number], pairs, turns)
+        row = args.passes[first + number]
+
+        def moved() -> None:
+            multiplied, swapped = row[FIRST], row[DIMENSIONS]
+            table = MoveTable(
+                args.blocks.part((row[PIVOTS],), multiplied),
+                args.move_factors.part((row[OFFSETS], 0), multiplied, 2),
+                multiplied,
+                args.blocks.part((row[PIVOTS] + multiplied,), swapped, 2),
+                swapped,
+            )
+            for state in states:
+                move(k, table, state, args.lane_bits, args.samples)
+
+        k.either(row[COUNT] > 0, lambda: _pass(tile, row, pairs, turns), moved)
 
 
 def _pass(tile: Tile, row: Buffer, pairs: list[tuple[Buffer, Buffer]], turns: bool) -> None:
@@ -539,7 +555,6 @@ def _step(block: _Block, number: Number, turns: bool) -> None:
         for first, second, lanes in product(odds, odds, (False, True)):
             kind, numbers = TWO + first + 2 * second + 4 * lanes, [number, row[NEXT]]
             cases[kind] = partial(_rotate, block, numbers, [first, second], lanes, True)
-        cases[SIGNED] = partial(_negate, block, row)
         if not tile.real:
             cases[DIAGONAL] = partial(_multiply, block, row)
     else:
@@ -723,17 +738,6 @@ def _level(k: FunctionCode, table: Buffer, size: Number, bit: Number, count: int
         at = [first + (k.integer(number) << bit) for number in range(1 << count)]
         for place, vector in zip(at, walsh([table[place] for place in at]), strict=True):
             table[place] = vector
-
-
-def _negate(block: _Block, row: Buffer) -> None:
-    """A block times the sign of each basis state."""
-    k, args = block.tile.k, block.tile.args
-    signs = args.sign_tables[row[INDEX]]
-    for lane_bits in range(k.lanes.bit_length()):
-        with k.when(args.lane_bits == lane_bits), k.loop(block.size) as j:
-            sign = of_amplitudes(signs, (block.offsets[j] ^ block.base) << lane_bits, lane_bits)
-            for state in block.states:
-                state[j] = state[j] * sign
 
 
 def _multiply(block: _Block, row: Buffer) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.hessians import Wanted
@@ -23,7 +24,6 @@ from ketscale.engines.circuits.fused.kernels import (
     ODD,
     PAIRS,
     SEVERAL,
-    SIGNED,
     STEP_FIELDS,
     TWO,
     WORDS,
@@ -31,12 +31,11 @@ from ketscale.engines.circuits.fused.kernels import (
     parity,
 )
 from ketscale.engines.circuits.fused.mixing import pairs_of
-from ketscale.engines.circuits.fused.program import Program, Rotation, Sign, reduce
+from ketscale.engines.circuits.fused.program import Move, Program, Rotation, reduce
 from ketscale.engines.circuits.fused.schedule import (
     Pass,
     Phases,
     Span,
-    Step,
     measurement_passes,
     reversed_passes,
     schedule,
@@ -45,6 +44,8 @@ from ketscale.engines.compiled.library import vector_bytes
 
 # A tile has at most as many samples as let a state and its adjoint take at most so many bytes together, about a first-level cache.
 TILE_BYTES = 64 * 1024
+# A tile's state and adjoint take at most this many bytes in circuits with moves, whose samples should not share vectors.
+MOVED_BYTES = 512 * 1024
 # They are one block if they take at most so many bytes, and else blocks of so many, each of which is copied there and back.
 WHOLE_BYTES, BLOCK_BYTES = 256 * 1024, 16 * 1024
 # Up to this many amplitudes vectors have 256 bits: in a training step, between torch's kernels, wider ones took 20 us more.
@@ -101,7 +102,6 @@ class Listing:
 
         self.steps = [*forward.product, *(step for each in forward.passes for step in each.steps)]
         self._diagonals = list(dict.fromkeys(step for step in self.steps if isinstance(step, Phases)))
-        self._signs = list(dict.fromkeys(step for step in self.steps if isinstance(step, Sign)))
         phases = [phase for each in self._diagonals for phase in each.rotations]
         ends = np.cumsum([0, *(len(each.rotations) for each in self._diagonals)])
         # The distinct angles of single rotations, those of each sample first: columns, of which the last is of constants, and
@@ -126,9 +126,9 @@ class Listing:
         tables: dict[str, tuple[Any, torch.dtype]] = {
             "passes": (table.passes, torch.int64),
             "steps": ([step[:STEP_FIELDS] for step in steps], torch.int64),
-            "blocks": (table.blocks, torch.int64),
+            "blocks": (np.concatenate([[0], *table.blocks])[1:], torch.int64),
             "factors": ([step.factor for step in steps], dtype),
-            "sign_tables": ([each.values(program.qubits) for each in self._signs], dtype),
+            "move_factors": (np.concatenate([[0.0], *table.move_factors])[1:], dtype),
             "angle_columns": ([column for column, _ in angles[:own]], torch.int64),
             "half_factors": ([factor / 2 for _, factor in angles[:own]], dtype),
             "shared_columns": ([column - columns[0] for column, _ in angles[own:]], torch.int64),
@@ -194,13 +194,14 @@ class Listing:
 
     def _list(self, table: _Table, passes: Iterable[Pass]) -> None:
         for each in passes:
+            if each.move is not None:
+                table.move(each.move)
+                continue
             basis, steps, pending = self._basis(each.basis), list[_Step](), 0
             for step in each.steps:
                 if isinstance(step, Phases):
                     steps.append(_Step(DIAGONAL, number=self._diagonals.index(step), column=pending))
                     pending += 1
-                elif isinstance(step, Sign):
-                    steps.append(_Step(SIGNED, number=self._signs.index(step)))
                 else:
                     steps.append(self._rotation(step, basis))
             table.add(_in_pairs(steps), basis)
@@ -296,17 +297,17 @@ class _Step(NamedTuple):
     members: tuple[_Step, ...] = ()
 
 
-def _wants(wanted: Collection[Wanted], steps: Iterable[Step]) -> bool:
-    """Whether the gradient by an angle of the steps is wanted."""
-    parts = (step.rotations if isinstance(step, Phases) else (step,) for step in steps)
-    return any(isinstance(each, Rotation) and each.angle.kind in wanted for part in parts for each in part)
+def _wants(wanted: Collection[Wanted], rotations: Iterable[Rotation]) -> bool:
+    """Whether the gradient by an angle of the rotations is wanted."""
+    return any(rotation.angle.kind in wanted for rotation in rotations)
 
 
 def _as_far_as(wanted: Collection[Wanted], passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
     """Passes up to the last step whose gradient is wanted."""
     for number, each in reversed([*enumerate(passes)]):
         for count in range(len(each.steps), 0, -1):
-            if _wants(wanted, each.steps[count - 1 : count]):
+            step = each.steps[count - 1]
+            if _wants(wanted, step.rotations if isinstance(step, Phases) else (step,)):
                 return (*passes[:number], Pass(each.steps[:count], each.basis))
     return ()
 
@@ -343,14 +344,27 @@ def _several(steps: list[_Step]) -> list[_Step]:
 
 
 class _Table:
-    """Passes and steps, and the numbers that blocks need. bits: of a vector's number."""
+    """Passes and steps, the numbers that blocks and moves need, and the factors of moves. bits: of a vector's number."""
 
     def __init__(self, bits: int) -> None:
         self.passes: list[tuple[int, ...]] = []
         self.steps: list[_Step] = []
-        self.blocks: list[int] = []
+        self.blocks: list[NDArray[np.int64]] = []
+        self.move_factors: list[NDArray[np.float64]] = []
         self._bits = bits
+        self._ends = [0, 0]
         self._bases: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._moves: dict[Move, tuple[int, ...]] = {}
+
+    def move(self, move: Move) -> None:
+        """A pass that is a move."""
+        if move not in self._moves:
+            places, values = move.factors()
+            listed = self._listed(np.concatenate([places, move.swaps.flatten()]))
+            self.move_factors.append(values.view(float))
+            self._moves[move] = len(places), 0, len(move.swaps), listed, self._ends[1], 0
+            self._ends[1] += len(values)
+        self.passes.append(self._moves[move])
 
     def add(self, steps: Sequence[_Step], basis: tuple[int, ...] | None = None) -> None:
         """A pass of steps on blocks of a basis, or on the whole state."""
@@ -360,8 +374,8 @@ class _Table:
                 offsets = [0]
                 for vector in basis:
                     offsets += [offset ^ vector for offset in offsets]
-                first = len(self.blocks)
-                self.blocks += [*sorted(vector.bit_length() - 1 for vector in basis), *offsets]
+                pivots = sorted(vector.bit_length() - 1 for vector in basis)
+                first = self._listed(np.array([*pivots, *offsets]))
                 self._bases[basis] = first, first + len(basis)
             block = len(basis), *self._bases[basis], 1 << (self._bits - len(basis))
         self.passes.append((len(self.steps), len(steps), *block))
@@ -374,6 +388,12 @@ class _Table:
             steps.append(step._replace(next=len(self.steps) + len(members)) if step.members else step)
             members += step.members
         return steps + members
+
+    def _listed(self, numbers: NDArray[np.int64]) -> int:
+        """Add numbers to the blocks; the place of the first."""
+        self.blocks.append(numbers)
+        self._ends[0] += len(numbers)
+        return self._ends[0] - len(numbers)
 
 
 def _lanes(amplitudes: int, float_bytes: int) -> int:
@@ -388,12 +408,13 @@ def _lane_bits(call: Call, program: Program, lanes: int, real: bool) -> int:
     Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states and adjoints
     of so many samples would take too many bytes.
     """
+    most = MOVED_BYTES if any(isinstance(step, Move) for step in program.rotations) else TILE_BYTES
     state_bytes = call.dtype.itemsize * (2 - real) << program.qubits
     bits = 0
     while (
         bits < program.qubits
         and lanes >> bits > 1
-        and (lanes >> (bits + 1) >= call.batch or (lanes >> bits) * 2 * state_bytes > TILE_BYTES)
+        and (lanes >> (bits + 1) >= call.batch or (lanes >> bits) * 2 * state_bytes > most)
     ):
         bits += 1
     return bits

@@ -1,21 +1,21 @@
 """A circuit as rotations about Pauli words, the form that both the CPU and the GPU kernels execute.
 
-Every gate is a product of rotations exp(-i theta/2 P), Clifford gates that permute basis states, and PauliZ under several
-controls. The Clifford gates go into a frame (`frame.py`), so a program consists of rotations and signs of basis states, a
-final permutation, and the Pauli words that are measured. Controlled rotations are two rotations: CRX(t) = exp(-i t/4 X)
-on the target times exp(i t/4 ZX), and so on. PhaseShift(t) is RZ(t) with the global phase t/2, a rotation about the
-identity, which only the state depends on.
+Every gate is a product of rotations exp(-i theta/2 P) and Clifford gates that permute basis states. The
+latter go into a frame (`frame.py`), so a program consists of rotations, a final permutation, and the Pauli
+words that are measured. Controlled rotations are two rotations: CRX(t) = exp(-i t/4 X) on the
+target times exp(i t/4 ZX), and so on. PhaseShift(t) is RZ(t) with the global phase t/2, a rotation about
+the identity, which only the state depends on.
 
-Toffoli and other gates that permute basis states are PauliZ under controls between rotations. Rotations under more than
-two controls are two rotations by half of the angle, between signs that turn the second one round where the controls are
-1 (Barenco et al., Phys. Rev. A 52, 3457 (1995), lemma 7.9).
+Other gates that permute basis states, such as Toffoli, are a move of amplitudes, neighbours together. Rotations under
+more than two controls are two rotations by half of the angle, between moves that turn the second one round where the
+controls are 1 (Barenco et al., Phys. Rev. A 52, 3457 (1995), lemma 7.9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from math import pi
 from typing import Literal
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit, Gate
-from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli, word
+from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Indices, moves, word
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
@@ -74,22 +74,71 @@ class Word(_Masks):
     sign: int
 
 
+POWERS_OF_I = np.array([1, 1j, -1, -1j])
+
+
 @dataclass(frozen=True)
-class Sign:
-    """-1 where all of these words of Z are -1: the mask of each, and whether it is negated; its own inverse."""
+class Move:
+    """Basis state p becomes order[p] and is multiplied by i**powers[p]; both are int64 (2**n,), as bytes."""
 
-    words: tuple[tuple[int, bool], ...]
+    order: bytes
+    powers: bytes
 
-    def values(self, qubits: int) -> NDArray[np.float64]:
-        """1 or -1 for each basis state, (2**qubits,)."""
-        index = np.arange(2**qubits)
-        minus = [np.bitwise_count(index & z) % 2 != negated for z, negated in self.words]
-        return np.where(np.logical_and.reduce(minus), -1.0, 1.0)
+    @classmethod
+    def of(cls, order: Indices, powers: Indices) -> Move:
+        """The move of arrays."""
+        return cls(order.tobytes(), (powers % 4).tobytes())
 
-    def blocks(self, flips: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether it does not commute with words of X on these masks, and perhaps of Z."""
-        found: NDArray[np.bool_] = np.any([np.bitwise_count(flips & z) % 2 for z, _ in self.words], axis=0)
-        return found
+    @cached_property
+    def arrays(self) -> tuple[Indices, Indices]:
+        """order and powers."""
+        return np.frombuffer(self.order, np.int64), np.frombuffer(self.powers, np.int64)
+
+    @property
+    def real(self) -> bool:
+        """Whether real amplitudes stay real."""
+        return not (self.arrays[1] % 2).any()
+
+    @property
+    def inverse(self) -> Move:
+        """The move back."""
+        order, powers = self.arrays
+        back = np.argsort(order)
+        return Move.of(back, -powers[back])
+
+    @property
+    def swaps(self) -> Indices:
+        """The pairs (pairs, 2) of basis states whose exchanges, one after the other, are the permutation."""
+        return _swaps(self.order)
+
+    def factors(self) -> tuple[Indices, NDArray[np.complex128]]:
+        """The basis states that are multiplied, and by what, before the exchanges."""
+        powers = self.arrays[1]
+        places = np.flatnonzero(powers)
+        return places, POWERS_OF_I[powers[places]]
+
+    def gathered(self) -> tuple[Indices, NDArray[np.complex128]]:
+        """The basis state that each one comes from, and its factor."""
+        order, powers = self.arrays
+        source = np.argsort(order)
+        return source, POWERS_OF_I[powers[source]]
+
+
+# Circuits make the same move again and again.
+@lru_cache(maxsize=64)
+def _swaps(order: bytes) -> Indices:
+    """See `Move.swaps`."""
+    places = np.frombuffer(order, np.int64)
+    moved = np.flatnonzero(places != np.arange(len(places))).tolist()
+    after = places.tolist() if moved else []
+    seen, pairs = set(), []
+    for first in moved:
+        place = after[first]
+        while first not in seen and place != first:
+            pairs.append((first, place))
+            seen.add(place)
+            place = after[place]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True)
@@ -102,7 +151,7 @@ class Program:
     """
 
     qubits: int
-    rotations: tuple[Rotation | Sign, ...]
+    rotations: tuple[Rotation | Move, ...]
     words: tuple[Word, ...] | None
     keeps_phase: bool
     order: tuple[int, ...] | None = None
@@ -111,7 +160,7 @@ class Program:
     @property
     def real(self) -> bool:
         """Whether the amplitudes stay real, starting from |0...0>: all words have an odd number of Y."""
-        return all(isinstance(r, Sign) or r.ys % 2 == 1 for r in self.rotations)
+        return all(r.ys % 2 == 1 if isinstance(r, Rotation) else r.real for r in self.rotations)
 
 
 @lru_cache(maxsize=256)
@@ -122,12 +171,17 @@ def reduce(circuit: Circuit, paulis: tuple[str, ...] | None, mixed: bool = False
     """
     keeps_phase = paulis is None or mixed
     frame = CliffordFrame(circuit.qubits)
-    rotations: list[Rotation | Sign] = []
+    rotations: list[Rotation | Move] = []
+
+    def moved() -> None:
+        taken = frame.taken()
+        if taken is not None:
+            rotations.append(Move.of(*taken))
+
     for part in (part for gate in circuit.gates for part in elementary(gate)):
         if isinstance(part, Gate):
-            if part.controls:
-                images = [frame.pull_back(Pauli(0, 1 << circuit.qubits - 1 - wire)) for wire in part.wires]
-                rotations.append(Sign(tuple((image.z, image.sign < 0) for image in images)))
+            if moves(part):
+                frame.move(part)
             else:
                 frame.absorb(part)
             continue
@@ -137,10 +191,12 @@ def reduce(circuit: Circuit, paulis: tuple[str, ...] | None, mixed: bool = False
         image = frame.pull_back(word("".join(spelt)))
         if not (keeps_phase or image.x or image.z):
             continue  # a global phase, on which no expectation value depends
+        moved()
         angle = part.angle
         rotations.append(
             Rotation(image.x, image.z, Angle(angle.kind, angle.index, image.sign * angle.factor))
         )
+    moved()
     if paulis is None:
         order, powers = frame.permutation()
         identity = not powers.any() and np.array_equal(order, np.arange(len(order)))
@@ -161,7 +217,6 @@ ROTATIONS: dict[str, tuple[tuple[str, int | None, float], ...]] = {
     "PhaseShift": (("Z", 0, 1.0), ("I", 0, -1.0)),
     "ControlledPhaseShift": (("ZI", 0, 0.5), ("IZ", 0, 0.5), ("ZZ", 0, -0.5), ("II", 0, -0.5)),
     "T": (("Z", None, pi / 4), ("I", None, -pi / 4)),
-    "S": (("Z", None, pi / 2), ("I", None, -pi / 2)),  # under controls
     "Hadamard": (("Y", None, pi / 2),),  # RY(pi/2) Z, where Z has been absorbed before
 }
 
@@ -175,14 +230,8 @@ class Turn:
     angle: Angle
 
 
-# Paulis under one control in the order of execution; S Z is the inverse of S.
-CLIFFORD_PAULIS = {"PauliX": ("CNOT",), "PauliY": ("PauliZ", "S", "CNOT", "S"), "PauliZ": ("CZ",)}
-# Under several they are PauliZ between a rotation by this angle and its inverse.
-TURNED = {"PauliX": ("Y", -pi / 2), "PauliY": ("X", pi / 2)}
-
-
 def elementary(gate: Gate) -> Iterator[Gate | Turn]:
-    """A gate as Clifford gates, PauliZ under several controls, and rotations, in the order of execution.
+    """A gate as gates that permute basis states, and rotations, in the order of execution.
 
     Raises:
         UserError: it is a channel, which no state vector goes through.
@@ -191,58 +240,18 @@ def elementary(gate: Gate) -> Iterator[Gate | Turn]:
         raise UserError(
             f"{gate.name} makes density matrices: ask simulator 'fused' for expectation values, probabilities or the density"
         )
-    controls, (*_, target), base = gate.controls, gate.wires, gate.base
-    if gate.order is not None:
-        for each in _exchanges(gate.order, gate.wires):
-            yield from elementary(each)
-    elif gate.name in CONJUGATES:
+    if len(gate.controls) == 1 and gate.base in CLIFFORD_PAULIS:
+        control, target = gate.wires
+        for name in CLIFFORD_PAULIS[gate.base]:
+            yield Gate(name, (control, target) if name in ("CNOT", "CZ") else (target,))
+        return
+    if gate.name in CONJUGATES or moves(gate):
         yield gate
-    elif base in ("CNOT", "CZ", "SWAP") and controls:
-        # A controlled SWAP is a controlled CNOT between CNOTs.
-        around = [Gate("CNOT", (target, gate.wires[-2]))] if base == "SWAP" else []
-        yield from around
-        yield from elementary(Gate("C(PauliZ)" if base == "CZ" else "C(PauliX)", gate.wires))
-        yield from around
-    elif base in CLIFFORD_PAULIS and len(controls) == 1:
-        for name in CLIFFORD_PAULIS[base]:
-            yield Gate(name, gate.wires if name in ("CNOT", "CZ") else (target,))
-    elif base in TURNED:
-        letter, angle = TURNED[base]
-        yield Turn(letter, (target,), _constant(angle))
-        yield Gate("C(PauliZ)", gate.wires)
-        yield Turn(letter, (target,), _constant(-angle))
-    elif base == "PauliZ":
-        yield gate
-    else:
-        if base == "Hadamard":
-            yield from elementary(replace(gate, name=gate.name.replace("Hadamard", "PauliZ")))
-        for turn in _turns(gate):
-            yield from _controlled(controls, turn)
-
-
-def _exchanges(order: Sequence[int], wires: tuple[int, ...]) -> Iterator[Gate]:
-    """A permutation as exchanges of two basis states, each a PauliX under controls, among PauliX and CNOT."""
-    seen = set[int]()
-    bits = dict(enumerate(reversed(wires)))
-    for first in range(len(order)):
-        other = order[first]
-        while first not in seen and other != first:
-            seen.add(other)
-            # Once CNOTs have made them equal but for one bit, which is 1 in the other one alone.
-            pivot = (first ^ other).bit_length() - 1
-            around = [
-                Gate("CNOT", (bits[pivot], wire))
-                for bit, wire in bits.items()
-                if (first ^ other) >> bit & 1 and bit != pivot
-            ]
-            around += [
-                Gate("PauliX", (wire,)) for bit, wire in bits.items() if bit != pivot and not first >> bit & 1
-            ]
-            controls = tuple(wire for bit, wire in bits.items() if bit != pivot)
-            yield from around
-            yield Gate("C(PauliX)" if controls else "PauliX", (*controls, bits[pivot]))
-            yield from reversed(around)
-            other = order[other]
+        return
+    if gate.base == "Hadamard":
+        yield from elementary(replace(gate, name=gate.name.replace("Hadamard", "PauliZ")))
+    for turn in _turns(gate):
+        yield from _controlled(gate.controls, turn)
 
 
 def _turns(gate: Gate) -> Iterator[Turn]:
@@ -258,6 +267,9 @@ def _turns(gate: Gate) -> Iterator[Turn]:
         else:
             yield Turn(letters, wires, Angle(given.kind, given.index, factor))
 
+
+# Paulis under one control in the order of execution; S Z is the inverse of S.
+CLIFFORD_PAULIS = {"PauliX": ("CNOT",), "PauliY": ("PauliZ", "S", "CNOT", "S"), "PauliZ": ("CZ",)}
 
 # With so many controls a rotation is a product of rotations; their number doubles with each control.
 MOST_AS_ROTATIONS = 2
@@ -277,17 +289,11 @@ def _controlled(controls: tuple[int, ...], turn: Turn) -> Iterator[Gate | Turn]:
         for letter, share in (("I", 0.5), ("Z", -0.5)):
             yield from _controlled(tuple(others), Turn(letter, (last,), angle.times(share)))
         return
-    at = next((place for place, letter in enumerate(letters) if letter in "XY"), None)
-    if at is None:
-        # Z is X between rotations.
-        at = letters.index("Z")
-        yield Turn("Y", (wires[at],), _constant(pi / 2))
-        yield from _controlled(controls, Turn(letters[:at] + "X" + letters[at + 1 :], wires, angle))
-        yield Turn("Y", (wires[at],), _constant(-pi / 2))
-        return
+    letter, wire = next(pair for pair in zip(letters, wires, strict=True) if pair[0] != "I")
+    turned = Gate("C(PauliZ)" if letter == "X" else "C(PauliX)", (*controls, wire))
     for share in (0.5, -0.5):
         yield Turn(letters, wires, angle.times(share))
-        yield Gate("C(PauliZ)", (*controls, wires[at]))
+        yield turned
 
 
 def _constant(value: float) -> Angle:

@@ -2,7 +2,8 @@
 
 Rotations that commute may change places. A pass loads blocks of 2**k vectors that are closed under the
 flips of all its rotations (the span of their X masks has dimension k), applies them and stores the block. Rotations about words of Z alone flip nothing: those with shared angles are gathered,
-across wires and layers, into one table of phases, which is one complex product for each amplitude. Signs flip nothing either.
+across wires and layers, into one table of phases, which is one complex product for each amplitude. Nothing changes
+places with a move, which is a pass of its own.
 
 Source of blocking by gates: Häner and Steiger, SC17 (arXiv:1704.01127); of commuting rotations about
 Pauli words: Litinski, Quantum 3, 128 (2019).
@@ -10,13 +11,14 @@ Pauli words: Litinski, Quantum 3, 128 (2019).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.fused.program import Program, Rotation, Sign
+from ketscale.engines.circuits.fused.program import Move, Program, Rotation
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,16 @@ class Phases:
 
 
 # What a block of vectors goes through.
-Step = Rotation | Phases | Sign
+Step = Rotation | Phases
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Steps in order, and a reduced basis (`Span.basis`) of the flips that the block is closed under."""
+    """Steps in order, and a reduced basis (`Span.basis`) of the flips that the block is closed under; or a move."""
 
     steps: tuple[Step, ...]
     basis: tuple[int, ...]
+    move: Move | None = None
 
 
 class Span:
@@ -77,18 +80,44 @@ def schedule(program: Program, width: int, lane_bits: int, from_zero: bool) -> S
     lane_bits: the number of lowest bits that are in a vector's lanes; flips of these need no other vector.
     from_zero: the initial state is |0...0>, so the first rotations may make a product state.
     """
-    rest = list(program.rotations)
-    product = _take_product(rest, program.keeps_phase) if from_zero else []
+    product: list[Rotation] = []
+    passes: list[Pass] = []
     lanes = (1 << lane_bits) - 1
-    # Neighbours that exchange no lanes are done together without such exchanges.
-    layers = [sorted(layer, key=lambda step: bool(_x(step) & lanes)) for layer in _layers(rest)]
-    return Schedule(tuple(product), _packed(layers, width, lane_bits))
+    for move, steps in between_moves(program):
+        if move is not None:
+            passes.append(Pass((), (), move))
+        rest = list(steps)
+        if from_zero and move is None:
+            product = _take_product(rest, program.keeps_phase)
+        # Neighbours that exchange no lanes are done together without such exchanges.
+        layers = [sorted(layer, key=lambda step: bool(_x(step) & lanes)) for layer in _layers(rest)]
+        passes += _packed(layers, width, lane_bits)
+    return Schedule(tuple(product), tuple(passes))
+
+
+def between_moves(program: Program) -> Iterator[tuple[Move | None, list[Rotation]]]:
+    """Each move and the steps after it; first the steps before all moves."""
+    move: Move | None = None
+    steps: list[Rotation] = []
+    for step in program.rotations:
+        if isinstance(step, Move):
+            yield move, steps
+            move, steps = step, []
+        else:
+            steps.append(step)
+    yield move, steps
 
 
 def reversed_passes(done: Schedule, width: int, lane_bits: int) -> tuple[Pass, ...]:
     """The passes of a schedule in reverse."""
-    layers = [[step] for pass_ in reversed(done.passes) for step in reversed(pass_.steps)]
-    return _packed(layers, width, lane_bits)
+    passes: list[Pass] = []
+    for has_move, several in groupby(reversed(done.passes), lambda pass_: pass_.move is not None):
+        if has_move:
+            passes += [Pass((), (), pass_.move and pass_.move.inverse) for pass_ in several]
+        else:
+            layers = [[step] for pass_ in several for step in reversed(pass_.steps)]
+            passes += _packed(layers, width, lane_bits)
+    return tuple(passes)
 
 
 def measurement_passes(
@@ -107,25 +136,22 @@ def measurement_passes(
     return [(span.basis, masks) for span, masks in passes]
 
 
-def _is_phase(step: Rotation | Sign) -> bool:
-    """Whether it is a rotation that only multiplies amplitudes by phases that all samples share."""
-    return isinstance(step, Rotation) and not step.x and step.angle.shared
+def _is_phase(step: Rotation) -> bool:
+    """Whether the step only multiplies amplitudes by phases that all samples share."""
+    return not step.x and step.angle.shared
 
 
-def _conflicts(steps: Sequence[Rotation | Sign]) -> NDArray[np.bool_]:
+def _conflicts(steps: Sequence[Rotation]) -> NDArray[np.bool_]:
     """(i, j): step j is before step i and does not commute with it."""
-    masks = [(step.x, step.z) if isinstance(step, Rotation) else (0, 0) for step in steps]
-    x, z = np.array(masks, dtype=np.int64).reshape(-1, 2).T
-    crossed = np.bitwise_count(x[:, None] & z) % 2
-    found = crossed != crossed.T
-    for number, step in enumerate(steps):
-        if isinstance(step, Sign):
-            found[number] = found[:, number] = step.blocks(x)
-    made: NDArray[np.bool_] = np.tril(found, -1)
-    return made
+    masks = np.array([(step.x, step.z) for step in steps], dtype=np.int64).reshape(-1, 2)
+    bits = range(int(masks.max(initial=1)).bit_length())
+    x, z = ((masks[:, k, None] >> np.array(bits) & 1).astype(np.float32) for k in (0, 1))
+    crossed = x @ z.T
+    found: NDArray[np.bool_] = np.tril((crossed + crossed.T) % 2 == 1, -1)
+    return found
 
 
-def _take_product(rest: list[Rotation | Sign], keep_phase: bool) -> list[Rotation]:
+def _take_product(rest: list[Rotation], keep_phase: bool) -> list[Rotation]:
     """Remove and return the rotations that act first, each on one bit of its own, in the order of the bits.
 
     Rotations about words of Z only give |0...0> a phase. With `keep_phase` they become rotations about the identity;
@@ -133,10 +159,10 @@ def _take_product(rest: list[Rotation | Sign], keep_phase: bool) -> list[Rotatio
     """
     conflicts = _conflicts(rest)
     taken: dict[int, Rotation] = {}
-    kept: list[Rotation | Sign] = []
+    kept: list[Rotation] = []
     stay = np.zeros(len(rest), dtype=np.bool_)
     for number, step in enumerate(rest):
-        if isinstance(step, Rotation) and not (conflicts[number] & stay).any():
+        if not (conflicts[number] & stay).any():
             if not step.x and not any(step.z & bit for bit in taken):
                 kept += [Rotation(0, 0, step.angle)] if keep_phase else []
                 continue
@@ -149,7 +175,7 @@ def _take_product(rest: list[Rotation | Sign], keep_phase: bool) -> list[Rotatio
     return [taken[bit] for bit in sorted(taken)]
 
 
-def _layers(steps: Sequence[Rotation | Sign]) -> list[list[Step]]:
+def _layers(steps: Sequence[Rotation]) -> list[list[Step]]:
     """Sets of steps that commute with each other; phases wait until no flip is free, then go as one step."""
     conflicts = _conflicts(steps)
     blockers = conflicts.sum(1)
@@ -161,7 +187,7 @@ def _layers(steps: Sequence[Rotation | Sign]) -> list[list[Step]]:
         chosen = free & flips if (free & flips).any() else free
         layer = [steps[number] for number in np.flatnonzero(chosen).tolist()]
         together = len(layer) > 1 and not (chosen & flips).any()
-        layers.append([Phases(tuple(layer))] if together else list(layer))  # type: ignore[arg-type]
+        layers.append([Phases(tuple(layer))] if together else list(layer))
         blockers -= conflicts[:, chosen].sum(1)
         waiting &= ~chosen
     return layers
@@ -194,4 +220,4 @@ def _flip(step: Step, lane_bits: int) -> int:
 
 
 def _x(step: Step) -> int:
-    return step.x if isinstance(step, Rotation) else 0
+    return 0 if isinstance(step, Phases) else step.x

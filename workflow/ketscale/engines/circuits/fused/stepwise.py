@@ -75,12 +75,8 @@ def backward(
     exchanges = _exchanges(tables.rotation_masks[tables.first :].flip(0), state)
     for rotation, exchange in zip(reversed(range(tables.first, len(tables.slot_of))), exchanges, strict=True):
         cosine, sine = cosines[:, rotation, None], sines[:, rotation, None]
-        slot, sign = tables.slot_of[rotation], tables.sign_of[rotation]
-        if sign >= 0:
-            signs = _signs(tables, sign, state)
-            state, adjoint = state * signs, adjoint * signs
-            continue
         moved = _exchanged(state, *exchange)
+        slot = tables.slot_of[rotation]
         if slot >= 0:
             gradients[:, slot] = (adjoint * moved).sum(1)
         state = cosine * state - sine * moved
@@ -110,20 +106,10 @@ def _evolved(
         state = torch.nn.functional.pad(cosines.new_ones(batch, 1), (0, size - 1))
     else:
         state = initial.expand(batch, -1)
-    turns = zip(tables.sign_of, cosines.unsqueeze(-1).unbind(1), sines.unsqueeze(-1).unbind(1), strict=True)
-    for (sign, cosine, sine), exchange in zip(turns, _exchanges(tables.rotation_masks, state), strict=True):
-        if sign < 0:
-            state = cosine * state + sine * _exchanged(state, *exchange)
-        else:
-            state = state * _signs(tables, sign, state)
+    turns = zip(cosines.unsqueeze(-1).unbind(1), sines.unsqueeze(-1).unbind(1), strict=True)
+    for (cosine, sine), exchange in zip(turns, _exchanges(tables.rotation_masks, state), strict=True):
+        state = cosine * state + sine * _exchanged(state, *exchange)
     return state
-
-
-def _signs(tables: Tables, number: int, state: torch.Tensor) -> torch.Tensor:
-    """What a sign multiplies the numbers of a state by, (2**bits,)."""
-    assert tables.sign_table is not None
-    rows = torch.arange(state.shape[1] // tables.sign_table.shape[1], device=state.device)
-    return (1 - 2 * (tables.sign_table[number] >> rows[:, None] & 1)).flatten().to(state.dtype)
 
 
 def _expectations(tables: Tables, state: torch.Tensor) -> torch.Tensor:

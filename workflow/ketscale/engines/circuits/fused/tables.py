@@ -16,10 +16,10 @@ import torch
 from numpy.typing import ArrayLike
 
 from ketscale.engines.circuits.fused.hessians import Wanted
-from ketscale.engines.circuits.fused.program import Angle, Program, Rotation, Sign
+from ketscale.engines.circuits.fused.program import Program, Rotation
 
-# The sources of angles, by their numbers in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`; SIGN is a row of a sign.
-SOURCES = ("input", "weight", "constant", "sign")
+# The sources of angles, by their numbers in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`.
+SOURCES = ("input", "weight", "constant")
 
 
 class Exchange(NamedTuple):
@@ -53,8 +53,6 @@ class Tables:
     qubits: number of the circuit's qubits. bits: bits of an index. slot_of: where each rotation's gradient goes, -1 if it is
     not wanted.
     rotation_table, word_table: for the kernels, whose columns `triton_kernels` names. rotation_masks, word_masks: x and z.
-    A sign is a row of no rotation, with its number in the column's place; sign_of: the numbers, -1 of rotations; sign_table:
-    of each (lanes,), whose bit r is set where number r * lanes + lane of a state is negated. None if there is none.
     first: the first rotation whose gradient is wanted (0 with the initial state's).
     slots: the number of rotations whose gradient is wanted.
     """
@@ -66,8 +64,6 @@ class Tables:
     rotation_table: torch.Tensor
     rotation_masks: torch.Tensor
     factors: torch.Tensor
-    sign_of: tuple[int, ...]
-    sign_table: torch.Tensor | None
     first: int
     slots: int
     inputs: Columns
@@ -87,18 +83,12 @@ def tabulate(
     device: torch.device,
     lanes: int,
 ) -> Tables:
-    """The tables of a program.
+    """The tables of a program without moves.
 
     real: leave out imaginary parts; only for expectation values of a program that is `Program.real`.
     lanes: how many numbers of a state make a row of a block.
     """
-    gates = list(dict.fromkeys(step for step in program.rotations if isinstance(step, Sign)))
-    sign_of = tuple(gates.index(step) if isinstance(step, Sign) else -1 for step in program.rotations)
-    nothing = Rotation(0, 0, Angle("constant", 0, 0.0))
-    rotations = [nothing if isinstance(step, Sign) else step for step in program.rotations]
-    halves = 1 if real else 2
-    minus = [np.tile(gate.values(program.qubits) < 0, halves).reshape(-1, lanes) for gate in gates]
-    negated = [(1 << np.arange(len(each))) @ each for each in minus]
+    rotations = [r for r in program.rotations if isinstance(r, Rotation)]
     # -i times a word, since a rotation is cos - i sin times the word.
     part = 0 if real else 2**program.qubits
     exchanges = [exchange(r.x, r.z, r.ys + 3, part) for r in rotations]
@@ -107,10 +97,10 @@ def tabulate(
     slots = {rotation: slot for slot, rotation in enumerate(differentiated)}
     first = 0 if "initial" in wanted else min(differentiated, default=len(rotations))
     slot_of = tuple(slots.get(i, -1) for i in range(len(rotations)))
-    rows = []
-    for e, r, sign, slot in zip(exchanges, rotations, sign_of, slot_of, strict=True):
-        kind, column = (r.angle.kind, r.angle.index) if sign < 0 else ("sign", sign)
-        rows.append((e.x % lanes, e.x // lanes, e.z, SOURCES.index(kind), column, slot))
+    rows = [
+        (e.x % lanes, e.x // lanes, e.z, SOURCES.index(r.angle.kind), r.angle.index, slot)
+        for e, r, slot in zip(exchanges, rotations, slot_of, strict=True)
+    ]
     words = []
     for w in program.words or ():
         made = exchange(w.x, w.z, w.ys, part)
@@ -146,8 +136,6 @@ def tabulate(
         rotation_table=integers(np.reshape(rows, (-1, 6))),
         rotation_masks=integers(np.reshape([(e.x, e.z) for e in exchanges], (-1, 2)), np.int64),
         factors=reals(factors),
-        sign_of=sign_of,
-        sign_table=integers(negated) if gates else None,
         first=first,
         slots=len(slots),
         inputs=columns("input"),

@@ -33,11 +33,10 @@ SLOT = tl.constexpr(5)
 COLUMNS = tl.constexpr(6)
 WORD_COLUMNS = tl.constexpr(3)
 
-# The source of a rotation's angle; the factor of a constant is all of it. A row of a sign turns nothing.
+# The source of a rotation's angle; the factor of a constant is all of it.
 INPUT = tl.constexpr(0)
 WEIGHT = tl.constexpr(1)
 CONSTANT = tl.constexpr(2)
-SIGN = tl.constexpr(3)
 
 # Sines are at least this: no number changes, but one can divide by them.
 LEAST = tl.constexpr(1e-20)
@@ -114,15 +113,6 @@ def _signed(
 
 
 @triton.jit
-def _negated(numbers: tl.tensor, bits: tl.tensor, ROWS: tl.constexpr) -> tl.tensor:  # noqa: N803
-    """Each of (rows, columns) negated if its row's bit is set in its column's number."""
-    width: tl.constexpr = numbers.dtype.primitive_bitwidth
-    integer: tl.constexpr = tl.uint64 if width == 64 else tl.uint32
-    minus = (bits[None, :] >> tl.arange(0, ROWS)[:, None] & 1).to(integer) << width - 1
-    return (numbers.to(integer, bitcast=True) ^ minus).to(numbers.dtype, bitcast=True)
-
-
-@triton.jit
 def _rotated(tensors: tl.tuple, X: tl.constexpr) -> tl.tensor:  # noqa: N803
     """cosine * base + sine * J state: `moved` is `state` after its exchange of lanes, and `sine` has J's signs."""
     base, moved, cosine, sine = tensors
@@ -158,7 +148,7 @@ def _paired(index: tl.tensor, size: tl.constexpr) -> tl.tensor:
 
 # No argument is specialised, so no batch size, circuit or slice of a tensor makes Triton compile a kernel again.
 # The loops are not over ranges, whose ends the interpreter of Triton 3.6 cannot read with NumPy 2.4.
-@triton.jit(do_not_specialize=range(18))
+@triton.jit(do_not_specialize=range(17))
 def forward(
     inputs: tl.tensor,  # (batch, input_stride)
     input_stride: tl.tensor,
@@ -168,7 +158,6 @@ def forward(
     rotation_table: tl.tensor,  # (rotations, COLUMNS)
     factors: tl.tensor,  # (rotations,): half angles are factors times columns
     rotations: tl.tensor,
-    sign_table: tl.tensor,  # None, or (gates, LANES): bit r is set where row r of a lane is negated
     word_table: tl.tensor,  # (words, WORD_COLUMNS)
     signs: tl.tensor,  # (words,)
     words: tl.tensor,
@@ -232,10 +221,6 @@ def forward(
         sine = _signed(sine, z, ROWS, LANES)
         moved = _lanes_exchanged(state, x_lanes, LANES)
         state = _chosen(_rotated, (state, moved, cosine, sine), state, x_rows, ROWS)
-        if sign_table is not None:  # noqa: SIM102 (Triton evaluates both sides of `and`)
-            if tl.load(row + SOURCE) == SIGN:
-                bits = tl.load(sign_table + tl.load(row + COLUMN) * LANES + column % LANES)
-                state = _negated(state, bits, ROWS)
         rotation += 1
 
     if final is not None:
@@ -258,13 +243,12 @@ def forward(
             word += 1
 
 
-@triton.jit(do_not_specialize=range(16))
+@triton.jit(do_not_specialize=range(15))
 def backward(
     cotangent: tl.tensor,  # as `out` of forward
     rotation_table: tl.tensor,
     rotations: tl.tensor,
     first: tl.tensor,  # the first rotation whose gradient is wanted
-    sign_table: tl.tensor,
     word_table: tl.tensor,
     signs: tl.tensor,
     words: tl.tensor,
@@ -330,10 +314,6 @@ def backward(
         if slot >= 0:
             derivative = _by_samples(product / tl.sum(sine, 0), SAMPLES)
             tl.store(gradients + sample * slots + slot, derivative, mask=present)
-        if sign_table is not None:  # noqa: SIM102 (Triton evaluates both sides of `and`)
-            if tl.load(row + SOURCE) == SIGN:
-                bits = tl.load(sign_table + tl.load(row + COLUMN) * LANES + column % LANES)
-                state, adjoint = _negated(state, bits, ROWS), _negated(adjoint, bits, ROWS)
         rotation -= 1
 
     if initial_gradient is not None:
