@@ -75,7 +75,7 @@ class LogHandler(LogHandlerBase):
                 self._say(f"{given['done']} of {given['total']} jobs are done", news=False)
             self._part = part
         elif event == LogEvent.JOB_ERROR:
-            # Those of a job group are said with that.
+            # A job group says those of its jobs.
             if not given["indent"]:
                 self._fail(given["log"], given["rule_msg"], given["aux"].get("external_jobid"))
         elif event == LogEvent.GROUP_ERROR:

@@ -175,6 +175,6 @@ def test_a_change_of_a_file_makes_its_runs_stale_and_only_its(project: Project) 
         said = project.run("ketscale", "status", "--failed").stdout.splitlines()
     finally:
         file.write_text(FILES["models/parts.py"])
-    # Of each its record, why, and the command.
+    # Three lines for each: its record, why, and the command.
     states = {(Run.parse(run).model, why.split()[0]) for run, why in zip(said[::3], said[1::3], strict=True)}
     assert states == {("ring", "stale:")}

@@ -28,7 +28,7 @@ Observable = str | Mapping[str, float]
 Measure = Literal["expval", "probs", "state", "density", "sample"]
 
 
-# Strengths of channels are drawn below it.
+# The strengths of channels are drawn between 0 and this.
 LARGEST_STRENGTH = 0.1
 
 
@@ -36,8 +36,7 @@ class Layer(nn.Module):
     """Angles (..., circuit.inputs) in radians -> expectation values (..., outputs), or what else `measure` says.
 
     Its one parameter is `weight` (circuit.weights,), drawn from [0, 2 pi) with torch's generator, and from [0, 0.1) where
-    it is the strength of a channel. Fused and
-    'default.qubit' have derivatives of any order, also by forward mode and torch.func, but for shots; other simulators
+    it is the strength of a channel. Fused and 'default.qubit' have derivatives of any order, also by forward mode and torch.func, but for shots; other simulators
     know neither, and all but 'default.qubit-jit' have first derivatives only.
 
     circuit: what is evaluated, such as `from_qiskit` gives; one without inputs is called without an argument.

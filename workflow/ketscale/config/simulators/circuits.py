@@ -119,6 +119,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
             yield f"shots: gradient: {self.gradient} is for results from shots; say how many"
         if not drawn and self.shots is not None:
             yield "shots: only device: fused with gradient: shift or exact draws them; leave it out"
+        if self.noise == Noise():
+            yield "noise: all of its strengths are 0; leave it out"
         if self.noise is not None and (self.device, self.batching) != ("fused", "broadcast"):
             yield "noise: only device: fused with batching: broadcast has it; leave it out"
         if self.placement == "gpu" and self.processor == "cpu":

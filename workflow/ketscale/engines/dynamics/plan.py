@@ -48,7 +48,7 @@ def table(
 
     return {
         "size": size, "fixed_count": fixed_count, "control_count": control_count,
-        # Of a worker, in the backward pass.
+        # What a worker needs in the backward pass.
         "scratch_vectors": (5 + degrees[-1] + BLOCK) * size + coefficients + 6 * forms,
         "coefficients": coefficients, "forms": forms,
         "normed_rows": generators.normed_rows if reaches else 0,

@@ -131,7 +131,7 @@ _TERMS: dict[str, tuple[_Term, ...]] = {
         (("strength", (0,)), _TO_Z - _ALL),
         (("strength", (1,)), -_TO_Z - _ALL),
     ),
-    # Of a measured letter: the probabilities to read 1 from 0, and 0 from 1.
+    # A measured letter is read as 1 instead of 0, and as 0 instead of 1, with these probabilities.
     "Readout": (
         (None, _IDENTITY),
         (("strength", (0,)), -_TO_ALL - _ALL),

@@ -18,7 +18,7 @@ from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import transformed, uncompiled
 from ketscale.engines.noise import pauli_vectors, sweep
 from ketscale.engines.noise.channels import PAULIS, Factor, Transfer
-from ketscale.engines.noise.passes import KINDS, Chain, Features, Noisy, noisy
+from ketscale.engines.noise.passes import Chain, Features, Noisy, noisy
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
@@ -132,7 +132,7 @@ class _Call:
         self.program = program
         self.result = Result(self.values, self._plain, {})
         self._features = Features(program, circuit.inputs)
-        self._tables: dict[torch.dtype, dict[str, Any]] = {}
+        self._tables: dict[torch.dtype, tuple[dict[str, Any], int]] = {}
         # What must be from 0 to 1: a constant, and the places of strengths to add to it.
         self._strengths: list[tuple[float, list[int]]] = [
             (0.0, [place]) for place in self._features.strengths
@@ -216,7 +216,7 @@ class _Call:
         return by_inputs, rows[0] if len(rows) == 1 else rows.sum(0)
 
     def _numbers(self, lanes: int) -> int:
-        """Of a tile's vectors before and after all passes."""
+        """How many numbers a tile's vectors before and after all passes have."""
         return (len(self.program.passes) + 1) * 4**self.program.qubits * lanes
 
     def _lanes(self, inputs: torch.Tensor) -> tuple[int, int]:
@@ -243,16 +243,15 @@ class _Call:
         program, dtype, columns = self.program, inputs.dtype, inputs.shape[1]
         if dtype not in self._tables:
             self._tables[dtype] = _tables(program, dtype, self._features.inputs)
-        tables = self._tables[dtype]
-        sizes, size = tables["sizes"], 4**program.qubits
+        (tables, vectors), size = self._tables[dtype], 4**program.qubits
         slots = (len(program.passes) + 1) * size if kept else 2 * size
-        vectors = sizes["scratch_vectors"] + 2 * (columns + len(weights))
+        vectors += 2 * (columns + len(weights))
         scratch = inputs.new_empty(threads * vectors * lanes)
         _kernel(dtype, lanes).run(
             name, threads=threads, inputs=inputs, weights=weights, input_columns=columns, weight_columns=len(weights),
             states=memory, scratch=scratch, batch=len(inputs), scratch_vectors=vectors,
             tiles=-(-len(inputs) // lanes), states_per_tile=slots if by_tile else 0,
-            states_per_worker=0 if by_tile else slots, kept=int(kept), **tables["given"], **more,
+            states_per_worker=0 if by_tile else slots, kept=int(kept), **tables, **more,
         )  # fmt: skip
 
 
@@ -291,8 +290,11 @@ def _rows(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return torch.cat([inputs, weights[:, None].expand(*inputs.shape[:2], -1)], -1).flatten(0, 1)
 
 
-def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> dict[str, Any]:
-    """The arrays that the kernels read, and their sizes. inputs: columns before those of weights."""
+def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, Any], int]:
+    """The arguments of the kernels that do not change, and how many vectors of scratch they need besides columns.
+
+    inputs: columns before those of weights.
+    """
     count = program.qubits
     column = {feature: number for number, feature in enumerate(program.features)}
     chains: list[tuple[int, int]] = []
@@ -344,9 +346,9 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> dict[str, Any]:
 
     turns = [each for each in program.features if each.kind == "cos"]
     others = [
-        (KINDS.index(each.kind) - 2, place(each.of[0]), place(each.of[-1]))
+        (sweep.OTHERS.index(each.kind), place(each.of[0]), place(each.of[-1]))
         for each in program.features
-        if each.kind in KINDS[2:]
+        if each.kind in sweep.OTHERS
     ]
     integers = {
         "pass_table": passes, "places": places, "chain_table": chains, "factor_table": fields, "matrix_bits": bits,
@@ -362,8 +364,8 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> dict[str, Any]:
     sizes = {
         "size": size, "words": len(program.places), "passes": len(passes), "chains": len(chains),
         "factors": len(factors), "features": len(program.features), "turns": len(turns), "others": len(others),
-        "scratch_vectors": 2 * len(program.features) + 32 * len(factors) + 16 * len(chains)
-        + max(size, len(program.places)),
     }  # fmt: skip
-    scratch = sizes.pop("scratch_vectors")
-    return {"given": arrays | sizes, "sizes": {"scratch_vectors": scratch}}
+    vectors = (
+        2 * len(program.features) + 32 * len(factors) + 16 * len(chains) + max(size, len(program.places))
+    )
+    return arrays | sizes, vectors

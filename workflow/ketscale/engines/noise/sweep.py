@@ -39,7 +39,8 @@ KIND, FIRST, SECOND, FIRST_BITS, SECOND_BITS, ROW, FEATURE, PASS_FIELDS = range(
 # On one site; on two with matrices on neither, the first, the second or both; with a spread; a constant matrix.
 ONE, TWO, SPREAD, MATRIX = 0, 1, 5, 6
 # The fields of a feature that is no cosine or sine: its kind, and its columns, of which weights come after inputs.
-STRENGTH, ROOT, PRODUCT = range(3)
+OTHERS = ("strength", "root", "product")
+STRENGTH, ROOT, PRODUCT = range(len(OTHERS))
 OTHER_KIND, OTHER_COLUMN, OTHER_SECOND, OTHER_FIELDS = range(4)
 # The fields of a factor: how many features it has, and these.
 COUNT, FEATURES, FACTOR_FIELDS = 0, 1, 4
@@ -81,8 +82,8 @@ ARGUMENTS = {
 class Tile:
     """A tile that a thread has taken: samples from `first` on, `present` of them.
 
-    number: among all tiles. columns, features: of each sample; column_gradients, gradients: by these. single, products: each factor's matrix, and those up to it. slopes: the gradients by
-    the matrices of chains. adjoint: the vector's.
+    number: among all tiles. columns, features: of each sample; column_gradients, gradients: by these. single, products: each
+        factor's matrix, and those up to it. slopes: the gradients by the matrices of chains. adjoint: the vector's.
     """
 
     k: FunctionCode
@@ -211,7 +212,7 @@ def _write(tile: Tile, vectors: Buffer, rows: Buffer, count: Number) -> None:
 def forward(k: FunctionCode, args: Arguments) -> None:
     """The measured words."""
     with _tiles(k, args) as tile:
-        evolve(tile)
+        _evolve(tile)
         last = tile.state(args.passes)
         own = tile.adjoint
         with k.loop(args.words) as word:
@@ -223,7 +224,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
     """The gradients by inputs and weights."""
     with _tiles(k, args) as tile:
         with k.when(args.again != 0):
-            evolve(tile)
+            _evolve(tile)
         with k.when(args.features > 0):
             tile.gradients.zero(args.features)
         with k.when(args.chains > 0):
@@ -241,7 +242,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
         _column_gradients(tile)
 
 
-def evolve(tile: Tile) -> None:
+def _evolve(tile: Tile) -> None:
     """All passes, from |0...0>: the words of Z alone are 1."""
     k, args = tile.k, tile.args
     state = tile.state(k.integer(0))
@@ -551,7 +552,7 @@ def _constant(tile: Tile, row: Buffer, source: Buffer, target: Buffer, transpose
 
     with k.loop(args.size >> (count << 1)) as index:
         base = k.variable(index)
-        # Ascending bits come after the sites' own, see `passes`.
+        # The row after the sites' own bits has them ascending.
         ascending = args.matrix_bits[row[ROW] + 1]
         with k.loop(count) as number:
             each = ascending[number]

@@ -77,7 +77,7 @@ class _Submission(subprocess.Popen[str]):
         try:
             super().__init__(_failing(_ENDS) if stops() else call, **options)
         except OSError as error:
-            # Of a job group the executor would hide it.
+            # The executor would hide it where the job is a group.
             super().__init__(_failing(str(error)), **options)
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:

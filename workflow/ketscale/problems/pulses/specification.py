@@ -110,7 +110,7 @@ FAMILY = Family(
     metrics=(
         Metric("infidelity", "infidelity", "", "down", chance="data"),
         Metric("leakage", "population outside the qubits' states", "", "down"),
-        # Of the run's integrator; see `GateProblem`.
+        # The run's integrator makes it; see `GateProblem`.
         Metric("simulator_error", "largest error of a column", "", "down", about="error"),
     ),
     build=build,
