@@ -93,8 +93,8 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
         for setting in ("steps", "plateau", "cosine", "clip_norm", "weight_decay", "dropout", "mistake"):
             if getattr(protocol, setting):
                 yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
-        if getattr(settings.simulator, "shots", None) is not None:
-            yield f"{where} has optimiser: l-bfgs, but simulator {run.simulator} draws other shots in each step; use adam"
+        if getattr(settings.simulator, "random", False):
+            yield f"{where} has optimiser: l-bfgs, but simulator {run.simulator} draws anew in each step; use adam"
     yield from _of_targets(settings)
     stopping = protocol.early_stopping
     names = ["loss", *(metric.name for metric in settings.family.metrics if metric.better is not None)]

@@ -53,6 +53,8 @@ class Layer(nn.Module):
         generator decides them; in `ketscale train` the run's seed, the step and the sample do.
     gradient: the gradient of results from shots. 'shift', the default, is measured with shots of its own by the parameter-shift
         rules, without bias; 'exact' is the exact gradient of the noisy value.
+    trajectories: of how many random pure states, for each sample, the results of a circuit with channels are means; None is
+        exact, by density matrices. `simulator.estimate` and `simulator.gradients` have standard errors.
     device, dtype: those of `weight`, as for torch's own layers; circuits take torch.float32 and torch.float64.
 
     Raises:
@@ -78,6 +80,7 @@ class Layer(nn.Module):
         simulator: Simulator | str | None = None,
         shots: int | None = None,
         gradient: Literal["shift", "exact"] | None = None,
+        trajectories: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -89,6 +92,12 @@ class Layer(nn.Module):
         self.simulator = resolve_simulator(simulator)
         if measure == "density" and simulator not in (None, "fused"):
             raise UserError("measure 'density' is of simulator 'fused': leave out simulator")
+        if trajectories is not None:
+            from ketscale.engines.noise.trajectories import Trajectories
+
+            if measure == "density":
+                raise UserError("measure 'density' is exact: leave out trajectories")
+            self.simulator = Trajectories(self.simulator, trajectories)
         if shots is not None:
             self.simulator = Shots(self.simulator, shots, gradient or "shift")
         self.wires = _wires(wires, circuit.qubits)

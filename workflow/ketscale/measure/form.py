@@ -210,6 +210,8 @@ class SimulatedBy(msgspec.Struct, frozen=True):
     tolerance: Annotated[float | None, Meta(description="The error that it declares; null if it is exact")] = None
     shots: Annotated[int | None, Meta(description="How many its results are means of; null if it draws none")] = None
     noise: Annotated[dict[str, Any] | None, Meta(description="The strengths of its channels; null without any")] = None
+    trajectories: Annotated[int | None, Meta(description="How many its noisy results are means of; null if they are "
+        "exact")] = None
 
 
 class Used(msgspec.Struct, frozen=True):

@@ -90,7 +90,7 @@ def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     settings = tuple(repr(getattr(protocol, name)) for name in ARITHMETIC)
     # Trials of a search may have other settings of a model under its name.
     model = grid.canonical(record.config["model"])
-    drawn = run.simulator if simulator and simulator.shots is not None else None
+    drawn = run.simulator if simulator and (simulator.shots or simulator.trajectories) else None
     noise = grid.canonical(simulator.noise) if simulator and simulator.noise else None
     names = run.without("simulator", *grid.LAYOUT, "protocol")
     return (*names, model, drawn, noise, *settings, record.data_hash, record.features_hash)

@@ -94,5 +94,5 @@ def _built(settings: CircuitSimulator) -> Simulator:
     from ketscale.simulators.spanned import Spanned
 
     built = of_settings(settings)
-    # Shots are no operator of torch's compilers.
-    return Spanned(built, settings if settings.shots is None else None)
+    # What draws is no operator of torch's compilers.
+    return Spanned(built, None if settings.random else settings)

@@ -89,6 +89,10 @@ def of_settings(settings: CircuitSimulator) -> Simulator:
         return built
     from ketscale.engines.noise.model import NoiseModel, WithNoise
 
+    if settings.trajectories is not None:
+        from ketscale.engines.noise.trajectories import Trajectories
+
+        built = Trajectories(built, settings.trajectories)
     noise = settings.noise
     return WithNoise(built, NoiseModel(noise.one_qubit, noise.two_qubits, noise.damping, noise.readout))
 

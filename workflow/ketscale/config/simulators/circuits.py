@@ -57,7 +57,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     """How a circuit is evaluated, differentiated and given a batch, and where."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
-    later: ClassVar[frozenset[str]] = frozenset({"noise", "shots"})
+    later: ClassVar[frozenset[str]] = frozenset({"noise", "shots", "trajectories"})
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({"route": None})
 
     # fmt: off
@@ -71,6 +71,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
         "out, it is exact. Words without different letters on a wire are measured together")] | None = None
     noise: Annotated[Noise, Meta(description="Channels after the gates; left out, there are none")] | None = None
+    trajectories: Annotated[int, Meta(ge=2, description="How many random trajectories, each a pure state, a result "
+        "with noise is the mean of; left out, it is exact, by density matrices")] | None = None
     # fmt: on
 
     @classmethod
@@ -81,16 +83,24 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str | None:
-        """See `Simulator.mode`: that of the method; or how many shots, and what their gradient is; and the noise."""
+        """See `Simulator.mode`: that of the method, or how many shots, and what their gradient is; noise, trajectories."""
         mode = self.method.mode if self.method else None
         if self.method is not None and self.shots is not None:
             mode = f"{counted(self.shots, 'shot')}, {self.method.shots}"
-        return ", ".join(filter(None, (mode, self.noise.words if self.noise else None))) or None
+        drawn = f"{self.trajectories} trajectories" if self.trajectories else None
+        return ", ".join(filter(None, (mode, self.noise.words if self.noise else None, drawn))) or None
+
+    @property
+    def random(self) -> bool:
+        """Whether each step's results are drawn."""
+        return self.shots is not None or self.trajectories is not None
 
     @property
     def stacks(self) -> bool:
         """Whether it evaluates several sets of weights at once, under torch.func.vmap."""
-        return self.method is not None and self.method.stacks and self.placement == "model"
+        return (
+            self.method is not None and self.method.stacks and self.placement == "model" and not self.random
+        )
 
     @property
     def method(self) -> CircuitMethod | None:
@@ -123,6 +133,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
             yield "noise: all of its strengths are 0; leave it out"
         if self.noise is not None and (self.device, self.batching) != ("fused", "broadcast"):
             yield "noise: only device: fused with batching: broadcast has it; leave it out"
+        if self.trajectories is not None and (self.noise is None or self.shots is not None):
+            yield "trajectories: only with noise and without shots; leave it out"
         if self.placement == "gpu" and self.processor == "cpu":
             yield f"placement: {self.device} computes on the CPU only; set placement: cpu"
         if self.placement == "cpu" and self.processor == "cuda":

@@ -104,7 +104,7 @@ class Shots:
         check_request(circuit, angles, None, words, channels=True)
         refuse_transforms("a simulator with shots", *angles)
         with torch.no_grad():
-            drawing = self._drawing(angles)
+            drawing = drawing_for(angles)
             if words is None:
                 assert wires is not None
                 outcomes = self._outcomes(
@@ -138,7 +138,7 @@ class Shots:
         if alike and batch > 1:
             one = self._estimated(circuit, Angles(inputs[:1], weights), asked, columns, initial, words)
             return one.expand(batch, -1)
-        experiment = _Experiment(self, circuit, asked, columns, initial, self._drawing(angles, alike))
+        experiment = _Experiment(self, circuit, asked, columns, initial, drawing_for(angles, alike))
         with torch.no_grad():
             values = experiment.means(angles)
         differentiated = any(
@@ -165,21 +165,6 @@ class Shots:
         )
         return shifted
 
-    def _drawing(self, angles: Angles, alike: bool = False) -> _Drawing:
-        """What this call draws for, with a number for each row. alike: of all samples, whichever a rank has."""
-        rows, device = len(angles.inputs), angles.inputs.device
-        drawn = randomness.current()
-        if drawn is None:
-            seed = int(torch.randint(2**62, (), device="cpu"))
-            return _Drawing(seed, 0, 0, torch.arange(rows, device=device))
-        number, samples = next(drawn.calls), drawn.samples.flatten()
-        if alike or not len(samples) or rows % len(samples):
-            ids = torch.arange(rows, device=device)
-        else:
-            each = rows // len(samples)
-            ids = (samples[:, None] * each + torch.arange(each, device=samples.device)).flatten().to(device)
-        return _Drawing(drawn.seed, drawn.step, number, ids)
-
     def _bounds(
         self, circuit: Circuit, angles: Angles, readout: Readout, initial: torch.Tensor | None
     ) -> torch.Tensor:
@@ -188,7 +173,7 @@ class Shots:
         return probabilities(self.simulator, measured, angles, readout.wires, initial).double().cumsum(1)
 
     def _outcomes(
-        self, bounds: torch.Tensor, drawing: _Drawing, number: int, rows: slice = slice(None)
+        self, bounds: torch.Tensor, drawing: Drawing, number: int, rows: slice = slice(None)
     ) -> torch.Tensor:
         """The outcome of each shot of some rows with these bounds, int64 (rows, shots). number: of the readout."""
         key = SHOTS.key(drawing.seed, drawing.step, drawing.call, drawing.purpose, number)
@@ -203,7 +188,7 @@ def fused(shots: int, gradient: str) -> Shots:
     return Shots(Fused(), shots, gradient)
 
 
-class _Drawing(NamedTuple):
+class Drawing(NamedTuple):
     """Keys of random numbers; purpose: 0 of values, 1 of gradients. ids: int64 (rows,)."""
 
     seed: Any
@@ -211,6 +196,22 @@ class _Drawing(NamedTuple):
     call: int
     ids: torch.Tensor
     purpose: int = 0
+
+
+def drawing_for(angles: Angles, alike: bool = False) -> Drawing:
+    """What a call draws for, with a number for each row. alike: of all samples, whichever a rank has."""
+    rows, device = len(angles.inputs), angles.inputs.device
+    drawn = randomness.current()
+    if drawn is None:
+        seed = int(torch.randint(2**62, (), device="cpu"))
+        return Drawing(seed, 0, 0, torch.arange(rows, device=device))
+    number, samples = next(drawn.calls), drawn.samples.flatten()
+    if alike or not len(samples) or rows % len(samples):
+        ids = torch.arange(rows, device=device)
+    else:
+        each = rows // len(samples)
+        ids = (samples[:, None] * each + torch.arange(each, device=samples.device)).flatten().to(device)
+    return Drawing(drawn.seed, drawn.step, number, ids)
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class _Experiment:
     asked: tuple[Readout, ...]
     columns: int
     initial: torch.Tensor | None
-    drawing: _Drawing
+    drawing: Drawing
 
     def means(self, angles: Angles) -> torch.Tensor:
         """Frequencies, or the means of words, (batch, columns)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from ketscale.engines.circuits.checks import check_words, no_rows, one_gradient
-from ketscale.engines.circuits.circuit import PROBABILITIES, READOUT, Angles, Circuit, check
+from ketscale.engines.circuits.circuit import PROBABILITIES, READOUT, Angles, Circuit, Column, check
 from ketscale.engines.circuits.fused.hessians import Result, Values, recorded_gradients
 from ketscale.engines.circuits.fused.program import Angle
 from ketscale.engines.circuits.transforms import grouped
@@ -91,15 +92,20 @@ def probabilities(
     Raises:
         UserError: as for `expval`.
     """
-    if not wires:
-        return angles.inputs.new_ones(len(angles.inputs), 1)
+    return of_words(partial(_values, circuit, angles), circuit.qubits, wires)
+
+
+def of_words(
+    values: Callable[[tuple[str, ...]], torch.Tensor], qubits: int, wires: tuple[int, ...]
+) -> torch.Tensor:
+    """The probabilities (batch, 2**len(wires)) by the expectation values (batch, words) of words of I and Z."""
     words = []
     for letters in product("IZ", repeat=len(wires)):
-        word = ["I"] * circuit.qubits
+        word = ["I"] * qubits
         for wire, letter in zip(wires, letters, strict=True):
             word[wire] = letter
         words.append("".join(word))
-    state = _values(circuit, angles, tuple(words)).unflatten(1, (2,) * len(wires))
+    state = values(tuple(words)).unflatten(1, (2,) * len(wires) or (1,))
     for axis in range(1, 1 + len(wires)):
         even, odd = state.unbind(axis)
         state = torch.stack([even + odd, even - odd], axis) / 2
@@ -119,6 +125,38 @@ def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> 
 
 
 @lru_cache(maxsize=256)
+def _strengths(circuit: Circuit) -> dict[tuple[float, tuple[Column, ...]], None]:
+    """What must be from 0 to 1: a constant and the columns of strengths to add to it."""
+    found: dict[tuple[float, tuple[Column, ...]], None] = {}
+    for gate in (gate for gate in circuit.gates if gate.is_channel):
+        trained = tuple(column for column in gate.columns if column.kind != "constant")
+        found |= {(0.0, (column,)): None for column in trained}
+        if trained and gate.name in PROBABILITIES:
+            found[sum(column.value for column in gate.columns if column.kind == "constant"), trained] = None
+    return found
+
+
+def check_strengths(circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor) -> None:
+    """Raise UserError if a strength, or the sum of a channel's probabilities, is not from 0 to 1.
+
+    inputs: (batch, circuit.inputs), or with weights of each sample after these.
+    """
+    for constant, columns in _strengths(circuit):
+        each = [
+            weights[c.index, None] if c.kind == "weight" and len(weights)
+            else inputs[:, c.index + circuit.inputs * (c.kind == "weight")]
+            for c in columns
+        ]  # fmt: skip
+        total = sum(each[1:], each[0] + constant)
+        wrong = total[~((total >= 0) & (total <= 1 + 1e-6 * (len(columns) > 1 or constant > 0)))]
+        if wrong.numel():
+            names = " and ".join(f"{column.kind} {column.index}" for column in columns)
+            raise UserError(
+                f"{names}: the strength of a channel, or the sum of its probabilities, must be from 0 to 1, not {float(wrong[0]):g}"
+            )
+
+
+@lru_cache(maxsize=256)
 def _call(circuit: Circuit, words: tuple[str, ...] | None) -> _Call:
     if 8 * 4**circuit.qubits > MOST_BYTES:
         raise UserError(f"a noisy circuit of {circuit.qubits} qubits does not fit into memory: use fewer")
@@ -129,42 +167,15 @@ class _Call:
     """The values (batch, words) of inputs (batch, columns) and weights (columns,), or of groups of both."""
 
     def __init__(self, circuit: Circuit, program: Noisy) -> None:
-        self.program = program
+        self.circuit, self.program = circuit, program
         self.result = Result(self.values, self._plain, {})
         self._features = Features(program, circuit.inputs)
         self._tables: dict[torch.dtype, tuple[dict[str, Any], int]] = {}
-        # What must be from 0 to 1: a constant, and the places of strengths to add to it.
-        self._strengths: list[tuple[float, list[int]]] = [
-            (0.0, [place]) for place in self._features.strengths
-        ]
-        for gate in circuit.gates:
-            if gate.name in PROBABILITIES:
-                constant = sum(column.value for column in gate.columns if column.kind == "constant")
-                trained = [column for column in gate.columns if column.kind != "constant"]
-                places = [each.index + circuit.inputs * (each.kind == "weight") for each in trained]
-                self._strengths += [(constant, places)] if places else []
-
-    def check_strengths(self, inputs: torch.Tensor, weights: torch.Tensor) -> None:
-        """Raise UserError if a strength, or the sum of a channel's probabilities, is not from 0 to 1."""
-        first = self._features.inputs
-
-        def at(place: int) -> torch.Tensor:
-            return inputs[:, place] if place < inputs.shape[1] else weights[place - first]
-
-        for constant, places in self._strengths:
-            total = torch.stack([at(place).broadcast_to(len(inputs)) for place in places]).sum(0) + constant
-            wrong = total[~((total >= 0) & (total <= 1 + 1e-6 * (len(places) > 1 or constant > 0)))]
-            if wrong.numel():
-                names = [f"input {place}" if place < first else f"weight {place - first}" for place in places]
-                raise UserError(
-                    f"{' and '.join(names)}: the strength of a channel, or the sum of its probabilities, must be from 0 to 1, not "
-                    f"{float(wrong.flatten()[0]):g}"
-                )
 
     def values(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The values, of which autograd knows the first derivatives."""
         if inputs.ndim == 2:
-            self.check_strengths(inputs, weights)
+            check_strengths(self.circuit, inputs, weights)
         if not inputs.is_cpu:
             return self._plain(inputs, weights)
         if inputs.ndim == 3:

@@ -285,7 +285,6 @@ class Features:
         self._places = {
             kind: torch.tensor(places, dtype=torch.int64) for kind, places in by_kind.items() if places
         }
-        self.strengths = sorted({place for kind in OTHERS for each in by_kind[kind] for place in each})
 
     def __call__(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The features (batch, features) at inputs (batch, columns) and weights (columns,); or weights are the last inputs."""

@@ -1,0 +1,469 @@
+"""Quantum trajectories: noisy circuits of more qubits than density matrices allow, as means over random pure states.
+
+A *trajectory* draws an error for each channel. A Pauli error is no gate of its own: it is carried to the end of the circuit,
+where it turns the signs of measured words; on its way through rotations it turns the signs of their angles (a Pauli frame:
+Knill, Nature 434, 39 (2005)). So a circuit with Pauli channels takes as long as an ideal one with as many samples. Damping needs
+the state: a jump comes with its probability in this state (Dalibard, Castin and Molmer, PRL 68, 580 (1992)).
+
+Gradients are unbiased: each draw's probability p is divided by the constant that it was drawn with, q, and these quotients, which
+multiply the values, have the derivatives of p. Where a strength is trained, q is mixed with `LEAST` of even odds, so that errors
+that are improbable, or impossible at a strength of 0, still give their share of its gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from ketscale.engines import randomness
+from ketscale.engines.circuits.checks import check_request, no_rows, refuse_transforms
+from ketscale.engines.circuits.circuit import READOUT, Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.fused.frame import CONJUGATES
+from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
+from ketscale.engines.circuits.shots import drawing_for
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.derivatives import uncompiled
+from ketscale.engines.noise.channels import transfer
+from ketscale.engines.noise.damping import Dampings
+from ketscale.engines.noise.density import check_strengths, of_words
+from ketscale.errors import UserError
+
+TRAJECTORIES = randomness.RandomStream("trajectories")
+# The share of even odds in the draws of trained channels.
+LEAST = 0.02
+# Bytes of all states that a gradient keeps; what would take more is computed again, some trajectories at a time.
+MOST_KEPT = 2**29
+# So many of each row autograd keeps for each part of a circuit.
+STATES_OF_PART = 4
+# Words that readout errors on many measured wires mix.
+MOST_WORDS = 2**14
+
+# Instead of 0 under a root, whose slope is infinite there.
+TINY = 1e-30
+
+# The letters of a word of Paulis as bits, (X, Z).
+_BITS = {"I": (0, 0), "X": (1, 0), "Y": (1, 1), "Z": (0, 1)}
+
+
+class Estimate(NamedTuple):
+    """A mean over trajectories, and its standard error."""
+
+    mean: torch.Tensor
+    error: torch.Tensor
+
+
+class Trajectories:
+    """`simulator`, whose results for circuits with channels are means over `number` trajectories for each sample.
+
+    Torch's generator decides the draws; in `ketscale train` the run's seed, the step and the sample do. First derivatives are
+    unbiased; there are no others.
+
+    Raises:
+        UserError: the number is no whole number from 2.
+    """
+
+    def __init__(self, simulator: Simulator, number: int) -> None:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 2:
+            raise UserError(f"trajectories must be a whole number from 2, not {number!r}")
+        self.simulator, self.number = simulator, number
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """The state of a circuit without channels."""
+        check_request(circuit, angles, initial)
+        return self.simulator.state(circuit, angles, initial)
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Means of expectation values, see `Simulator.expval`."""
+        if not circuit.noisy:
+            return self.simulator.expval(circuit, angles, paulis, initial)
+        return self._each(circuit, angles, tuple(paulis), initial).mean(1)
+
+    def probs(
+        self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Means of probabilities, see `simulator.probabilities`."""
+        return of_words(
+            lambda words: self.expval(circuit, angles, words, initial), circuit.qubits, tuple(wires)
+        )
+
+    def estimate(
+        self, circuit: Circuit, angles: tuple[torch.Tensor, torch.Tensor], paulis: Sequence[str]
+    ) -> Estimate:
+        """Expectation values (batch, words) at inputs (batch, columns) and weights (columns,), and their standard errors."""
+        return _estimate(self._each(circuit, Angles(*angles), tuple(paulis), None).detach(), 1)
+
+    def gradients(
+        self,
+        circuit: Circuit,
+        angles: tuple[torch.Tensor, torch.Tensor],
+        paulis: Sequence[str],
+        cotangent: torch.Tensor,
+    ) -> tuple[Estimate, Estimate]:
+        """The gradients by inputs (batch, columns) and weights (columns,) for a cotangent (batch, words), with standard errors."""
+        angles = Angles(*angles)
+        inputs = angles.inputs.detach()[:, None].repeat(1, self.number, 1).requires_grad_()
+        weights = angles.weights.detach().repeat(self.number, 1).requires_grad_()
+        with torch.enable_grad():
+            values = self._each(circuit, angles, tuple(paulis), None, inputs, weights)
+            by_inputs, by_weights = torch.autograd.grad(
+                (values * cotangent[:, None]).sum(), (inputs, weights), materialize_grads=True
+            )
+        return _estimate(by_inputs, 1), _estimate(by_weights, 0)
+
+    @uncompiled  # each call draws anew
+    def _each(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        words: tuple[str, ...],
+        initial: torch.Tensor | None,
+        inputs: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Each trajectory's values, (batch, trajectories, words).
+
+        inputs, weights: those of the angles, (batch, trajectories, columns) and (trajectories, columns).
+        """
+        check_request(circuit, angles, initial, words, channels=True)
+        refuse_transforms("a simulator with trajectories", *angles)
+        if initial is not None:
+            raise UserError("with noise circuits begin with |0...0>: leave out the initial state")
+        check_strengths(circuit, angles.inputs[:, : circuit.inputs], angles.weights)
+        plan, batch = _plan(circuit, words), len(angles.inputs)
+        if len(plan.parts) > 1 and not angles.inputs.is_cpu:
+            raise UserError("trajectories with damping are computed on the CPU: use Pauli channels on a GPU")
+        if batch == 0:
+            return no_rows(angles, None, len(words), angles.inputs.dtype)[:, None]
+        if inputs is None or weights is None:
+            inputs = angles.inputs[:, None].expand(-1, self.number, -1)
+            weights = angles.weights.expand(self.number, -1)
+        drawing = drawing_for(angles)
+        key = TRAJECTORIES.key(drawing.seed, drawing.step, drawing.call)
+        uniform = randomness.uniform(key, drawing.ids, self.number * plan.draws)
+        uniform = uniform.unflatten(1, (self.number, plan.draws))
+        bytes_of_one = 16 * 2**circuit.qubits * batch * STATES_OF_PART * (len(plan.parts) - 1)
+        at_once = max(1, MOST_KEPT // max(1, bytes_of_one))
+        some = partial(_some, self.simulator, plan)
+        if at_once >= self.number:
+            return some(inputs, weights, uniform)
+        pieces = zip(inputs.split(at_once, 1), weights.split(at_once), uniform.split(at_once, 1), strict=True)
+        return torch.cat([checkpoint(some, *each, use_reentrant=False) for each in pieces], 1)
+
+
+def _estimate(each: torch.Tensor, axis: int) -> Estimate:
+    return Estimate(each.mean(axis), each.std(axis) / math.sqrt(each.shape[axis]))
+
+
+# --- a circuit as parts ---
+
+
+class _Part:
+    """Unitaries, whose angles are all inputs, and then dampings.
+
+    events: what errors meet, in order. damped: the wires of dampings. angles: those of the columns, without errors. Gates that do
+    not carry errors come after gates of these.
+    """
+
+    def __init__(self) -> None:
+        self.gates: list[Gate] = []
+        self.events: list[Gate | Turn] = []
+        self.damped: set[int] = set()
+        self.angles: list[Angle] = []
+
+    def turn(self, turn: Turn) -> None:
+        """A rotation about a word: of its letters X or Y, or of its last Z, which Clifford gates make the word."""
+        spelt = [pair for pair in zip(turn.letters, turn.wires, strict=True) if pair[0] != "I"]
+        if not spelt:
+            return  # a global phase
+        controls = [wire for letter, wire in spelt if letter == "Z"]
+        rest = [pair for pair in spelt if pair[0] != "Z"] or [("Z", controls.pop())]
+        letter, last = rest[-1]
+        name = f"R{letter}" if len(rest) == 1 else f"Ising{letter}{letter}"
+        around = [Gate("CZ" if letter == "X" else "CNOT", (wire, last)) for wire in controls]
+        self.gates += around
+        self._column(name, tuple(wire for _, wire in rest), turn.angle)
+        self.gates += around
+        self.events.append(turn)
+
+    def gate(self, gate: Gate) -> None:
+        """A gate without angles."""
+        for wire in () if gate.name in CONJUGATES else gate.wires:
+            for name in ("RX", "RZ"):
+                self._column(name, (wire,), Angle("constant", 0, math.pi))
+        self.gates.append(gate)
+        self.events.append(gate)
+
+    def _column(self, name: str, wires: tuple[int, ...], angle: Angle) -> None:
+        self.gates.append(Gate(name, wires, (Column("input", len(self.angles)),)))
+        self.angles.append(angle)
+
+
+class _Plan(NamedTuple):
+    """A circuit as parts, each with its unitaries.
+
+    words: what is measured at the end: the words that are asked for, at the places `asked`, and those that readout errors mix with
+    them. readouts: for each wire with errors their columns, and the place of each word without its letter there.
+    """
+
+    parts: tuple[tuple[_Part, Circuit], ...]
+    words: tuple[str, ...]
+    asked: list[int]
+    readouts: tuple[tuple[tuple[Column, ...], list[int]], ...]
+    draws: int
+
+
+# How many numbers channels that need the state draw; others draw one.
+_DAMPINGS = {
+    "AmplitudeDamping": 1,
+    "GeneralizedAmplitudeDamping": 2,
+    "ResetError": 2,
+    "ThermalRelaxationError": 3,
+}
+
+
+@lru_cache(maxsize=256)
+def _plan(circuit: Circuit, words: tuple[str, ...]) -> _Plan:
+    parts = [_Part()]
+    channels = [gate for gate in circuit.gates if gate.is_channel and gate.name != READOUT]
+    for gate in circuit.gates:
+        if gate.is_channel:
+            if gate.name != READOUT:
+                parts[-1].events.append(gate)
+            if gate.name in _DAMPINGS:
+                parts[-1].damped.add(gate.wires[0])
+            continue
+        for each in elementary(gate):
+            if parts[-1].damped & {*each.wires}:
+                parts.append(_Part())
+            if isinstance(each, Turn):
+                parts[-1].turn(each)
+            else:
+                parts[-1].gate(each)
+    if parts[-1].damped:
+        parts.append(_Part())
+    readouts = [gate for gate in circuit.gates if gate.name == READOUT]
+    mixed = dict.fromkeys(words)
+    for gate in readouts:
+        mixed |= dict.fromkeys(_without(word, gate.wires[0]) for word in [*mixed])
+        if len(mixed) > MOST_WORDS:
+            raise UserError(f"readout errors mix more than {MOST_WORDS} words: measure fewer wires in a word")
+    places = {word: number for number, word in enumerate(mixed)}
+    return _Plan(
+        tuple((part, Circuit(circuit.qubits, tuple(part.gates))) for part in parts),
+        tuple(mixed) if readouts else words,
+        [places[word] for word in words],
+        tuple((gate.columns, [places[_without(word, gate.wires[0])] for word in mixed]) for gate in readouts),
+        sum(_DAMPINGS.get(gate.name, 1) for gate in channels),
+    )
+
+
+def _without(word: str, wire: int) -> str:
+    return word[:wire] + "I" + word[wire + 1 :]
+
+
+# --- trajectories ---
+
+
+def _some(
+    simulator: Simulator,
+    plan: _Plan,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    uniform: torch.Tensor,
+) -> torch.Tensor:
+    """Values (batch, trajectories, words) of inputs (batch, trajectories, columns), weights (trajectories, columns) and draws."""
+    shape = inputs.shape[:2]
+    rows = _Rows(
+        inputs.flatten(0, 1),
+        weights.expand(*shape, -1).flatten(0, 1),
+        iter(uniform.flatten(0, 1).unbind(1)),
+        plan.parts[0][1].qubits,
+    )
+    state: torch.Tensor | None = None
+    nothing = inputs.new_empty(0)
+    for part, circuit in plan.parts[:-1]:
+        state = rows.damp(simulator.state(circuit, Angles(rows.through(part), nothing), state))
+    part, circuit = plan.parts[-1]
+    values = simulator.expval(circuit, Angles(rows.through(part), nothing), plan.words, state)
+    values = values * torch.stack([rows.sign(word, range(len(word))) for word in plan.words], 1)
+    for columns, without in plan.readouts:
+        zero_as_one, one_as_zero = (rows.number(column)[:, None] for column in columns)
+        read = (1 - zero_as_one - one_as_zero) * values + (one_as_zero - zero_as_one) * values[:, without]
+        mixed = [place != number for number, place in enumerate(without)]
+        values = torch.where(torch.tensor(mixed, device=values.device), read, values)
+    if rows.quotient is not None:
+        values = values * rows.quotient[:, None]
+    if plan.readouts:
+        values = values[:, plan.asked]
+    return values.unflatten(0, shape)
+
+
+class _Damping(NamedTuple):
+    """A damping of a wire: its strength, the rows in which |0> decays to |1>, and draws; the strength may be trained."""
+
+    wire: int
+    strength: torch.Tensor
+    up: torch.Tensor
+    uniform: torch.Tensor
+    trained: bool
+
+
+class _Rows:
+    """Trajectories, a row each: angles (rows, columns), their draws, and the errors that they carry.
+
+    x, z: of each wire whether there is an error X, or Z, bool (rows,). quotient: the product of p / q of all draws, or None.
+    """
+
+    def __init__(
+        self, inputs: torch.Tensor, weights: torch.Tensor, draws: Iterator[torch.Tensor], qubits: int
+    ) -> None:
+        self._columns = torch.cat([inputs, weights, inputs.new_ones(len(inputs), 1)], 1)
+        self._first, self._draws = {"input": 0, "weight": inputs.shape[1]}, draws
+        none = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        self._x, self._z = [none] * qubits, [none] * qubits
+        self._dampings: list[_Damping] = []
+        self.quotient: torch.Tensor | None = None
+
+    def _place(self, column: Column | Angle) -> int:
+        """The place of a column among all; the last one is of constants."""
+        return -1 if column.kind == "constant" else self._first[column.kind] + column.index
+
+    def number(self, column: Column) -> torch.Tensor:
+        """The numbers of a column, (rows,)."""
+        if column.kind == "constant":
+            return self._columns.new_full(self._columns.shape[:1], column.value)
+        return self._columns[:, self._place(column)]
+
+    def sign(self, letters: str, wires: Sequence[int]) -> torch.Tensor:
+        """-1 in the rows whose errors anticommute with a word, else 1."""
+        odd = self._x[0] & False
+        for letter, wire in zip(letters, wires, strict=True):
+            x, z = _BITS[letter]
+            if x:
+                odd = odd ^ self._z[wire]
+            if z:
+                odd = odd ^ self._x[wire]
+        return 1 - 2 * odd.to(self._columns.dtype)
+
+    def through(self, part: _Part) -> torch.Tensor:
+        """Let the errors meet a part's events. Returns the part's angles (rows, columns)."""
+        signs = []
+        for event in part.events:
+            if isinstance(event, Turn):
+                signs.append(self.sign(event.letters, event.wires))
+            elif event.is_channel:
+                self._channel(event)
+            elif event.name in CONJUGATES:
+                self._conjugate(event)
+            else:
+                for wire in event.wires:
+                    signs += [bits[wire].to(self._columns.dtype) for bits in (self._x, self._z)]
+                    self._x[wire] = self._z[wire] = self._x[wire] & False
+        if not signs:
+            return self._columns[:, :0]
+        places = [self._place(angle) % self._columns.shape[1] for angle in part.angles]
+        angles = self._columns.index_select(1, torch.tensor(places, device=self._columns.device))
+        return angles * self._columns.new_tensor([a.factor for a in part.angles]) * torch.stack(signs, 1)
+
+    def damp(self, state: torch.Tensor) -> torch.Tensor:
+        """The states (rows, 2**n) after the dampings that `through` met."""
+        noted, self._dampings = self._dampings, []
+        wires = [each.wire for each in noted]
+        least = [LEAST if each.trained else 0.0 for each in noted]
+        strengths, up, uniform = (torch.stack(each) for each in zip(*(d[1:4] for d in noted), strict=True))
+        out, quotient = Dampings.apply(state, strengths.clamp(TINY, 1 - 1e-15), wires, up, uniform, least)
+        self._weigh(quotient)
+        return out
+
+    def _conjugate(self, gate: Gate) -> None:
+        """Carry the errors through a Clifford gate."""
+        none = self._x[0] & False
+        images = [[none] * len(gate.wires), [none] * len(gate.wires)]
+        for word, image in CONJUGATES[gate.name].items():
+            at = next(place for place, letter in enumerate(word) if letter != "I")
+            error = (self._x if word[at] == "X" else self._z)[gate.wires[at]]
+            for place, letter in enumerate(image.lstrip("-")):
+                for bits, there in zip(images, _BITS[letter], strict=True):
+                    bits[place] = bits[place] ^ error if there else bits[place]
+        for place, wire in enumerate(gate.wires):
+            self._x[wire], self._z[wire] = images[0][place], images[1][place]
+
+    def _channel(self, gate: Gate) -> None:
+        """Draw an error, or note a damping."""
+        strengths = [self.number(column) for column in gate.columns]
+        trained = any(column.kind != "constant" for column in gate.columns)
+        if gate.name not in _DAMPINGS:
+            words, chances = _mixture(gate, strengths)
+            self._error(gate.wires, words, chances.to(self._x[0].device), trained)
+            return
+        (wire,), strength = gate.wires, strengths[0]
+        up = self._x[wire]
+        match gate.name:
+            case "GeneralizedAmplitudeDamping":
+                up = up ^ (self._choose(strengths[1][:, None], trained) == 0)
+            case "ResetError":
+                chosen = self._choose(torch.stack(strengths, 1), trained)
+                strength, up, trained = (chosen < 2).to(strength.dtype), up ^ (chosen == 1), False
+            case "ThermalRelaxationError":
+                share, t1, t2, time = strengths
+                up, strength = up ^ (self._choose(share[:, None], False) == 0), 1 - (-time / t1).exp()
+        self._dampings.append(_Damping(wire, strength, up, next(self._draws), trained))
+        if gate.name == "ThermalRelaxationError":  # what the coherence loses beyond damping
+            loss = (1 - (time / (2 * t1) - time / t2).exp()) / 2
+            self._error(gate.wires, ("Z",), loss[:, None], False)
+
+    def _error(
+        self, wires: Sequence[int], words: Sequence[str], chances: torch.Tensor, trained: bool
+    ) -> None:
+        """Draw one of the errors `words` on wires, with these probabilities (rows, words), or none."""
+        chosen = self._choose(chances, trained)
+        for place, wire in enumerate(wires):
+            for which, bits in enumerate((self._x, self._z)):
+                table = [_BITS[word[place]][which] for word in words] + [0]
+                bits[wire] = bits[wire] ^ torch.tensor(table, dtype=torch.bool, device=chosen.device)[chosen]
+
+    def _choose(self, chances: torch.Tensor, trained: bool) -> torch.Tensor:
+        """Draw one of some outcomes with these probabilities (rows, outcomes), or none: its number (rows,)."""
+        every = torch.cat([chances, 1 - chances.sum(1, keepdim=True)], 1)
+        even = LEAST if trained else 0.0
+        odds = (1 - even) * every.detach() + even / every.shape[1]
+        chosen = (next(self._draws)[:, None] >= odds[:, :-1].cumsum(1)).sum(1)
+        if trained:
+            self._weigh((every / odds).gather(1, chosen[:, None])[:, 0])
+        return chosen
+
+    def _weigh(self, quotient: torch.Tensor) -> None:
+        self.quotient = quotient if self.quotient is None else self.quotient * quotient
+
+
+def _mixture(gate: Gate, strengths: Sequence[torch.Tensor]) -> tuple[tuple[str, ...], torch.Tensor]:
+    """A channel's Pauli words, and their probabilities (rows, words)."""
+    words = tuple("".join(letters) for letters in product("IXYZ", repeat=len(gate.wires)))
+    match gate.name:
+        case "BitFlip":
+            return ("X",), strengths[0][:, None]
+        case "PhaseFlip":
+            return ("Z",), strengths[0][:, None]
+        case "PhaseDamping":
+            return ("Z",), (1 - (1 - strengths[0][:, None]).clamp_min(TINY).sqrt()) / 2
+        case "PauliChannel":
+            return ("X", "Y", "Z"), torch.stack(list(strengths), 1)
+        case "DepolarizingChannel":
+            return words[1:], (strengths[0] / (len(words) - 1))[:, None].expand(-1, len(words) - 1)
+    matrix = transfer(gate.kraus or ())
+    if np.abs(matrix - np.diag(np.diag(matrix))).max() > 1e-9:
+        raise UserError(
+            f"{gate.name} on wires {gate.wires}: trajectories take given channels that are mixtures of Pauli words; leave out trajectories"
+        )
+    commute = np.array([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]])
+    chances = (commute if len(gate.wires) == 1 else np.kron(commute, commute)) @ np.diag(matrix) / len(words)
+    return words[1:], torch.from_numpy(chances[None, 1:])
