@@ -210,6 +210,7 @@ class SimulatedBy(msgspec.Struct, frozen=True):
     tolerance: Annotated[float | None, Meta(description="The error that it declares; null if it is exact")] = None
     shots: Annotated[int | None, Meta(description="How many its results are means of; null if it draws none")] = None
     noise: Annotated[dict[str, Any] | None, Meta(description="The strengths of its channels; null without any")] = None
+    noise_in_training: Annotated[bool, Meta(description="Whether it was trained with this noise")] = True
     trajectories: Annotated[int | None, Meta(description="How many its noisy results are means of; null if they are "
         "exact")] = None
 

@@ -94,7 +94,8 @@ def of_settings(settings: CircuitSimulator) -> Simulator:
 
         built = Trajectories(built, settings.trajectories)
     noise = settings.noise
-    return WithNoise(built, NoiseModel(noise.one_qubit, noise.two_qubits, noise.damping, noise.readout))
+    model = NoiseModel(noise.one_qubit, noise.two_qubits, noise.damping, noise.readout)
+    return WithNoise(built, model, settings.noise_in_training)
 
 
 @lru_cache(maxsize=256)

@@ -9,6 +9,7 @@ import torch
 
 from ketscale.config.simulators.circuits import CircuitSimulator, Noise
 from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.superposition import Superposition
 from ketscale.engines.noise import density
 from ketscale.engines.noise.model import NoiseModel, with_noise
@@ -50,6 +51,18 @@ def test_a_simulator_with_noise_is_that_of_the_circuit_with_channels() -> None:
     torch.testing.assert_close(
         sampled.expval(CIRCUIT, ANGLES, ("ZI", "IZ")), expected, rtol=0, atol=6 / 20_000**0.5
     )
+
+
+def test_noise_in_evaluation_alone_leaves_training_ideal() -> None:
+    simulator = build_simulator("noisy", settings(noise_in_training=False), CPU)
+    ideal, noisy = Fused().expval(CIRCUIT, ANGLES, ("ZI",)), density.expval(BY_HAND, ANGLES, ("ZI",))
+    torch.testing.assert_close(simulator.expval(CIRCUIT, ANGLES, ("ZI",)), ideal)
+    with torch.no_grad():
+        torch.testing.assert_close(simulator.expval(CIRCUIT, ANGLES, ("ZI",)), noisy)
+    assert "in evaluation alone" in str(settings(noise_in_training=False).mode)
+    assert [*settings(noise=None, noise_in_training=False).faults()] == [
+        "noise_in_training: there is no noise; leave it out"
+    ]
 
 
 def test_states_starts_and_superpositions_are_refused() -> None:

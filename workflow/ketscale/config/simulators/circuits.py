@@ -57,7 +57,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     """How a circuit is evaluated, differentiated and given a batch, and where."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
-    later: ClassVar[frozenset[str]] = frozenset({"noise", "shots", "trajectories"})
+    later: ClassVar[frozenset[str]] = frozenset({"noise", "shots", "trajectories", "noise_in_training"})
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({"route": None})
 
     # fmt: off
@@ -71,6 +71,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
         "out, it is exact. Words without different letters on a wire are measured together")] | None = None
     noise: Annotated[Noise, Meta(description="Channels after the gates; left out, there are none")] | None = None
+    noise_in_training: Annotated[bool, Meta(description="Whether training has the noise too; with false evaluation alone "
+        "has it")] = True
     trajectories: Annotated[int, Meta(ge=2, description="How many random trajectories, each a pure state, a result "
         "with noise is the mean of; left out, it is exact, by density matrices")] | None = None
     # fmt: on
@@ -88,7 +90,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         if self.method is not None and self.shots is not None:
             mode = f"{counted(self.shots, 'shot')}, {self.method.shots}"
         drawn = f"{self.trajectories} trajectories" if self.trajectories else None
-        return ", ".join(filter(None, (mode, self.noise.words if self.noise else None, drawn))) or None
+        noise = self.noise and self.noise.words + ("" if self.noise_in_training else " in evaluation alone")
+        return ", ".join(filter(None, (mode, noise, drawn))) or None
 
     @property
     def random(self) -> bool:
@@ -133,6 +136,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
             yield "noise: all of its strengths are 0; leave it out"
         if self.noise is not None and (self.device, self.batching) != ("fused", "broadcast"):
             yield "noise: only device: fused with batching: broadcast has it; leave it out"
+        if self.noise is None and not self.noise_in_training:
+            yield "noise_in_training: there is no noise; leave it out"
         if self.trajectories is not None and (self.noise is None or self.shots is not None):
             yield "trajectories: only with noise and without shots; leave it out"
         if self.placement == "gpu" and self.processor == "cpu":

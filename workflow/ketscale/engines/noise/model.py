@@ -57,10 +57,11 @@ def with_noise(circuit: Circuit, model: NoiseModel) -> Circuit:
 
 
 class WithNoise:
-    """`simulator`, of circuits with the channels of a noise model."""
+    """`simulator`, of circuits with the channels of a noise model; in training, where gradients are enabled, only if asked for."""
 
-    def __init__(self, simulator: Simulator, model: NoiseModel) -> None:
-        self.simulator, self.model, self.stacks = simulator, model, stacks(simulator)
+    def __init__(self, simulator: Simulator, model: NoiseModel, training: bool = True) -> None:
+        self.simulator, self.model, self.training = simulator, model, training
+        self.stacks = stacks(simulator)
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """Refused: there is no state vector."""
@@ -73,14 +74,14 @@ class WithNoise:
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
         _check_start(initial)
-        return self.simulator.expval(with_noise(circuit, self.model), angles, paulis)
+        return self.simulator.expval(self._noisy(circuit), angles, paulis)
 
     def probs(
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `simulator.probabilities`."""
         _check_start(initial)
-        return probabilities(self.simulator, with_noise(circuit, self.model), angles, wires)
+        return probabilities(self.simulator, self._noisy(circuit), angles, wires)
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
@@ -89,6 +90,9 @@ class WithNoise:
         raise UserError(
             "with noise there are no superpositions of states: use another model, or leave out noise"
         )
+
+    def _noisy(self, circuit: Circuit) -> Circuit:
+        return circuit if torch.is_grad_enabled() and not self.training else with_noise(circuit, self.model)
 
 
 def _check_start(initial: torch.Tensor | None) -> None:
