@@ -68,11 +68,11 @@ def declared(name: str) -> Column:
     """A quantity that records have too, as its column of the tables is declared."""
     # A machine with torch and NumPy alone, where some benchmarks run, has not what tables need.
     from ketscale.analysis import columns
-    from ketscale.analysis.wording import shown
+    from ketscale.analysis.wording import number_of
 
     parts = (part for table in columns.TABLES.values() for part in table.parts)
     found = next(part for part in parts if isinstance(part, columns.Column) and part.name == name)
-    return Column(name, found.title, partial(shown, factor=found.factor))
+    return Column(name, found.title, partial(number_of, factor=found.factor))
 
 
 # What every row has behind its case and subject. first_s: seconds of the first call in this process, compiling included.

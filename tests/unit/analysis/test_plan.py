@@ -47,8 +47,8 @@ def planned(capsys, *options):
     with patch.object(plan, "as_text", lambda one: plans.append(one) or ""):
         call(capsys, *options)
     (one,) = plans
-    runs = (*one.chosen, *one.left_out)
-    return {run: {"left_out": one.left_out.get(run), **_costs(one.costs.get(run))} for run in runs}
+    runs = (*one.first, *one.omitted)
+    return {run: {"left_out": one.omitted.get(run), **_costs(one.costs.get(run))} for run in runs}
 
 
 def _costs(one):

@@ -239,9 +239,9 @@ def test_the_class_of_a_host(one: dict[str, Any], other: dict[str, Any], same: b
 
 def test_what_a_study_varies_is_no_part_of_the_key() -> None:
     other = row(hardware="a: CPU, 2 cores, H100", precision="fp64", data_hash="e", shared_cores=True)
-    assert comparability.hindrance([comparability.times(row()), comparability.times(other)])
+    assert comparability.mismatch([comparability.times(row()), comparability.times(other)])
     varied = ("device", "layout", "protocol", "workload")
-    assert not comparability.hindrance(
+    assert not comparability.mismatch(
         [comparability.times(row(), varied), comparability.times(other, varied)]
     )
 
@@ -254,5 +254,5 @@ def test_what_a_study_varies_is_no_part_of_the_key() -> None:
 def test_an_unknown_hash_hides_no_other_and_differs_from_none(changes: dict[str, Any], why: str) -> None:
     one = {**row(), "split": "labels", "folds": None, "fold": None, "test_samples": 180}
     for key in (comparability.quality, *([] if "test_samples" in changes else [comparability.times])):
-        assert comparability.hindrance([key(one), key({**one, **changes})]) == why
-    assert comparability.hindrance([(), (("hosts", frozenset({("", "a")})),)]) == ""
+        assert comparability.mismatch([key(one), key({**one, **changes})]) == why
+    assert comparability.mismatch([(), (("hosts", frozenset({("", "a")})),)]) == ""

@@ -50,9 +50,9 @@ class Estimate:
         return self.mapped(lambda value: factor * value)
 
 
-def columns(found: Estimate | None, *names: str) -> dict[str, float | None]:
+def columns(estimate: Estimate | None, *names: str) -> dict[str, float | None]:
     """The columns of an estimate: its value and the ends of its interval."""
-    values = (found.value, found.low, found.high) if found else (None, None, None)
+    values = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
     return dict(zip(names, values, strict=True))
 
 
@@ -65,18 +65,18 @@ def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
 
     least: the least standard deviation that is believed.
     """
-    kept = sorted(inliers(values))
-    n, outliers = len(kept), len(values) - len(kept)
+    inner = sorted(inliers(values))
+    n, outliers = len(inner), len(values) - len(inner)
     if n == 0:
         return None
-    centre = statistics.fmean(kept) if n < FREE_FROM else statistics.median(kept)
+    centre = statistics.fmean(inner) if n < FREE_FROM else statistics.median(inner)
     if n < FEWEST:
         return Estimate(centre, None, None, n)
     free = n >= FREE_FROM
-    half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else spread(kept)) / math.sqrt(n)
+    half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else spread(inner)) / math.sqrt(n)
     # As many lie below the interval of a median as the sign test allows; the shown median is inside in any case.
     below = math.floor(float(special.bdtrik((1 - LEVEL) / 2, n, 0.5))) if free else (n - 1) // 2
-    low, high = min(centre - half, kept[below]), max(centre + half, kept[-1 - below])
+    low, high = min(centre - half, inner[below]), max(centre + half, inner[-1 - below])
     return Estimate(centre, low, high, n, outliers)
 
 
@@ -96,16 +96,16 @@ def inliers(values: Sequence[float], tail: float | None = None) -> list[float]:
     tail: another level of the test.
     """
     tail = tail or (0.01 if len(values) >= FREE_FROM else 0.001)
-    left, kept = list(values), list(values)
+    rest, inner = list(values), list(values)
     for _ in range(len(values) // 3 if len(values) > FEWEST else 0):
-        n, centre, deviation = len(left), statistics.fmean(left), spread(left)
-        farthest = max(left, key=lambda value: abs(value - centre))
+        n, centre, deviation = len(rest), statistics.fmean(rest), spread(rest)
+        farthest = max(rest, key=lambda value: abs(value - centre))
         quantile = exceeded(tail / (2 * n), n - 2)
         limit = (n - 1) * quantile / math.sqrt(n * (n - 2 + quantile**2))
-        left.remove(farthest)
+        rest.remove(farthest)
         if abs(farthest - centre) > limit * deviation:
-            kept = list(left)
-    return kept
+            inner = list(rest)
+    return inner
 
 
 def exceeded(tail: float, freedom: float) -> float:

@@ -49,21 +49,21 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
     decide: gives, for each comparison, the verdict of its interval at a level between 0 and 1, None if it has none. A
     wider interval may decide less, but nothing else.
     """
-    found: dict[int, str] = {}
-    while left := [number for number in range(len(decide)) if number not in found]:
-        level = 1 - (1 - LEVEL) / len(left)
-        accepted = {number: word for number in left if (word := decide[number](level))}
+    words: dict[int, str] = {}
+    while open_numbers := [number for number in range(len(decide)) if number not in words]:
+        level = 1 - (1 - LEVEL) / len(open_numbers)
+        accepted = {number: word for number in open_numbers if (word := decide[number](level))}
         if not accepted:
             break
-        found |= accepted
-    return [found.get(number) for number in range(len(decide))]
+        words |= accepted
+    return [words.get(number) for number in range(len(decide))]
 
 
-def ratios(found: Sequence[Compared]) -> list[tuple[str, str]]:
+def ratios(compared: Sequence[Compared]) -> list[tuple[str, str]]:
     """The verdicts on the ratios of one study, in their order, and why one cannot be told."""
-    able = [each.ratio for each in found if each.ratio and not undecided(each)]
+    able = [each.ratio for each in compared if each.ratio and not undecided(each)]
     words = iter(holm([partial(of_ratio, ratio) for ratio in able]))
-    return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in found]
+    return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in compared]
 
 
 def of_ratio(ratio: Estimate, level: float, within: float = WORTH) -> str | None:
@@ -76,15 +76,15 @@ def of_ratio(ratio: Estimate, level: float, within: float = WORTH) -> str | None
     return SAME if low >= 1 / within and high <= within else None
 
 
-def undecided(found: Compared) -> tuple[str, str] | None:
+def undecided(compared: Compared) -> tuple[str, str] | None:
     """The verdict on a comparison that decides nothing, and why; None if its interval may decide."""
-    if found.why:
-        return NOT_COMPARABLE, found.why
-    if found.flag.removesuffix(points.REFERENCE) in (points.BUSY, points.UNTIMED):
+    if compared.why:
+        return NOT_COMPARABLE, compared.why
+    if compared.flag.removesuffix(points.REFERENCE) in (points.BUSY, points.UNTIMED):
         return CANNOT_TELL, BUSY
-    if found.flag == comparison.FAILED:
+    if compared.flag == comparison.FAILED:
         return FAILED, MOST_FAILED
-    return (CANNOT_TELL, FEW) if found.ratio is None or found.ratio.low is None else None
+    return (CANNOT_TELL, FEW) if compared.ratio is None or compared.ratio.low is None else None
 
 
 def widened(ratio: Estimate, level: float) -> tuple[float, float]:

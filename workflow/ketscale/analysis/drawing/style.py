@@ -54,19 +54,19 @@ class Inputs:
 
     def only(self, studies: Collection[str]) -> Inputs:
         """What a figure of some studies gets: their rows."""
-        known = tuple(each for each in self.config.studies if each.name in studies)
-        asked = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
+        studied = tuple(each for each in self.config.studies if each.name in studies)
+        selected = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
         own = {name: table[table["study"].isin(studies)] for name, table in vars(self).items() if name in OWN}
-        return replace(self, config=replace(self.config, studies=known), runs=self.runs[asked], **own)
+        return replace(self, config=replace(self.config, studies=studied), runs=self.runs[selected], **own)
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name, in their order; none comes twice."""
     import seaborn as sns
 
-    known = list(names)
-    found = sns.color_palette("colorblind" if len(known) <= len(PALETTE) else "husl", len(known))
-    return dict(zip(known, found.as_hex(), strict=True))
+    unique = list(names)
+    palette = sns.color_palette("colorblind" if len(unique) <= len(PALETTE) else "husl", len(unique))
+    return dict(zip(unique, palette.as_hex(), strict=True))
 
 
 def theme() -> None:
@@ -94,22 +94,22 @@ def theme() -> None:
 
 def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs: Inputs) -> dict[str, bytes]:
     """What `draw` draws of the inputs, if anything, and the drawn data as CSV: the contents of the files by their endings."""
-    drawn = draw(inputs)
-    if drawn is None:
+    drawing = draw(inputs)
+    if drawing is None:
         return {}
-    figure, data = drawn
-    known = data.astype(object).where(data.notna(), None)
-    return {**_saved(figure), "csv": csv_of(columns.rows(known), list(map(str, data)))}
+    figure, data = drawing
+    table = data.astype(object).where(data.notna(), None)
+    return {**_saved(figure), "csv": csv_of(columns.rows(table), list(map(str, data)))}
 
 
 def _saved(figure: Drawing) -> dict[str, bytes]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # It is laid out once, not once for each form.
-    made = {form: io.BytesIO() for form in DATELESS}
-    for form, buffer in made.items():
+    buffers = {form: io.BytesIO() for form in DATELESS}
+    for form, buffer in buffers.items():
         figure.savefig(buffer, format=form, metadata=DATELESS[form], dpi=200)
     plt.close(figure)
-    return {form: buffer.getvalue() for form, buffer in made.items()}
+    return {form: buffer.getvalue() for form, buffer in buffers.items()}
 
 
 def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing, list[Axes]]:
@@ -149,11 +149,11 @@ def legend(axes: Axes, colours: Mapping[str, str]) -> None:
         )
 
 
-def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str]) -> None:
+def name_rows(axes: Axes, names: Iterable[str], texts: Iterable[str]) -> None:
     """Write above each row of the axes (at 0, 1, ... from above) its name, shortened if need be, and what is said of it."""
     most = int(ROW_DENSITY * _share(axes))
     labels = [
-        f"{_shortened(name, most - len(words))}: {words}" for name, words in zip(names, said, strict=True)
+        f"{_shortened(name, most - len(words))}: {words}" for name, words in zip(names, texts, strict=True)
     ]
     axes.set_yticks([row - 0.22 for row in range(len(labels))], labels, ha="left", va="bottom")
     axes.tick_params(axis="y", pad=-3, length=0)
@@ -185,14 +185,14 @@ def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = 
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=6.5, color=SOFT, linespacing=1.4)
 
 
-def left_out(count: int, most: int, what: str) -> str:
+def omission(count: int, most: int, what: str) -> str:
     """How many are not drawn, in words; '' if all are."""
     return f". Not drawn: {counted(count - most, what)} more" if count > most else ""
 
 
-def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
+def values(axes: Axes, numbers: Iterable[float], scale: str = "linear") -> None:
     """Give the x axis ticks at values, such as batches, of which at most eight are labelled."""
-    every = sorted(set(found))
+    every = sorted(set(numbers))
     ticks = every[:: -(-len(every) // 8)]
     axes.set_xscale(scale)
     axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
@@ -275,9 +275,9 @@ def curves(
     x, y, ends: columns of the values and of the ends of their intervals. palette: of lines; without it each gets a colour,
     and the legend tells which.
     """
-    named = palette or colours(sorted(points["line"].unique()))
+    palette_of = palette or colours(sorted(points["line"].unique()))
     for name, group in points.dropna(subset=[x, y]).groupby("line", sort=True):
-        group, colour = group.sort_values([x, y]), named[str(name)]
+        group, colour = group.sort_values([x, y]), palette_of[str(name)]
         # Two points do not show a course.
         if group[x].nunique() > 2:
             axes.plot(group[x], group[y], lw=1.3, alpha=0.7, color=colour)
@@ -286,7 +286,7 @@ def curves(
         faces = ["white" if hollow else colour for hollow in group["hollow"]]
         axes.scatter(group[x], group[y], 25, facecolors=faces, edgecolors=colour, lw=1.3, zorder=3)
     if palette is None:
-        legend(axes, named)
+        legend(axes, palette_of)
 
 
 def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:
