@@ -185,7 +185,7 @@ def test_a_step_shows_whether_a_model_in_a_file_stacks(
     assert fitted.startswith("mine/svm/q0-l0-b1/none/cpu-n1r1t1/fit/seed0: ended after ")
     config = Config.of(own, FAMILIES)
     alone = {
-        run.model: tried.alone(Path("results", run.folder), config.settings(run).content)
+        run.model: tried.is_single(Path("results", run.folder), config.settings(run).content)
         for run in config.runs
     }
     assert alone == {"ring": False, "statistics": True, "svm": False}

@@ -231,7 +231,7 @@ class Jobs:
     def _make_again(self, path: str) -> None:
         # The jobs of a call do not ask: their own process plans only what it was told.
         if not self.in_job:
-            internals.make_again(self._workflow, path)
+            internals.remake(self._workflow, path)
 
 
 @contextlib.contextmanager

@@ -148,7 +148,7 @@ def answer(
 ) -> dict[str, Any]:
     """The row of answers.csv of a study.
 
-    made: its rows. states: how many of its runs have which status.
+    rows: its rows. states: how many of its runs have which status.
     """
     compared = [row for row in rows if row.get("verdict")]
     effects = [row for row in compared if row.get("effect") is not None]

@@ -93,7 +93,7 @@ def pooled(samples: Iterable[Sequence[float]]) -> float:
 def speedup(of: Group, over: Group, least: float, reason: Callable[[Group, Group], str]) -> Compared:
     """How many times as fast the runs `of` are as `over`: t_over / t_of of the typical run, paired by seed.
 
-    of, over: all rows of one point each; beside itself it is 1. least: as of `Times.least`. apart: why their usable runs
+    of, over: all rows of one point each; beside itself it is 1. least: as of `Times.least`. reason: why their usable runs
     cannot be compared, in words.
     """
     (subject, flag), (reference, other) = usable(of), usable(over)

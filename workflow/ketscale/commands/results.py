@@ -100,7 +100,7 @@ def _report(options: argparse.Namespace) -> None:
         (report.PARTS[options.only] if options.only else report.build)(config, results)
     except UserError as error:
         # The same call trains their runs again.
-        aside = [] if config.partial else records.put_aside(results / run.path for run in config.runs)
+        aside = [] if config.partial else records.set_aside(results / run.path for run in config.runs)
         renamed = [f"{counted(len(aside), 'damaged record')}: renamed to {path.name}" for path in aside[:1]]
         raise UserError(*error.args, *renamed) from None
     if options.only:

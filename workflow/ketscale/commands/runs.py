@@ -59,7 +59,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
     from ketscale.jobs import provenance
 
     # Before what trains is imported: whatever happens to the sources from now on is none of this run's.
-    provenance.taken()
+    provenance.snapshot()
     settings = _chosen(options)
     from ketscale.process import THREAD_VARIABLES, end, kept_for_good
 
@@ -106,7 +106,7 @@ def _launched(options: argparse.Namespace) -> int:
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
     cohort = cohorts.file_of(run)
-    if cohort and tried.alone(folder, _chosen(options).content):
+    if cohort and tried.is_single(folder, _chosen(options).content):
         cohort = None
     for name, value in (("features", options.features), ("cohort", cohort)):
         if value:

@@ -133,31 +133,31 @@ def hardware(machine: Host) -> str:
     )
 
 
-def sample(made: Record) -> Sample | None:
+def sample(of: Record) -> Sample | None:
     """The sample that a record is; None if the run failed or was resumed."""
-    if made.status not in ("completed", "timed_out") or made.resumed:
+    if of.status not in ("completed", "timed_out") or of.resumed:
         return None
-    timing = made.timing
-    seconds = 3600 * made.node_hours / Run.of(made.run).nodes + timing.startup_s / (1 + len(made.cohort))
+    timing = of.timing
+    seconds = 3600 * of.node_hours / Run.of(of.run).nodes + timing.startup_s / (1 + len(of.cohort))
     # Steps that were taken again, since others used the cores.
-    seconds -= (made.quiet.passes - 1) * timing.train_s
-    at = case(made.config, made.sizes, hardware(made.machine))
-    return Sample(at, seconds, made.quiet.quiet) if seconds > 0 else None
+    seconds -= (of.quiet.passes - 1) * timing.train_s
+    at = case(of.config, of.sizes, hardware(of.machine))
+    return Sample(at, seconds, of.quiet.quiet) if seconds > 0 else None
 
 
-def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -> list[Sample]:
+def below(folders: Iterable[Path], records: Mapping[Path, Record] | None = None) -> list[Sample]:
     """The samples of all whole records in results folders, whatever config they are of.
 
     The busy runs of a point that has quiet ones are left out.
 
     Args:
-        known: records that have been read, by their paths.
+        records: records that have been read, by their paths.
     """
     paths = [path for folder in folders for path in sorted(folder.glob(RECORDS))]
-    read = ((known or {}).get(path) or record.read(path).record for path in paths)
-    found = [one for each in read if each and (one := sample(each))]
-    quiet = {one.case.point for one in found if one.quiet}
-    return [one for one in found if one.quiet or one.case.point not in quiet]
+    read = ((records or {}).get(path) or record.read(path).record for path in paths)
+    samples = [one for each in read if each and (one := sample(each))]
+    quiet = {one.case.point for one in samples if one.quiet}
+    return [one for one in samples if one.quiet or one.case.point not in quiet]
 
 
 class Law:
@@ -186,8 +186,8 @@ class Law:
         leverage = 1 / len(rows) + np.sum(rows @ self._inverse * rows, axis=1)
         # How far the fit to all others is from each point, over what that errs more.
         residuals = (means - self._mean - rows @ self._slopes) / np.sqrt(np.maximum(1 - leverage, 1e-6))
-        told = len(rows) - leverage.sum() >= 2
-        self._spread = max(_LEAST, float(np.sqrt(np.mean(residuals**2)))) if told else _UNKNOWN
+        enough = len(rows) - leverage.sum() >= 2
+        self._spread = max(_LEAST, float(np.sqrt(np.mean(residuals**2)))) if enough else _UNKNOWN
 
     def interval(self, case: Case) -> Interval | None:
         """The seconds of a run of a case; None if one of its numbers is too far from those of all records.
@@ -223,7 +223,7 @@ class Costs:
         groups: dict[tuple[str, ...], list[Sample]] = {}
         for one in samples:
             groups.setdefault(one.case.known, []).append(one)
-        self._laws = {known: Law(alike) for known, alike in groups.items()}
+        self._laws = {case: Law(alike) for case, alike in groups.items()}
         used = Counter((one.case.names["device"], one.case.names["machine"]) for one in samples)
         self._machine = {device: most for (device, most), _ in reversed(used.most_common())}
         self.records, self.machines = len(samples), tuple(dict.fromkeys(self._machine.values()))
@@ -235,7 +235,7 @@ class Costs:
 
     def forecasts(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
         """The forecasts of all runs of which anything is known."""
-        found: dict[Run, Forecast] = {}
+        forecasts: dict[Run, Forecast] = {}
         # Runs that differ in their seeds cost the same.
         alike: dict[object, Interval | None] = {}
         for settings in runs:
@@ -244,10 +244,10 @@ class Costs:
                 machine = self._machine.get(BACKENDS[run.backend].device, "")
                 alike[key] = self.seconds(case(settings.content, settings.sizes, machine))
             if seconds := alike[key]:
-                found[run] = Forecast(run, seconds)
-        return found
+                forecasts[run] = Forecast(run, seconds)
+        return forecasts
 
 
-def total(found: Iterable[Forecast]) -> Interval:
+def total(forecasts: Iterable[Forecast]) -> Interval:
     """The node-hours of all, as an interval for the case that all err to the same side."""
-    return sum((one.node_hours for one in found), Interval(0.0, 0.0, 0.0))
+    return sum((one.node_hours for one in forecasts), Interval(0.0, 0.0, 0.0))

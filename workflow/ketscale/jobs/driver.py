@@ -58,9 +58,9 @@ def _cancel_jobs() -> None:
     queue.cancel(jobs)
     say(f"cancelled its {counted(len(jobs), 'job')} in the queue ({', '.join(job.id for job in jobs[:10])})")
     end = time.monotonic() + _CANCELLED_S
-    while left := _in_queue():
+    while waiting := _in_queue():
         if time.monotonic() >= end:
-            raise UserError(f"{counted(len(left), 'job')} of it cannot be cancelled; see `squeue --me`")
+            raise UserError(f"{counted(len(waiting), 'job')} of it cannot be cancelled; see `squeue --me`")
         time.sleep(_POLL_S)
 
 

@@ -23,9 +23,9 @@ def path() -> Path:
 
 
 @contextlib.contextmanager
-def hold(timed: bool) -> Iterator[None]:
+def hold(exclusive: bool) -> Iterator[None]:
     """Hold the lock of this host: alone for a timed run, shared for untimed ones, which filelock cannot."""
-    kind = fcntl.LOCK_EX if timed else fcntl.LOCK_SH
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     file = _open(path())
     try:
         try:

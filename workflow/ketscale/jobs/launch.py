@@ -134,8 +134,8 @@ def check_package() -> None:
     if Path(interpreter).parent == Path(sys.executable).parent:
         return
     # A command of another environment, or one that is no script of Python, says where its package is.
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
-    folder = said.strip().partition(" from ")[2]
+    answer = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
+    folder = answer.strip().partition(" from ")[2]
     if not folder or Path(folder).resolve() != _PACKAGE:
         raise UserError(
             f"jobs would call {command}, which is of another package ({folder or 'unknown'}) than the one that "

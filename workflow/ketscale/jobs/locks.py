@@ -81,9 +81,9 @@ class Lock:
         """Give the lock back, if it is held; untouched: nothing was done, and what its former holder says stays."""
         if self._me is None:
             return
-        mine = msgspec.structs.replace(self._me, until=now(), finished=self.finished or untouched)
+        note = msgspec.structs.replace(self._me, until=now(), finished=self.finished or untouched)
         with contextlib.suppress(OSError):  # a full disk keeps nobody from writing later
-            self._note((untouched and self.former) or mine)
+            self._note((untouched and self.former) or note)
         self._me = None
         self._lock.release()
 

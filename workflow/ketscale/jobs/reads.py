@@ -48,16 +48,16 @@ def watched() -> Iterator[set[str]]:
     `OwnCode` follows.
     """
     _listen()
-    before, found = set(sys.modules), set[str]()
-    _Watch.read = found
+    before, paths = set(sys.modules), set[str]()
+    _Watch.read = paths
     try:
-        yield found
+        yield paths
     finally:
         _Watch.read = None
         for name in sys.modules.keys() - before:
             path = Path(os.path.realpath(getattr(sys.modules[name], "__file__", None) or "/"))
             if _is_users(path) and path.is_relative_to(Path.cwd()) and not name.startswith(OWN):
-                found.add(str(path))
+                paths.add(str(path))
 
 
 def check(paths: set[str], name: str, model: FileModel) -> None:
@@ -68,7 +68,7 @@ def check(paths: set[str], name: str, model: FileModel) -> None:
     Raises:
         UserError: they lack some; says what to add to the config.
     """
-    new = sorted(map(_shown, paths - {os.path.realpath(Path(each).expanduser()) for each in model.reads}))
+    new = sorted(map(_label, paths - {os.path.realpath(Path(each).expanduser()) for each in model.reads}))
     if new:
         names = (
             each if re.fullmatch(r"[\w./~$-]+", each) else json.dumps(each) for each in (*model.reads, *new)
@@ -88,11 +88,11 @@ def _listen() -> None:
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open" or _Watch.read is None or isinstance(arguments[0], int) or arguments[2] & os.O_WRONLY:
         return
-    if _asked() and _is_users(path := Path(os.path.realpath(os.fsdecode(arguments[0])))):
+    if _by_user() and _is_users(path := Path(os.path.realpath(os.fsdecode(arguments[0])))):
         _Watch.read.add(str(path))
 
 
-def _asked() -> bool:
+def _by_user() -> bool:
     """Whether the user's code leads to a call, and not by way of KetScale, an import, a compiler or a line that is shown."""
     frame: FrameType | None = sys._getframe(2)
     while frame:
@@ -124,6 +124,6 @@ def _folders() -> tuple[Path, ...]:
     return tuple(Path(place).resolve() for place in places)
 
 
-def _shown(name: str) -> str:
+def _label(name: str) -> str:
     """A path as a config has it: relative to the working directory if it is below."""
     return os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name

@@ -12,10 +12,10 @@ from typing import Any
 # Snakemake's own folder in that of a study.
 FOLDER = Path(".snakemake")
 # Snakemake's limit of submissions if the user gives none: jobs, in seconds.
-_USUAL_LIMIT = (100, 1)
+_DEFAULT_LIMIT = (100, 1)
 
 
-def make_again(workflow: Any, path: str) -> None:
+def remake(workflow: Any, path: str) -> None:
     """Have a file made again, whatever Snakemake's notes and the times of files say, by the call that is planned.
 
     The option --forcerun would also make it a target, and triggers are a fixed list. The jobs of the call do not ask: their
@@ -53,5 +53,5 @@ def lift_limit(workflow: Any) -> None:
     runs that takes a tenth of two cores, while runs are being timed (pull request 3744 is about the same timers).
     """
     limiter = workflow.scheduler.job_rate_limiter
-    if limiter and (limiter.max_jobs, limiter.timespan) == _USUAL_LIMIT:
+    if limiter and (limiter.max_jobs, limiter.timespan) == _DEFAULT_LIMIT:
         workflow.scheduler.job_rate_limiter = None

@@ -28,7 +28,7 @@ from ketscale.words import notice
 
 
 @dataclasses.dataclass
-class StartedRun:
+class ActiveRun:
     """A run that this process may write, and what there is of it so far.
 
     Attributes:
@@ -118,8 +118,8 @@ class StartedRun:
 
     def _resume(self, trainer: Training, world: World) -> None:
         # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-        wanted = world.rank == 0 and not trainer.no_checkpoints
-        saved = world.gather(self._checkpoint() if wanted else None)[0]
+        saves = world.rank == 0 and not trainer.no_checkpoints
+        saved = world.gather(self._checkpoint() if saves else None)[0]
         if saved is not None:
             self._restore(saved, checkpoint.path_of(self.folder, self.key), world)
             return
@@ -211,6 +211,6 @@ def demand_one_code(world: World) -> None:
     Raises:
         UserError: the sources are not those that every rank has started with.
     """
-    seen = world.gather((code_hash(), sources_hash()))
-    if len({each for pair in seen for each in pair}) > 1:
+    hashes = world.gather((code_hash(), sources_hash()))
+    if len({each for pair in hashes for each in pair}) > 1:
         raise UserError("the package's code was changed while this run started: start it again")

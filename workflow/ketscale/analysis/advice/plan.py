@@ -57,7 +57,7 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     states = survey.look(config, Path())[1]
     have = {one.run for one in states if one.state in ("done", "running", "queued")}
     missing = {one.run: one.settings for one in states if one.run not in have and one.settings}
-    history = Costs(below([Path(config.results), *folders], survey.known(config, states, Path())))
+    history = Costs(below([Path(config.results), *folders], survey.records_of(config, states, Path())))
     costs = history.forecasts(missing.values())
     hours = {run: one.node_hours.middle for run, one in costs.items()}
     points = order(config, have, hours)

@@ -41,18 +41,18 @@ _FOR_GOOD = re.compile(
 
 def begin(workflow: Any) -> None:
     """Have what SLURM refuses for now submitted again, until the call ends."""
-    scheduler, ended = workflow.scheduler, threading.Event()
+    scheduler, stop = workflow.scheduler, threading.Event()
     executor = scheduler._executor
     cancel = executor.cancel
     # The executor starts sbatch, and nothing else, by this class; each job that waits has a thread of its own.
-    stops = lambda: ended.is_set() or bool(scheduler._user_kill)  # noqa: E731
+    stops = lambda: stop.is_set() or bool(scheduler._user_kill)  # noqa: E731
     names = {**vars(subprocess), "Popen": functools.partial(_Submission, stops, threading.Lock())}
     sys.modules[type(executor).__module__].subprocess = SimpleNamespace(**names)  # type: ignore[attr-defined]
     threads = executor._job_submission_executor = ThreadPoolExecutor(_MOST)
 
     def end() -> None:
         """The executor would cancel the jobs that it knows, and then submit what is left in its threads."""
-        ended.set()
+        stop.set()
         threads.shutdown(cancel_futures=True)
         cancel()
         # It forgets jobs while it asks for their states.
@@ -94,7 +94,7 @@ class _Submission(subprocess.Popen[str]):
                 time.sleep(min(_LOOK_S, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_S)
             if not self._stops():
-                out, words = self._again(input)
+                out, words = self._retry(input)
         if self.returncode and not self._stops():
             say(f"failed: {self._comment}: sbatch refuses it: {_line(words)}")
         elif waited and not self.returncode:
@@ -104,20 +104,20 @@ class _Submission(subprocess.Popen[str]):
     @property
     def _comment(self) -> str:
         """By which the executor names the job."""
-        found = re.search(r" --comment (\S+)", self._call)
-        return shlex.split(found[1])[0] if found else ""
+        match = re.search(r" --comment (\S+)", self._call)
+        return shlex.split(match[1])[0] if match else ""
 
-    def _again(self, input: str | None) -> tuple[str, str]:
+    def _retry(self, input: str | None) -> tuple[str, str]:
         """Call sbatch another time: what it prints."""
         with self._turn:
             try:
                 # SLURM may have taken the job although its answer was lost.
                 queue.cancel([job for job in queue.jobs(Path()) if job.comment == self._comment])
-                done = subprocess.run(self._call, shell=True, text=True, input=input, capture_output=True)
+                result = subprocess.run(self._call, shell=True, text=True, input=input, capture_output=True)
             except (UserError, OSError) as error:
                 return "", str(error)
-        self.returncode = done.returncode
-        return done.stdout, done.stderr
+        self.returncode = result.returncode
+        return result.stdout, result.stderr
 
 
 def _failing(words: str) -> str:
