@@ -143,7 +143,7 @@ class ActiveRun:
         except MemoryError:
             raise UserError(f"{self.folder}: memory does not suffice to read its checkpoint") from None
         except UserError as error:
-            aside = checkpoint.put_aside(checkpoint.path_of(self.folder, self.key))
+            aside = checkpoint.set_aside(checkpoint.path_of(self.folder, self.key))
             notice(f"{error}: it is now {aside.name}, and the run starts from the beginning")
             return None
 
@@ -158,7 +158,7 @@ class ActiveRun:
             self.trainer.restore(saved)
         except UserError as error:
             if world.rank == 0:
-                checkpoint.put_aside(path)
+                checkpoint.set_aside(path)
             raise UserError(f"{error}; its checkpoint is put aside: run it again") from None
         self.resumed = saved["resumed"] + 1
         self.cohort.update(saved["cohort"])

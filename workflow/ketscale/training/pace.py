@@ -52,8 +52,8 @@ class Pace:
         self._protocol, self._rank = protocol, world.rank
         self._stop_requested = stop_requested
         # With one run of one rank on a CPU an agreement costs nothing.
-        alone = world.ranks == 1 and world.device.type == "cpu" and members == 1
-        self._most_steps = 1 if alone else AGREE_STEPS
+        single = world.ranks == 1 and world.device.type == "cpu" and members == 1
+        self._most_steps = 1 if single else AGREE_STEPS
         self._checkpoint_steps = protocol.checkpoint_steps * members
         self._look = Look()
         self.begin()
@@ -81,13 +81,13 @@ class Pace:
         step_s = (now - self._looked) / (step - self._step)
         self._looked, self._step = now, step
         limit_s = self._protocol.limit_s
-        due = (
+        overdue = (
             step - self._saved_step >= self._checkpoint_steps
             or now - self._saved_s >= 60 * self._protocol.checkpoint_minutes
         )
         self._look = Look(
             stop=self._stop_requested(),
-            save=first and due,
+            save=first and overdue,
             over=first and limit_s is not None and self.trained_s >= limit_s,
             after=max(1, min(self._most_steps, int(AGREE_S / step_s))) if first else 0,
         )
