@@ -19,7 +19,7 @@ from ketscale import grid, strict_json
 from ketscale.config import Config, Workload, sources
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
-from ketscale.problems.leaks import told
+from ketscale.problems.leaks import warning
 from ketscale.words import say
 
 # The files beside the manifest: the digest of the sources that it was made from, and what was read of them so far.
@@ -54,7 +54,7 @@ def shared(manifest: Path) -> int:
 def leaks(results: Path, names: Iterable[str]) -> list[str]:
     """What is told of features of some workloads that alone predict the target almost perfectly, a line each."""
     notes = ((name, strict_json.of_note(results / grid.PREPARED.format(workload=name))) for name in names)
-    return [f"{name}: {told(note['leaks'])}" for name, note in notes if "leaks" in note]
+    return [f"{name}: {warning(note['leaks'])}" for name, note in notes if "leaks" in note]
 
 
 def note(manifest: Path, digest: str) -> None:

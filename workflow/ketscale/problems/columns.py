@@ -36,13 +36,13 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def fit(self, column: pd.Series[Any], steps: Collection[Step] = ()) -> Column:
         """The column as its training samples, of which one at least has a value, say."""
-        known = self.values(column.dropna())
-        if not len(known):
+        values = self.values(column.dropna())
+        if not len(values):
             raise UserError(f"column {self.name}: no training sample has a value; put it under ignore")
-        different, counts = np.unique(known, return_counts=True)
+        different, counts = np.unique(values, return_counts=True)
         gap = None
         if "median" in steps:
-            gap = float(np.median(known))
+            gap = float(np.median(values))
         elif "most-frequent" in steps:
             gap = different.tolist()[counts.argmax()]
         categories = None if self.categories is None else tuple(different.tolist())
@@ -75,15 +75,15 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         else:
             # Text such as 1_000 is no number to pandas.
             numbers = pd.to_numeric(column, errors="coerce")
-        found = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
-        if (wrong := there & ~np.isfinite(found)).any():
+        result = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
+        if (wrong := there & ~np.isfinite(result)).any():
             row = int(wrong.argmax())
             what = "a date such as 2024-01-31" if self.date else "a finite number"
             raise UserError(
                 f"row {row + 1}, column {self.name}: {short(repr(str(column.iloc[row])))} is not {what}; write it so, put the column "
                 f"under ignore, or ask for its categories, columns: {{{self.name}: one-hot}}"
             )
-        return found
+        return result
 
     def __call__(self, column: pd.Series[Any]) -> NDArray[np.float64]:
         """Its features (n, 1), or (n, categories), where a category that training has not is 0 in all.

@@ -75,7 +75,7 @@ def load(
             about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         about.pop("digest", None)  # of earlier versions
-        wanted = (about["preprocessing"] or {}).get("weights_hash")
+        expected = (about["preprocessing"] or {}).get("weights_hash")
         settings = Settings.of(about["settings"], FAMILIES, str(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
@@ -88,11 +88,11 @@ def load(
     if _is_of_another(path.parent, settings.run) or (record and record.config != about["settings"]):
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
-    if weights is None and wanted:
+    if weights is None and expected:
         results = Path(str(path.parent.absolute()).removesuffix(settings.run.folder))
         folder = (results / PREPARED.format(workload=settings.run.workload)).parent
         weights = next(
-            (file for file in folder.glob("*/weights.safetensors") if sha256(file) == wanted), None
+            (file for file in folder.glob("*/weights.safetensors") if sha256(file) == expected), None
         )
     return Trained(about, state, simulator, own, None if weights is None else Path(weights))
 

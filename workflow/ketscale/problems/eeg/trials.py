@@ -45,12 +45,12 @@ def leaving_one_run_out(trials: Samples, seed: int) -> list[Parts]:
         raise UserError(
             f"a split by runs takes one subject and at least 2 runs, not {len(subjects)} and {len(runs)}"
         )
-    left_out = []
+    folds = []
     for run in runs:
         others = np.flatnonzero(of_run != run)
         if np.bincount(trials.targets[others], minlength=len(trials.names)).min() < 2:
             raise UserError(f"without run {run} there are fewer than 2 trials of a class: add runs")
         count = max(2, round(WITHIN_RUNS_VALIDATION * len(others)))
         train, validation = stratified(trials.targets, others, count, seed, "eeg")
-        left_out.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
-    return left_out
+        folds.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
+    return folds

@@ -14,7 +14,7 @@ from ketscale.problems.samples import Samples
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import Arrays, ImageFolder
 
-WANTED = {"samples": ("images", "x"), "labels": ("labels", "y")}
+ARRAYS = {"samples": ("images", "x"), "labels": ("labels", "y")}
 
 
 def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
@@ -23,7 +23,7 @@ def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
-    there = own_samples.read(workload, WANTED)
+    there = own_samples.read(workload, ARRAYS)
     return own_samples.divided(workload, there, pixels_of(*there["samples"]), "sample", 255)
 
 

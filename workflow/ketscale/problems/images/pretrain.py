@@ -82,8 +82,8 @@ def train(images: Samples, size: int, steps: int) -> dict[str, torch.Tensor]:
         if len(order) < BATCH:
             order = torch.randperm(len(pixels), generator=generator)
         batch, order = order[:BATCH], order[BATCH:]
-        seen = scaling.normalise(views(scaling.resize(pixels[batch]), generator))
-        scores = head(network(seen).pooler_output.flatten(1))
+        augmented = scaling.normalise(views(scaling.resize(pixels[batch]), generator))
+        scores = head(network(augmented).pooler_output.flatten(1))
         loss = torch.nn.functional.cross_entropy(scores, targets[batch])
         optimiser.zero_grad()
         torch.autograd.backward(loss)
@@ -111,8 +111,8 @@ def clusters(points: torch.Tensor, count: int, generator: torch.Generator) -> to
     nearest = torch.full((len(points),), torch.inf, dtype=points.dtype)
     for _ in range(count - 1):
         nearest = torch.minimum(nearest, (points - centres[-1]).square().sum(1))
-        drawn = torch.multinomial(nearest + 1e-12, 1, generator=generator)
-        centres = torch.cat([centres, points[drawn]])
+        picks = torch.multinomial(nearest + 1e-12, 1, generator=generator)
+        centres = torch.cat([centres, points[picks]])
     for _ in range(LLOYD):
         members = torch.nn.functional.one_hot(torch.cdist(points, centres).argmin(1), count).T.to(points)
         sizes = members.sum(1, keepdim=True)
@@ -135,5 +135,5 @@ def views(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     grid = torch.nn.functional.affine_grid(
         torch.stack([across, down], 1), list(images.shape), align_corners=False
     )
-    moved = torch.nn.functional.grid_sample(images, grid, mode="bilinear", align_corners=False)
-    return moved * (1 + uniform(INK))[:, None, None, None]
+    warped = torch.nn.functional.grid_sample(images, grid, mode="bilinear", align_corners=False)
+    return warped * (1 + uniform(INK))[:, None, None, None]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.sentences.likelihood import Shifted, Shifts
-from ketscale.problems.sentences.transformer import Transitions, whole_circuit
+from ketscale.problems.sentences.transformer import Transitions, sentence_circuit
 
 COUNTS = (2, 4, 8, 16)
 COMPLETION_SEED = 0
@@ -67,9 +67,9 @@ class LiteralCircuit(Shifted):
         values = []
         numbers = sentences[shifts.row].tolist()
         for k, sign, sentence in zip(shifts.angle.tolist(), shifts.sign.tolist(), numbers, strict=True):
-            moved = angles.copy()
-            moved[k] += sign * math.pi / 2
-            values.append(self.probability(sentence, moved))
+            shifted = angles.copy()
+            shifted[k] += sign * math.pi / 2
+            values.append(self.probability(sentence, shifted))
         return weights.new_tensor(values)
 
     def probability(self, sentence: int, angles: Vector) -> float:
@@ -99,7 +99,7 @@ class LiteralCircuit(Shifted):
         circuit.h(selected)
         for i, state in enumerate(psi):
             _append_selected(circuit, completed(state, rng), i, selected, data)
-        for gate in whole_circuit(self.layers).gates:
+        for gate in sentence_circuit(self.layers).gates:
             # Wire 0 is the most significant bit, Qiskit's qubit 0 the least.
             qubits = [data[3 - wire] for wire in gate.wires]
             if gate.name == "CNOT":

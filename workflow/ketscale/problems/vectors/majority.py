@@ -25,9 +25,9 @@ class Majority(Fitted):
 
     def fit(self, train: Samples, validation: Samples | None) -> None:
         """Take the logarithms of the counts of classes, int64 (n,), or average numbers (n, outputs)."""
-        targets, usual = train.targets, self.usual
+        targets, template = train.targets, self.usual
         if targets.ndim > 1:
-            self.usual = targets.mean(0).to(usual)
+            self.usual = targets.mean(0).to(template)
         else:
-            counts = targets.bincount(minlength=len(usual)).to(usual)
-            self.usual = counts.clamp(min=torch.finfo(usual.dtype).tiny).log()
+            counts = targets.bincount(minlength=len(template)).to(template)
+            self.usual = counts.clamp(min=torch.finfo(template.dtype).tiny).log()
