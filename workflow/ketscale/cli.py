@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (Exception, SystemExit) as error:  # of a user's own code too
-        said = in_words(error)
-        if said is None and isinstance(error, ModuleNotFoundError):
-            said = missing_in_words(error, "this command")
-        if said is None:
+        message = in_words(error)
+        if message is None and isinstance(error, ModuleNotFoundError):
+            message = missing_in_words(error, "this command")
+        if message is None:
             raise
-        say(said)
+        say(message)
         return 2
 
 

@@ -116,5 +116,5 @@ def only_mapped() -> bool:
 
 def differentiates() -> bool:
     """Whether torch.func differentiates, in any of its transformations."""
-    found = retrieve_all_functorch_interpreters() if transforms_active() else []
-    return not all(isinstance(each, VmapInterpreter) for each in found)
+    levels = retrieve_all_functorch_interpreters() if transforms_active() else []
+    return not all(isinstance(each, VmapInterpreter) for each in levels)

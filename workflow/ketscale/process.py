@@ -57,10 +57,10 @@ def descendants(pid: int) -> list[int]:
             state, parent = _fields(Path("/proc", name, "stat").read_text())[:2]
             if name.isdecimal() and state not in "ZX":
                 children.setdefault(int(parent), []).append(int(name))
-    found = children.get(pid, [])
-    for below in found:  # which grows meanwhile
-        found.extend(children.get(below, []))
-    return found
+    tree = children.get(pid, [])
+    for below in tree:  # which grows meanwhile
+        tree.extend(children.get(below, []))
+    return tree
 
 
 def keep_freed_memory() -> None:
@@ -94,7 +94,7 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def kept_for_good() -> Iterator[None]:
+def permanent() -> Iterator[None]:
     """What is made inside lives until the process ends, so the garbage collector never searches it.
 
     Only for KetScale's own processes: garbage that is there at the end is never freed.
@@ -128,8 +128,8 @@ def node_name() -> str:
 def age_s() -> float:
     """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
     # Field 22 of proc(5)'s stat.
-    started = int(_fields(Path("/proc/self/stat").read_text())[19]) / os.sysconf("SC_CLK_TCK")
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    start = int(_fields(Path("/proc/self/stat").read_text())[19]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start)
 
 
 def _fields(stat: str) -> list[str]:

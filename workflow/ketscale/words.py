@@ -61,13 +61,13 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
 
 
 # How lines of `say` and of `notice` begin.
-SAID = "ketscale: "
-NOTICE = f"{SAID}note: "
+HEAD = "ketscale: "
+NOTICE = f"{HEAD}note: "
 
 
 def say(message: object) -> None:
     """Tell people on stderr what happens, in a line by itself."""
-    print(f"{SAID}{message}", file=sys.stderr, flush=True)
+    print(f"{HEAD}{message}", file=sys.stderr, flush=True)
 
 
 def notice(message: object) -> None:
@@ -75,13 +75,13 @@ def notice(message: object) -> None:
     print(f"{NOTICE}{message}", file=sys.stderr, flush=True)
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
+def suggestion(name: str, names: Collection[str]) -> str:
     """'; did you mean ...?' for a misspelt name, else the choices."""
     import difflib  # only a mistake needs it
 
-    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     return (
         f"; did you mean {close[0]}?"
         if close
-        else f"; choose from {', '.join(known) or 'nothing: none is defined'}"
+        else f"; choose from {', '.join(names) or 'nothing: none is defined'}"
     )

@@ -26,7 +26,7 @@ def outside_slurm(monkeypatch, tmp_path):
 
 def study(**axes):
     config = maker.config(one=maker.study(**axes))
-    Path("config.yaml").write_text(json.dumps(config.given))
+    Path("config.yaml").write_text(json.dumps(config.raw))
     return config
 
 

@@ -22,7 +22,7 @@ from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import POINT, RECORDS, RUNS, Run
 from ketscale.measure import parity
-from ketscale.measure.record import Checked, check_alone
+from ketscale.measure.record import State, check_single
 from ketscale.problems.registry import FAMILIES
 
 COLUMNS = {
@@ -41,7 +41,7 @@ REGRESSIONS = (verdicts.SLOWER, verdicts.WORSE, verdicts.DIFFERS)
 # What the two runs of a pair must share, and how far their first losses may be apart.
 SHARED = ("hosts", "cores", "data", "splits")
 SAME_LOSSES = {"fp64": parity.ACROSS_SIMULATORS, "fp32": parity.SINGLE_PRECISION}
-Folder = Mapping[Run, tuple[Checked, Settings | None]]
+Folder = Mapping[Run, tuple[State, Settings | None]]
 Pair = tuple[Trained, Trained]
 # A measure in A and B, its verdict and why if they are known, and else how an interval decides at a level.
 Row = dict[str, Any]
@@ -80,7 +80,7 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
 
 def read(results: Path) -> Folder:
     """Every record below a results folder, and the settings of those that can be used."""
-    records = {Run.parse(str(path)): check_alone(path, FAMILIES) for path in sorted(results.glob(RECORDS))}
+    records = {Run.parse(str(path)): check_single(path, FAMILIES) for path in sorted(results.glob(RECORDS))}
     if not records:
         raise UserError(f"{results}: no records below {results / RUNS}; name a folder of results")
     return records

@@ -61,7 +61,7 @@ def json_object(text: str, option: str) -> dict[str, Any]:
     return value
 
 
-def checked_config(path: Path) -> Config:
+def load_config(path: Path) -> Config:
     """The config in a file, with its kinds of studies: what trains or prepares checks what tables will be refused for."""
     from ketscale import analysis
 

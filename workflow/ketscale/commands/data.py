@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import grid
-from ketscale.commands import Add, add_source, checked_config, json_object
+from ketscale.commands import Add, add_source, json_object, load_config
 from ketscale.errors import UserError
 from ketscale.words import say
 
@@ -145,9 +145,9 @@ def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:
     from ketscale.words import suggestion
 
     if options.settings:
-        given = json_object(options.settings, "--settings") | json_object(options.local, "--local")
-        return workload_of(given, f"workloads.{options.workload}"), Path("results")
-    config = checked_config(options.config)
+        settings = json_object(options.settings, "--settings") | json_object(options.local, "--local")
+        return workload_of(settings, f"workloads.{options.workload}"), Path("results")
+    config = load_config(options.config)
     if options.workload not in config.workloads:
         raise UserError(
             f"{options.config}: no workload is called {options.workload}{suggestion(options.workload, config.workloads)}"

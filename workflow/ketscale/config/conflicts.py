@@ -112,6 +112,6 @@ def _of_targets(settings: Settings) -> Iterator[str]:
     if settings.protocol.class_weights is not None and targets != "classes":
         yield f"protocol {run.protocol} has class_weights, but workload {run.workload} has no classes; leave them out"
     if isinstance(settings.workload, WithTargets) and (metric := settings.workload.metric) is not None:
-        known = metrics_by_name(settings.workload.targets)
-        if metric not in known:
-            yield f"workload {run.workload} has metric: {metric}, which is none of its metrics{suggestion(metric, known)}"
+        metrics = metrics_by_name(settings.workload.targets)
+        if metric not in metrics:
+            yield f"workload {run.workload} has metric: {metric}, which is none of its metrics{suggestion(metric, metrics)}"

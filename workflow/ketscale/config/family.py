@@ -380,7 +380,7 @@ class Settings:
         """Everything as plain values; `of` is its inverse."""
         metric = getattr(self.workload, "metric", None)
         workload = {"kind": self.workload_kind, **self.workload.content()}
-        found = {
+        parts = {
             "run": dict(vars(self.run)),
             "family": self.family.name,
             "workload": workload | ({"metric": metric} if metric else {}),
@@ -389,7 +389,7 @@ class Settings:
             "protocol": self.protocol.content(),
         }
         searched = {"choice": self.choice, "trial_of": self.trial_of}
-        return found | {name: value for name, value in searched.items() if value}
+        return parts | {name: value for name, value in searched.items() if value}
 
     @property
     def text(self) -> str:
@@ -417,19 +417,19 @@ class Settings:
         search, name = self.protocol.search, self.run.protocol
         assert search is not None
         point, where = search.point(self.run.model, number), f"protocols.{name}.search"
-        tried = msgspec.structs.replace(self.protocol, search=None, keep_model=False, **point.training)
+        protocol = msgspec.structs.replace(self.protocol, search=None, keep_model=False, **point.training)
         return replace(
             self,
             run=replace(self.run, protocol=search.name(name, number), seed=seed),
             model=self.model.changed(point.model, f"{where}.models.{self.run.model}"),
-            protocol=checked(tried, f"{where}.settings"),
+            protocol=checked(protocol, f"{where}.settings"),
             trial_of=name,
         )
 
     def chosen(self, number: int, choice: str) -> Settings:
         """The same settings with the values of the trial that was chosen, and the hash of the choice."""
-        trial, mine = self.trial(number, self.run.seed), self.protocol
-        protocol = msgspec.structs.replace(trial.protocol, search=mine.search, keep_model=mine.keep_model)
+        trial, own = self.trial(number, self.run.seed), self.protocol
+        protocol = msgspec.structs.replace(trial.protocol, search=own.search, keep_model=own.keep_model)
         return replace(trial, run=self.run, protocol=protocol, choice=choice, trial_of=None)
 
     @classmethod

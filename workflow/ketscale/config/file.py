@@ -81,5 +81,5 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
         several = Annotated[list[one], Meta(min_length=1)]  # type: ignore[valid-type]
         kind = Annotated[one | several | msgspec.UnsetType, Meta(description=description)]  # type: ignore[valid-type]
         fields.append((name, kind, msgspec.UNSET))
-    made = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
-    return cast(type[Block], made)
+    struct = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
+    return cast(type[Block], struct)

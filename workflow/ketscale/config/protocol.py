@@ -131,10 +131,10 @@ class Protocol(Block, frozen=True, kw_only=True):
                 f"{name}: is searched; leave it out here" for name in self._changed if name in searched
             )
         if not self.stepped:
-            if given := [name for name in (*self._changed, *searched) if name not in _OF_FITS]:
+            if names := [name for name in (*self._changed, *searched) if name not in _OF_FITS]:
                 yield (
                     "give epochs or steps; without them it is for models that are fitted, which take no "
-                    f"{', '.join(given)}"
+                    f"{', '.join(names)}"
                 )
             elif self.precision == "amp":
                 yield "precision: amp needs steps; give fp32 or fp64 to models that are fitted"

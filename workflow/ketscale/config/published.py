@@ -20,8 +20,8 @@ def published_schema(families: Families) -> dict[str, Any]:
     A block that is named after its kind needs no `kind`.
     """
     definitions: dict[str, Any] = {}
-    whole = _of_block(ConfigFile, definitions)
-    properties = whole["properties"]
+    full = _of_block(ConfigFile, definitions)
+    properties = full["properties"]
     by_section: dict[str, Mapping[str, type[Block]]] = {
         "workloads": workload_kinds(families.values()),
         "models": model_kinds(families.values()),
@@ -48,28 +48,28 @@ def published_schema(families: Families) -> dict[str, Any]:
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_partial({**whole, "properties": {OVER: over, **properties}}),
+        **_partial({**full, "properties": {OVER: over, **properties}}),
         # A file that is laid over another may leave out whatever that one has.
         "if": {"required": [OVER]},
-        "else": {"required": whole["required"]},
+        "else": {"required": full["required"]},
         "$defs": _partial(definitions),
     }
 
 
-def _partial(whole: Any) -> Any:
+def _partial(schema: Any) -> Any:
     """A schema of the same settings, none of which must be there. A setting may be called `required` too."""
 
     def without(node: dict[str, Any]) -> dict[str, Any]:
         return {name: part for name, part in node.items() if name != "required" or isinstance(part, dict)}
 
-    return json.loads(json.dumps(whole), object_hook=without)
+    return json.loads(json.dumps(schema), object_hook=without)
 
 
 def _of_block(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a block; those of the blocks in it are added to the definitions."""
-    made = schema(block)["$defs"]
-    own: dict[str, Any] = made.pop(block.__name__)
-    definitions.update(made)
+    definition = schema(block)["$defs"]
+    own: dict[str, Any] = definition.pop(block.__name__)
+    definitions.update(definition)
     return own
 
 

@@ -34,12 +34,12 @@ class _Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A node of a mapping, before what it merges (`<<`) is in it."""
         node = super().compose_mapping_node(anchor)
-        seen = set[str]()
+        keys = set[str]()
         for key, _ in node.value:
-            if str(key.value) in seen:
+            if str(key.value) in keys:
                 problem = f"{key.value!r} is given twice; keep one of the two"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(str(key.value))
+            keys.add(str(key.value))
         return node
 
 
@@ -61,17 +61,17 @@ def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
             f"{path}: {OVER}: {below} lies over this file, so neither is a base; remove one {OVER}"
         )
     with within(f"{path}: {OVER}"):
-        return laid(settings, load(under, files))
+        return merge(settings, load(under, files))
 
 
-def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Settings over others, block by block, as Snakemake merges files: of two values the upper one counts."""
-    made = dict(over)
+    merged = dict(over)
     for key, value in settings.items():
-        below = made.get(key)
-        made[key] = laid(value, below) if isinstance(value, dict) and isinstance(below, dict) else value
-    made.pop(OVER, None)
-    return made
+        below = merged.get(key)
+        merged[key] = merge(value, below) if isinstance(value, dict) and isinstance(below, dict) else value
+    merged.pop(OVER, None)
+    return merged
 
 
 def _read(path: Path) -> dict[str, Any]:

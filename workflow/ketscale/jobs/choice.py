@@ -21,7 +21,7 @@ from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.measure import record
-from ketscale.measure.record import Checked
+from ketscale.measure.record import State
 from ketscale.words import counted
 
 
@@ -57,7 +57,7 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: str = ""
 
 
-def of(settings: Settings, results: Mapping[Run, Checked], features: str | None) -> Choice:
+def of(settings: Settings, results: Mapping[Run, State], features: str | None) -> Choice:
     """What the records of the trials of a run's point say: of several that are equally good on validation data the one with
     the smaller loss there, then the smaller number.
 
@@ -91,7 +91,7 @@ def of(settings: Settings, results: Mapping[Run, Checked], features: str | None)
     return msgspec.structs.replace(choice, hash=_hash(choice))
 
 
-def _trials(settings: Settings, results: Mapping[Run, Checked]) -> Iterator[Trial]:
+def _trials(settings: Settings, results: Mapping[Run, State]) -> Iterator[Trial]:
     search, metric = settings.protocol.search, settings.family.headline.name
     assert search is not None
     for number, of_seeds in enumerate(settings.trials):
@@ -122,7 +122,7 @@ def make(settings: Settings, results: Path, features: str | None) -> Choice:
     Raises:
         UserError: a record is missing, or cannot be trusted; or as `of`.
     """
-    by_run: dict[Run, Checked] = {}
+    by_run: dict[Run, State] = {}
     for each in itertools.chain.from_iterable(settings.trials):
         path = results / each.run.path
         by_run[each.run] = one = record.check(path, each, features)

@@ -73,7 +73,7 @@ class Context:
             "gpu_uuid": str(torch.cuda.get_device_properties(self.world.device).uuid) if gpu else None,
             "peak_rss_bytes": host.peak_rss_bytes(),
             "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
-            "seen": (trainer and trainer.clock.seen) or self.watch.seen(),
+            "seen": (trainer and trainer.clock.usage) or self.watch.usage(),
             "samples": trainer.samples_seen if trainer else 0,
         }
 

@@ -17,7 +17,7 @@ from ketscale.jobs import choice, prepared, supervise
 from ketscale.jobs.choice import Choice
 from ketscale.measure import parity
 from ketscale.measure.parity import Comparison
-from ketscale.measure.record import Checked, check, check_alone
+from ketscale.measure.record import State, check, check_single
 
 # Reasons that are listed.
 _REASONS = 4
@@ -31,7 +31,7 @@ class Records:
     """
 
     settings: Mapping[Run, Settings]
-    checked: Mapping[Run, Checked]
+    checked: Mapping[Run, State]
     comparisons: tuple[Comparison, ...]
 
 
@@ -45,7 +45,7 @@ def read(config: Config, results: Path) -> Records:
     features = {name: prepared.features_hash(prepared.manifest(config, results, name)) for name in workloads}
     outdated = {name for name in workloads if prepared.outdated(config, results, name)}
     settings_of: dict[Run, Settings] = {}
-    states: dict[Run, Checked] = {}
+    states: dict[Run, State] = {}
     choices: dict[object, Choice | UserError | None] = {}
     for run in config.runs:
         settings, hashed = config.settings(run), features[run.workload]
@@ -58,9 +58,9 @@ def read(config: Config, results: Path) -> Records:
         settings_of[run] = settings
         state = check(results / run.path, settings, hashed)
         if state.state == "missing" and isinstance(failed := choices.get(run.without("seed")), UserError):
-            state = Checked("missing", str(failed))
+            state = State("missing", str(failed))
         if state.record is not None and run.workload in outdated:
-            state = Checked(
+            state = State(
                 "stale",
                 "trained on other data: its workload's settings or source files have changed since they were prepared",
             )
@@ -70,7 +70,7 @@ def read(config: Config, results: Path) -> Records:
 
 
 def _choice(
-    settings: Settings, trials: Mapping[Run, Checked], features: str | None
+    settings: Settings, trials: Mapping[Run, State], features: str | None
 ) -> Choice | UserError | None:
     """What a search has chosen for a run, or why it cannot; None before all of its trials have records."""
     if not all(trial.record for trial in trials.values()):
@@ -89,7 +89,7 @@ def set_aside(paths: Iterable[Path]) -> list[Path]:
     from ketscale.problems.registry import FAMILIES
 
     readable = [path for path in paths if os.access(path, os.R_OK)]
-    damaged = (path for path in readable if check_alone(path, FAMILIES)[0].state == "refused")
+    damaged = (path for path in readable if check_single(path, FAMILIES)[0].state == "refused")
     return [path.replace(path.with_name("metrics.damaged.json")) for path in damaged]
 
 

@@ -28,7 +28,7 @@ from ketscale.layers.complex_weights import parameter_count
 from ketscale.measure import record
 from ketscale.measure.clock import Clock, quartiles
 from ketscale.measure.form import SCHEMA_VERSION, epoch_s
-from ketscale.measure.quiet import judged
+from ketscale.measure.quiet import quietness
 from ketscale.problems import importer, models
 from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint
@@ -65,7 +65,7 @@ def write(
         "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
         "mpi_library": context.world.library,
         "machine": {**context.machine, "ranks": ranks},
-        "quiet": {**judged(ranks), "passes": passes},
+        "quiet": {**quietness(ranks), "passes": passes},
         "files": {
             HISTORY: history_hash,
             **_keep_code(settings, folder),
@@ -189,7 +189,7 @@ def timing(trainer: Training | None, result: Outcome) -> dict[str, Any]:
         "aside_s": clock.aside_s,
         "train_s": result.train_s,
         "fit_s": trainer.fit_s if trainer else None,
-        "preempted": clock.left_out if clock.device.type == "cpu" else None,
+        "preempted": clock.excluded if clock.device.type == "cpu" else None,
     }
 
 

@@ -33,7 +33,7 @@ from ketscale.jobs.signals import Signals
 from ketscale.jobs.started import ActiveRun
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, sampled_steps
-from ketscale.measure.passes import MOST, Pass, again, best, next_pass
+from ketscale.measure.passes import MOST, Pass, best, next_pass, repeats
 from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_variables, open_world
 from ketscale.problems.problem import Problem
@@ -163,7 +163,7 @@ def _train_single(run: ActiveRun, context: Context, signals: Signals) -> str:
     world = context.world
     passes = list[Pass]()
     result, collective = _pass(run, context, signals, passes)
-    while result.status == "completed" and again(passes, run.settings.protocol):
+    while result.status == "completed" and repeats(passes, run.settings.protocol):
         if world.rank == 0:
             notice(f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of at most {MOST})")
         result, collective = _pass(run, context, signals, passes)

@@ -23,7 +23,7 @@ from typing import Any
 
 from ketscale import process, strict_json
 from ketscale.grid import RECORD
-from ketscale.words import NOTICE, SAID, notice, say
+from ketscale.words import HEAD, NOTICE, notice, say
 
 NOTE = "failure.json"
 # At most so many bytes at the end of what a run has said are searched for the reason.
@@ -87,7 +87,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     if status and not os.isatty(2):
         lines = _messages(offset)
         reason = explain(lines, status, signals[0] if signals else None)
-        if f"{SAID}{reason}" not in lines:
+        if f"{HEAD}{reason}" not in lines:
             say(f"failed: {reason}")
         leave_note_of(launch, folder, reason)
     return status
@@ -189,7 +189,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
             "out of memory: the kernel ended a rank; use fewer ranks, a smaller batch, cohorts: false or more memory "
             "(memory_mb in a cluster's site file; a retry asks for twice as much)"
         )
-    own = [line.removeprefix(SAID) for line in lines if line.startswith(SAID) and not line.startswith(NOTICE)]
+    own = [line.removeprefix(HEAD) for line in lines if line.startswith(HEAD) and not line.startswith(NOTICE)]
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
     cancelled = _CANCELLED.search(text)
     if cancelled or stopped or saved:
@@ -205,7 +205,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
         return own[-1]
     if raised := [line for line in lines if _RAISED.match(line)]:
         return f"exit status {status}: {raised[-1]}"
-    text_lines = [line.strip() for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]
+    text_lines = [line.strip() for line in lines if line.strip("-=* \0") and not line.startswith(HEAD)]
     dead = [line for line in text_lines if _DEAD_RANK.search(line)]
     # srun kills the ranks that are left, and may name them before the one that died of something else.
     first = [line for line in dead if not re.search("Killed|SIGKILL", line)] or dead

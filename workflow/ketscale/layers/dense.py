@@ -61,10 +61,10 @@ class Dense(nn.Sequential):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The last layer's outputs (batch, outputs) for inputs (batch, inputs)."""
         mapped = transforms_active()
-        known = None if mapped and not only_mapped() else self._known(input)
-        if known is None:
+        plan = None if mapped and not only_mapped() else self._known(input)
+        if plan is None:
             return super().forward(input)
-        sizes, parameters, drawn = known
+        sizes, parameters, drawn = plan
         if not mapped:
             result: torch.Tensor = _Dense.apply(input, drawn, sizes, *parameters)
             return result

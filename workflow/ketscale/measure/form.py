@@ -18,7 +18,7 @@ SCHEMA_VERSION, SCHEMAS = 9, (8, 9)
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
 # A record keeps the losses of this many first steps.
-LOSSES_KEPT = 20
+FIRST_LOSSES = 20
 # Versions that measured it did not take a run for alone that stood still for more of its training than this.
 STALLED_SHARE = 0.25
 
@@ -149,8 +149,8 @@ class Quiet(_Part, frozen=True):
     def by_others_alone(self) -> bool:
         """Whether only other processes of the host disturbed the run, by the time of its cores that they used."""
         explained = (self.stalled_share or 0.0) <= STALLED_SHARE + self.others_share
-        known = self.cpus is not None and not self.oversubscribed and explained
-        return known and max(self.steal_share, self.throttled_share or 0.0) <= QUIET_SHARE
+        measured = self.cpus is not None and not self.oversubscribed and explained
+        return measured and max(self.steal_share, self.throttled_share or 0.0) <= QUIET_SHARE
 
     @property
     def disturbance(self) -> float | None:
@@ -247,7 +247,7 @@ class Record(_Part, frozen=True):
     stopped: Annotated[Time, Meta(description="When it stopped, UTC, ISO 8601")]
     quiet: Annotated[Quiet, Meta(description="Whether it was timed alone, and what disturbed it")]
     quality: Annotated[Quality | None, Meta(description="What validation and test gave; null with steps")]
-    losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT, description="The losses of the first 20 steps")]
+    losses: Annotated[list[float], Meta(max_length=FIRST_LOSSES, description="The losses of the first 20 steps")]
     weights_hash: Annotated[str | None, Meta(description="SHA-256 of what was learned; null if nothing was")]
     files: Annotated[dict[str, str], Meta(description="SHA-256 of each file of the run beside the record: its history, "
         "the code of a model in a user's file, and the trained model where it is kept")]
@@ -274,8 +274,8 @@ class Record(_Part, frozen=True):
         Work on the other thread of a core slows a rank that keeps its processor.
         """
         topology = self.machine.topology
-        alone = topology is not None and topology.threads_per_core == 1
-        return alone and self.timing.preempted is not None and self.quiet.by_others_alone
+        single = topology is not None and topology.threads_per_core == 1
+        return single and self.timing.preempted is not None and self.quiet.by_others_alone
 
     @property
     def settings(self) -> Used:

@@ -109,15 +109,15 @@ class Ddp(World):
 
         All ranks get the same bits, since a + b is b + a.
         """
-        theirs, apart = torch.empty_like(values), 1
-        while apart < self.ranks:
-            partner = self.rank ^ apart
-            received, sent = dist.irecv(theirs, partner), dist.isend(values, partner)
+        other, distance = torch.empty_like(values), 1
+        while distance < self.ranks:
+            partner = self.rank ^ distance
+            received, sent = dist.irecv(other, partner), dist.isend(values, partner)
             assert received is not None and sent is not None  # only for ranks outside of the group
             received.wait()
             sent.wait()
-            values.add_(theirs)
-            apart *= 2
+            values.add_(other)
+            distance *= 2
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks."""

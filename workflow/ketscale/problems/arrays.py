@@ -147,7 +147,7 @@ def classes_of(
     """Labels 0..k-1 (count,) of the samples, and the names of the k classes in sorted order.
 
     Raises:
-        UserError: as for `named`, or there are fewer than two classes.
+        UserError: as for `class_names`, or there are fewer than two classes.
     """
     labels, classes = coded(class_names(array, where, count, each))
     if len(classes) < 2:

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from ketscale.config import OwnCode
-from ketscale.config.own_code import TAKEN
+from ketscale.config.own_code import RESERVED
 from ketscale.errors import OWN, UserError
 from ketscale.words import suggestion
 
@@ -167,7 +167,7 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         """`__import__` for the user's code."""
         first = name.partition(".")[0]
         top = f"{self.package}.{first}"
-        if level or first in TAKEN or top not in self._modules:
+        if level or first in RESERVED or top not in self._modules:
             return builtins.__import__(name, globals, locals, fromlist, level)
         module = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or ("",), 0)
         return module if fromlist else sys.modules[top]

@@ -18,7 +18,7 @@ import torch
 from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
-from ketscale.measure.form import LOSSES_KEPT
+from ketscale.measure.form import FIRST_LOSSES
 from ketscale.parallel.world import World, shard
 from ketscale.problems.problem import Problem
 from ketscale.spans import recording
@@ -290,7 +290,7 @@ class Trainer(Training):
             for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
                 if not math.isfinite(value):
                     raise Diverged(f"the {what} is {value} at step {step.step}")
-            if step.step < LOSSES_KEPT:
+            if step.step < FIRST_LOSSES:
                 self.losses.append(loss)
             self._epoch["loss"] += loss * step.count
             self._epoch["norm"] += gradient_norm
@@ -323,7 +323,7 @@ class Trainer(Training):
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        steady = self.clock.unsteady <= self.clock.taken - sums["steps"]
+        steady = self.clock.unsteady <= self.clock.count - sums["steps"]
         if seconds is not None and self.share_s is None and steady:
             self.clock.epochs_s.append(seconds)
         values: dict[str, Any] = {"loss": math.nan}

@@ -346,7 +346,7 @@ def parity_rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
             **{name: getattr(each.run, name) for name in POINT}, **sizes,
             "point": _label(each.run), "reference": _label(each.reference),
             "effect": each.difference, "unit": "relative difference", "pairs": 1, "why": why,
-            "verdict": verdicts.SAME if each.held else verdicts.DIFFERS,
+            "verdict": verdicts.SAME if each.agrees else verdicts.DIFFERS,
         }  # fmt: skip
 
 

@@ -47,8 +47,8 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
     @property
     def method(self) -> DynamicsMethod | None:
         """The propagator with this device and batching; None if there is none."""
-        chosen = (self.device, self.batching)
-        return next((each for each in SIMULATORS.values() if (each.device, each.batching) == chosen), None)
+        key = (self.device, self.batching)
+        return next((each for each in SIMULATORS.values() if (each.device, each.batching) == key), None)
 
     @property
     def creation(self) -> Creation:

@@ -15,7 +15,7 @@ from ketscale.grid import Run
 from ketscale.jobs import driver, finished, locks, records, supervise
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.measure.form import EARLY_ENDS, Record
-from ketscale.measure.record import Checked
+from ketscale.measure.record import State
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "refused", "missing")
@@ -107,13 +107,13 @@ def counts(states: Iterable[RunState]) -> dict[str, int]:
     return {name: numbers[name] for name in (*STATES, *EARLY_ENDS)}
 
 
-def _see(settings: Settings, result: Checked, results: Path, jobs: Queue, called: bool) -> RunState:
+def _see(settings: Settings, result: State, results: Path, jobs: Queue, called: bool) -> RunState:
     """called: whether a call of Snakemake works in this folder."""
     run, folder, job = settings.run, results / settings.run.folder, jobs.job_of(settings.run)
     if result.record is None and called:
         # Trained with another run; its own job is about to put it in its place.
         saved = finished.right(folder / finished.KEPT, settings, None)
-        result = Checked(saved.status, saved.reason or "", saved) if saved else result
+        result = State(saved.status, saved.reason or "", saved) if saved else result
     if result.record is not None:
         quiet = result.record.quiet
         busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
