@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
 from ketscale.engines.circuits.fused.call import CompiledCall
-from ketscale.engines.circuits.fused.hessians import Wanted
+from ketscale.engines.circuits.fused.hessians import Argument
 from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.language import COUNTERS
@@ -100,7 +100,7 @@ class _Operands:
         blocks = given[: len(given) - self.prepared]
         self.layout = Layout(leading, [block.shape for block in blocks])
         self.circuit = divided(circuit, tuple(block.shape[-1] for block in blocks), self.layout.shared)
-        self.kinds: list[Wanted] = ["weight" if shared else "input" for shared in self.layout.shared]
+        self.kinds: list[Argument] = ["weight" if shared else "input" for shared in self.layout.shared]
         self.kinds += ["initial"] * self.prepared
         # Columns that no gate has are none of the kernel's.
         self.sizes = {
@@ -109,7 +109,7 @@ class _Operands:
             "initial": 2**circuit.qubits,
         }
 
-    def bind(self, words: tuple[str, ...] | None, wanted: tuple[Wanted, ...] = (), *cotangent: Any) -> Any:
+    def bind(self, words: tuple[str, ...] | None, wanted: tuple[Argument, ...] = (), *cotangent: Any) -> Any:
         """The kernel's values, or the gradients that are wanted."""
         point = [self._columns("input"), self._columns("weight")]
         if self.prepared:
@@ -123,7 +123,7 @@ class _Operands:
         )  # fmt: skip
         return kernel_p.bind(*point, *map(self.layout.rows, cotangent), call=call)
 
-    def _columns(self, kind: Wanted) -> Any:
+    def _columns(self, kind: Argument) -> Any:
         """The blocks of a kind, side by side."""
         shared = kind == "weight"
         pairs = zip(self.given, self.kinds, strict=True)
@@ -133,7 +133,7 @@ class _Operands:
         )
         return jnp.concatenate([none, *parts], axis=1)[:, : self.sizes[kind]]
 
-    def gradient(self, number: int, found: Mapping[Wanted, Any]) -> Any:
+    def gradient(self, number: int, found: Mapping[Argument, Any]) -> Any:
         """The gradient by an operand, from the kernel's results."""
         kind, own = self.kinds[number], self.given[number]
         if kind not in found:
@@ -193,7 +193,7 @@ def compiled(call: Call, one_state: bool) -> Compiled:
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = min(cores, made.most_threads)
-    names = ["inputs", "weights", *["initial"] * (not call.from_zero), *["cotangent"] * bool(call.wanted)]
+    names = ["inputs", "weights", *["initial"] * (not call.from_zero), *["cotangent"] * bool(call.kinds)]
     sizes = {
         "out": (made.rows, plan.sizes["columns"]),
         "states": (threads * plan.state_vectors * plan.lanes,),
@@ -204,11 +204,11 @@ def compiled(call: Call, one_state: bool) -> Compiled:
         "scratch": (threads * plan.sizes["scratch_vectors"] * plan.lanes,),
         "shared": (made.shared_floats,),
     }
-    results = [f"{kind}_gradient" for kind in call.wanted] or ["out", "states"]
-    results += ["weight_rows"] * ("weight" in call.wanted) + ["scratch", "shared"]
+    results = [f"{kind}_gradient" for kind in call.kinds] or ["out", "states"]
+    results += ["weight_rows"] * ("weight" in call.kinds) + ["scratch", "shared"]
     # The functions, and whether threads share them.
-    functions = {"prepare": False, "pull" if call.wanted else "forward": True}
-    functions |= {"collect": False} if call.wanted else {}
+    functions = {"prepare": False, "pull" if call.kinds else "forward": True}
+    functions |= {"collect": False} if call.kinds else {}
     fixed = made.fixed | {
         "input_stride": circuit.inputs,
         "input_gradient_stride": circuit.inputs,

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from ketscale.engines.graphs import Refused, captured, release
+from ketscale.engines.graphs import NoGraph, captured, release
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.engines.vjp import watchers
 from ketscale.problems.problem import Problem
@@ -119,7 +119,7 @@ class _Graph:
             )
             return False
         graph = captured(partial(self._take, self._indices, self._step), self._device, None, warm_calls=0)
-        if isinstance(graph, Refused):
+        if isinstance(graph, NoGraph):
             _LOG.warning("steps are no CUDA graphs: %s", graph.reason)
             return False
         self.replay = graph

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.members import together
+from ketscale.engines.members import batched
 from ketscale.engines.randomness import Step
 from ketscale.problems.control.policy import Layers, Network, Update, linear
 from ketscale.problems.control.problem import Batch, ControlProblem, Objective, Outputs
@@ -148,7 +148,7 @@ class MetaLearning(ControlProblem):
         def of_all(seeds: torch.Tensor, indices: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
             return function(seeds, indices, list(zip(parts[::2], parts[1::2], strict=True)))
 
-        return together(of_all, torch.as_tensor(self.seed), indices, *chain(*self.model.layers()))
+        return batched(of_all, torch.as_tensor(self.seed), indices, *chain(*self.model.layers()))
 
     def _sums(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
         """The summed loss (..., 1) of all tasks, or of one task after the other with `loop`."""

@@ -17,7 +17,7 @@ from torch import nn
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.members import together
+from ketscale.engines.members import batched
 from ketscale.problems.sentences.transformer import (
     PAIR,
     TINY,
@@ -44,7 +44,7 @@ class Likelihood(nn.Module, ABC):
 
     def unitary(self, weights: torch.Tensor) -> torch.Tensor:
         """W (x) V, complex (..., 16, 16), at weights (..., angles) in radians."""
-        return together(lambda weights: sentence_unitary(weights, self.layers), weights)
+        return batched(lambda weights: sentence_unitary(weights, self.layers), weights)
 
     @abstractmethod
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
@@ -84,7 +84,7 @@ class ClosedForm(Likelihood):
     def evaluated(self, weights: torch.Tensor, sentences: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Likelihood.evaluated`."""
         unitary = self.unitary(weights)
-        return together(self._probabilities, unitary, sentences), unitary
+        return batched(self._probabilities, unitary, sentences), unitary
 
     def _probabilities(self, unitary: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """P (..., sentences) for unitaries (..., 16, 16) and sentences (..., sentences)."""

@@ -10,7 +10,7 @@ import torch
 from ketscale.config import Simulator, checked
 from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.simulator import replays
-from ketscale.engines.members import selected, together
+from ketscale.engines.members import batched, selected
 from ketscale.engines.randomness import Step
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
@@ -121,7 +121,7 @@ class NextWord(Problem):
         """fp64 (sentences, 1 + longest): P, then the true word's rank (from 1) at each transition, then 0."""
         with torch.no_grad():
             rows = self._rows(split, indices)
-            return together(self._outputs, *self.likelihood.evaluated(self.model.weights, rows), rows)
+            return batched(self._outputs, *self.likelihood.evaluated(self.model.weights, rows), rows)
 
     def _outputs(
         self, probabilities: torch.Tensor, unitary: torch.Tensor, rows: torch.Tensor
