@@ -46,8 +46,8 @@ def steady_state(
     """
     if controls is not None:
         controls = as_real("controls", controls, torch.empty(0, dtype=torch.float64))[..., None, :]
-    given: dict[str, Any] = {"rates": rates, "parameters": parameters, "method": Steady()}
-    rho = evolve(system, controls, 1.0, kind="density", **given)
+    arguments: dict[str, Any] = {"rates": rates, "parameters": parameters, "method": Steady()}
+    rho = evolve(system, controls, 1.0, kind="density", **arguments)
     if expect is None:
         return rho
     observables = as_observables(expect, as_systems(system)[0], rho.real)

@@ -111,11 +111,11 @@ def _read(expression: Expression, places: Mapping[str, int]) -> Alike:
         return Alike((PARAMETER,), (places[name],), ())
     if not expression._qpy_replay:  # nor of s - s
         return _constant(expression.bind(dict.fromkeys(expression.parameters, 1.0)).numeric(), expression)
-    done: list[Alike] = []
+    stack: list[Alike] = []
 
     def operand(value: Any) -> Alike:
         if value is None:  # the last result
-            return done.pop()
+            return stack.pop()
         return _read(value, places) if getattr(value, "parameters", ()) else _constant(value, expression)
 
     for step in expression._qpy_replay:
@@ -132,12 +132,12 @@ def _read(expression: Expression, places: Mapping[str, int]) -> Alike:
         joined = Alike((*steps, name.removeprefix("R")), parameters, constants)
         if not parameters:
             joined = _constant(_value(joined.shape, np, iter(()), iter(constants)), expression)
-        done.append(joined)
-    if len(done) != 1:  # as with sign(1) in 2.3
+        stack.append(joined)
+    if len(stack) != 1:  # as with sign(1) in 2.3
         raise UserError(
             f"angle {short(expression)}: Qiskit lost track of it; write its constants as plain numbers"
         )
-    return done[0]
+    return stack[0]
 
 
 def _constant(value: Any, expression: Expression) -> Alike:

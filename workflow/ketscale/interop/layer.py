@@ -130,8 +130,8 @@ class Layer(nn.Module):
         if inputs is None and columns == 0:
             inputs = weight.new_empty(0)
         if not isinstance(inputs, torch.Tensor) or inputs.shape[-1:] != (columns,):
-            given = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
-            raise UserError(f"Layer takes a torch tensor (..., {columns}), not {given}")
+            what = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
+            raise UserError(f"Layer takes a torch tensor (..., {columns}), not {what}")
         kind = weight.device.type
         mixed = torch.is_autocast_enabled(kind)
         if mixed and inputs.is_floating_point():
@@ -197,12 +197,12 @@ def _check(
 
 def _wires(wires: Sequence[int] | None, qubits: int) -> tuple[int, ...]:
     try:
-        found = tuple(range(qubits)) if wires is None else tuple(map(operator.index, wires))
+        order = tuple(range(qubits)) if wires is None else tuple(map(operator.index, wires))
     except TypeError:  # such as a number alone, or a name
-        found = ()
-    if not found or len({*found}) < len(found) or not {*found} <= {*range(qubits)}:
+        order = ()
+    if not order or len({*order}) < len(order) or not {*order} <= {*range(qubits)}:
         raise UserError(f"wires must be a list of different ones from 0 to {qubits - 1}, not {wires!r}")
-    return found
+    return order
 
 
 def read_observables(
@@ -227,13 +227,13 @@ def read_observables(
     table = torch.zeros(len(words), len(sums), dtype=torch.float64, device="cpu")
     for output, terms in enumerate(sums):
         for measured, coefficient in terms.items():
-            given: Any = coefficient
+            value: Any = coefficient
             # A number of torch's, NumPy's or JAX's has one of Python's.
-            number = given.item() if getattr(given, "ndim", None) == 0 else given
+            number = value.item() if getattr(value, "ndim", None) == 0 else value
             if not isinstance(number, int | float) or not math.isfinite(number):
                 raise UserError(
                     f"the coefficient of Pauli word {measured!r} is {coefficient}: it must be a finite real number"
                 )
             # A tensor may be trained.
-            table[words.index(measured), output] = given if isinstance(given, torch.Tensor) else number
+            table[words.index(measured), output] = value if isinstance(value, torch.Tensor) else number
     return words, table

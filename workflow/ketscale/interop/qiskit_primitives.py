@@ -111,27 +111,27 @@ class FusedEstimatorGradient:
             ValueError: these are not equally many of each, a parameter is not one of its circuit's, or Qiskit refuses
                 them as a pub.
         """
-        wanted = [None] * len(circuits) if parameters is None else parameters
-        by = [list(c.parameters if some is None else some) for c, some in zip(circuits, wanted, strict=True)]
+        lists = [None] * len(circuits) if parameters is None else parameters
+        by = [list(c.parameters if some is None else some) for c, some in zip(circuits, lists, strict=True)]
         columns = [
             [[*c.parameters].index(each) for each in some] for c, some in zip(circuits, by, strict=True)
         ]
-        together: dict[int, list[Any]] = {}
+        groups: dict[int, list[Any]] = {}
         for place, each in enumerate(zip(circuits, observables, parameter_values, strict=True)):
-            together.setdefault(id(circuits[place]), []).append((place, *each))
+            groups.setdefault(id(circuits[place]), []).append((place, *each))
         work = list[tuple[Any, ...]]()
-        for group in together.values():
+        for group in groups.values():
             places, (circuit, *_), ones, rows = zip(*group, strict=True)
             pub = EstimatorPub.coerce((circuit, list(ones), np.asarray(rows)), 0.0)
             work.append((places, pub, *_translated(pub, differentiated=True)))
 
         def result() -> EstimatorGradients:
-            found: dict[int, NDArray[np.float64]] = {}
+            rows: dict[int, NDArray[np.float64]] = {}
             for places, *of_pub in work:
                 for place, row in zip(places, _slopes(*of_pub), strict=True):
-                    found[place] = row[columns[place]]
+                    rows[place] = row[columns[place]]
             return EstimatorGradients(
-                [found[place] for place in range(len(circuits))], [{"parameters": one} for one in by]
+                [rows[place] for place in range(len(circuits))], [{"parameters": one} for one in by]
             )
 
         job = PrimitiveJob(result)
@@ -181,14 +181,14 @@ def _translated(pub: EstimatorPub, differentiated: bool = False) -> tuple[Circui
             "FusedEstimator takes no circuit with measurements: use circuit.remove_final_measurements(inplace=False)"
         )
     parameters = tuple(pub.circuit.parameters)
-    made = from_qiskit(pub.circuit, parameters)
-    circuit, numbers = _with_weights(made.circuit if isinstance(made, ParametrisedCircuit) else made)
+    pair = from_qiskit(pub.circuit, parameters)
+    circuit, numbers = _with_weights(pair.circuit if isinstance(pair, ParametrisedCircuit) else pair)
     values = pub.parameter_values.as_array(parameters).reshape(pub.parameter_values.size, len(parameters))
     with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
         rows = torch.tensor(values, dtype=torch.float64, requires_grad=differentiated)
         inputs, weights = rows, torch.tensor(numbers, dtype=torch.float64)
-        if isinstance(made, ParametrisedCircuit):
-            inputs = made(inputs, weights[:0]).inputs
+        if isinstance(pair, ParametrisedCircuit):
+            inputs = pair(inputs, weights[:0]).inputs
     if not inputs.isfinite().all():
         raise UserError("an angle is not a finite real number for all bindings")
     return circuit, Angles(inputs, weights), rows

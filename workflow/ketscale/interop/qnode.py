@@ -123,7 +123,7 @@ class Converted:
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         structure, values = _run(self.qnode, args, kwargs)
         evaluator = Evaluator(structure, simulator, precision(tensors or values), tapes.device_of(values))
-        with evaluator.alone():
+        with evaluator.unqueued():
             return evaluator.nested(evaluator.evaluate(values))
 
     def _answer(self, key: object, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
@@ -131,9 +131,9 @@ class Converted:
         if self.trace == "always" or transforms_active():
             return self._evaluated(self._simulator, args, kwargs)
 
-        def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
+        def run(values: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
             leaves, spec = pytree.tree_flatten((args, kwargs))
-            replaced = iter(given)
+            replaced = iter(values)
             filled = [next(replaced) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             return _run(self.qnode, *pytree.tree_unflatten(filled, spec))
 
@@ -143,7 +143,7 @@ class Converted:
             with tapes.LOCK:
                 reads = Outside(self.func)
                 way = self._records.record((key, reads.key), tensors, reads.tensors, run)
-                way.held = reads.held
+                way.references = reads.references
             if len(self._records.ways) == recording.MOST_WAYS:
                 warnings.warn(
                     f"from_qnode has recorded the quantum function {recording.MOST_WAYS} times, and now forgets the oldest: "
@@ -151,7 +151,7 @@ class Converted:
                     stacklevel=2,
                 )
         self._records.check(way, tensors, reads.tensors, run)
-        with way.alone():
+        with way.unqueued():
             return way.nested(way([*tensors, *reads.tensors]))
 
 

@@ -58,15 +58,15 @@ def read_tape(
         raise UserError(
             "a channel's strength has a batch, and no gate has one: call the circuit for each of them"
         )
-    asked = tapes.expectations(tape.measurements, qubits)
+    readout = tapes.expectations(tape.measurements, qubits)
     structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), len(numbers.matrices), start is not None,
-        checked, mixed, tape.batch_size, None if asked is None else asked.words, () if asked is None else asked.places, spec,
+        checked, mixed, tape.batch_size, None if readout is None else readout.words, () if readout is None else readout.places, spec,
         tape.measurements,
     )  # fmt: skip
     real = [*numbers.inputs, *numbers.weights, *numbers.phases]
-    if asked is not None:
-        real += [factor for row in asked.coefficients for factor in row]
+    if readout is not None:
+        real += [factor for row in readout.coefficients for factor in row]
     values = [*real, *numbers.matrices]
     if start is not None:
         values.append(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits))
