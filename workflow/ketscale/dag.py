@@ -31,7 +31,7 @@ class Jobs:
     """The jobs of a config.
 
     runs: in scheduling order, seed by seed. results, run, ...: patterns of paths. places: those of each workload's files on this
-    machine; they change no number. host: the units of the resource `host`, which a timed run takes all. in_job: whether this
+    machine; they change no number. host: units of the resource `host`, all for a timed run. in_job: whether this
     process is that of a job or a job group in an allocation: it runs the commands of its rules itself, one after the other.
     answers: gives the questions of the studies in the tables, with their answers.
     """
@@ -39,7 +39,7 @@ class Jobs:
     def __init__(self, workflow: Any, settings: Mapping[str, Any]) -> None:
         """Read the config.
 
-        settings: Snakemake's `config`, with what stands on the command line.
+        settings: Snakemake's `config`, with what the command line adds.
 
         Raises:
             SystemExit: the config or a file that it names cannot be used; says why. (A WorkflowError would name a line of a
@@ -151,7 +151,7 @@ class Jobs:
     def features_of(self, wildcards: Wildcards) -> str | list[str]:
         """The manifest of a run's data. Snakemake asks before it decides whether the run is done.
 
-        By its notes and the times of files it would keep a record that no table takes.
+        By its notes and the times of files it would keep a record that no table uses.
         """
         run = self.run_of(wildcards)
         if not self.in_job:
@@ -172,7 +172,7 @@ class Jobs:
         """
         run = self.run_of(wildcards)
         settings = self.settings(run)
-        # The smallest step of a study stands for all its runs, with one split of its data; others are named by the command
+        # The smallest step of a study is for all its runs, with one split of its data; others are named by the command
         # line. The trials of a search have asked for it.
         if not settings.model.own_code or run.workload not in self.config.studied or settings.protocol.search:
             return []
@@ -229,7 +229,7 @@ class Jobs:
         return why
 
     def _remake(self, path: str) -> None:
-        # The jobs of a call do not ask: their own process plans only what it was told.
+        # The jobs of a call skip this: their own process plans only its targets.
         if not self.in_job:
             internals.remake(self._workflow, path)
 
@@ -254,8 +254,8 @@ def _read(workflow: Any, raw: Mapping[str, Any]) -> Config:
     if len(workflow.overwrite_configfiles or ()) > 1:
         first = os.path.relpath(workflow.overwrite_configfiles[0])
         raise UserError(
-            "--configfile takes every name after it, and a study is one file. A target stands before --configfile; a file "
-            f"that is laid over {first} says so itself (`over: {first}`)"
+            "--configfile reads every name after it, and a study is one file. Put targets before --configfile; a file "
+            f"that extends {first} says so itself (`over: {first}`)"
         )
     # `--config partial=true` arrives as text.
     texts = {"true": True, "false": False}

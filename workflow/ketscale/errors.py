@@ -83,7 +83,7 @@ def in_words(error: BaseException | None) -> str | None:
     if isinstance(error, UserError):
         return _readable(f"{place}: {error}") if place else str(error)
     if place:
-        advice = "; install it, or put its file beside" if isinstance(error, ModuleNotFoundError) else ""
+        advice = "; install it, or put its file next to it" if isinstance(error, ModuleNotFoundError) else ""
         return _readable(f"{place}: {type(error).__name__}: {short(error, 400)}{advice}")
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
         where = "the output" if error.filename is None else error.filename

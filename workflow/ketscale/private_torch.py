@@ -38,7 +38,7 @@ fused_adam_step: Callable[..., None] = torch._fused_adam_
 
 
 class DispatchMode(TorchDispatchMode):
-    """torch's, of which the first operation does not import the compiler: torch.compile may look into it."""
+    """torch's, whose first operation does not import the compiler: torch.compile may look into it."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -58,7 +58,7 @@ def descendants(pid: int) -> list[int]:
             if name.isdecimal() and state not in "ZX":
                 children.setdefault(int(parent), []).append(int(name))
     tree = children.get(pid, [])
-    for below in tree:  # which grows meanwhile
+    for below in tree:  # which grows in the loop
         tree.extend(children.get(below, []))
     return tree
 
@@ -66,8 +66,8 @@ def descendants(pid: int) -> list[int]:
 def keep_freed_memory() -> None:
     """Make glibc's allocator keep what this process frees, for its next allocations; with other C libraries nothing.
 
-    Otherwise it maps each block above 32 MiB anew and gives free memory at the end of the heap back, so every
-    training step has page faults for the same temporaries, the more the larger the batch is.
+    Otherwise it maps each block above 32 MiB again and gives free memory at the end of the heap back, so every
+    training step has page faults for the same temporaries, and more at larger batches.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -126,7 +126,7 @@ def node_name() -> str:
 
 
 def age_s() -> float:
-    """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
+    """Seconds since this process started, by a clock that cannot be set: the time of day may step back."""
     # Field 22 of proc(5)'s stat.
     start = int(_fields(Path("/proc/self/stat").read_text())[19]) / os.sysconf("SC_CLK_TCK")
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 
-# The length of each unit in seconds, and the least time that is told in it. Days begin at two, since a day has no plural
+# The length of each unit in seconds, and the least time written in it. Days begin at two, since a day has no plural
 # to be wrong about.
 _UNITS = (
     ("days", 86400.0, 172800.0),
@@ -21,7 +21,7 @@ def duration(seconds: float, digits: int = 3) -> str:
     if not seconds:
         return "0 s"
     for unit, size, least in _UNITS:
-        # A time that rounds up to the unit is told in it: 0.9996 s is '1 s', not '1000 ms'.
+        # A time that rounds up to the unit is written in it: 0.9996 s is '1 s', not '1000 ms'.
         if seconds >= least * (1 - 0.5 * 10**-digits):
             return f"{rounded(seconds / size, digits)} {unit}"
     return f"{rounded(seconds / 1e-6, digits)} µs"
@@ -71,7 +71,7 @@ def say(message: object) -> None:
 
 
 def notice(message: object) -> None:
-    """The same of what is no reason for a run to end, so that nobody takes it for one in a log."""
+    """The same for a message that does not explain why a run ended, so that a log marks it as a note."""
     print(f"{NOTICE}{message}", file=sys.stderr, flush=True)
 
 

@@ -72,7 +72,7 @@ def test_the_cheapest_completion_of_a_point_comes_first_and_then_further_seeds(c
 
 def test_without_records_it_says_so_and_what_to_measure(capsys):
     study(simulator=["fused", "qiskit"], batch=[64, 32])
-    unknown = "whose cost no record tells: first train one of each model, simulator and backend"
+    unknown = "without records to predict the cost from: first train one of each model, simulator and backend"
     assert call(capsys, "--node-hours", "1").strip() == f"Left out: 12 runs {unknown}."
     # Without a target, Snakemake would run the whole study.
     assert cli.main(["plan", "--targets"]) != 0

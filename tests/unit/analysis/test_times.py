@@ -76,9 +76,9 @@ DOCTORED = {
         5, APART, "other packages (torch 2.13 and 2.9)", second=lambda seed: {"packages": "snakemake=9 torch=2.13"}),
     "another Snakemake": Doctored(5, FASTER, second=lambda seed: {"packages": "snakemake=9 torch=2.9"}),
     "three slow of thirty, equal medians": Doctored(
-        30, SAME, "outliers left out: 3", slow_in((3, 11, 20), noisy(1.0, 0.01, 1)), noisy(1.0, 0.01, 2), outliers=3),
+        30, SAME, "outliers excluded: 3", slow_in((3, 11, 20), noisy(1.0, 0.01, 1)), noisy(1.0, 0.01, 2), outliers=3),
     "one slow of seven": Doctored(
-        7, FASTER, "outliers left out: 1", slow_in((4,), noisy(1.0, 0.01, 1)), noisy(0.8, 0.01, 2), outliers=1),
+        7, FASTER, "outliers excluded: 1", slow_in((4,), noisy(1.0, 0.01, 1)), noisy(0.8, 0.01, 2), outliers=1),
     "five of eight failed": Doctored(8, verdicts.FAILED, verdicts.MOST_FAILED, second=lambda seed: LOST if seed > 2 else {}),
     "two of eight failed": Doctored(8, FASTER, second=lambda seed: LOST if seed > 5 else {}),
     "all busy": Doctored(5, UNSURE, verdicts.BUSY, second=lambda seed: BUSY),

@@ -1,6 +1,6 @@
 """From the records of a results folder to its tables: their rows, the answer of each study, and whether they are current.
 
-Whether the tables are those of a config and its records is decided by contents, not by times; figures and page are made of
+Whether the tables are those of a config and its records depends on contents, not on times; figures and page are made of
 the tables. Imports nothing heavy, since Snakemake imports this at every start.
 """
 

@@ -55,10 +55,10 @@ class Trained:
 
     @property
     def least_step_s(self) -> float | None:
-        """The least that the median step can be without disturbance; the median of a run that nobody disturbed, None if unknown.
+        """The least median step without disturbance; that of a run that was not disturbed; None if unknown.
 
         Say others cost the run L seconds at most, and so L / n a step on average. Then at most a quarter of the steps lost more
-        than 4 L / n, and a quarter took less than the lower quartile; so no more than half of the undisturbed steps take less
+        than 4 L / n, and a quarter took less than the lower quartile; so at most half of the undisturbed steps take less
         than the difference of the two.
         """
         record = self.record
@@ -91,7 +91,7 @@ def code(record: Record) -> str:
 class Column:
     """A column of a table.
 
-    name: in the file. meaning: in words, for the docs. of: how it is taken from what a row is made from, such as `Trained`;
+    name: in the file. meaning: in words, for the docs. of: how it is computed from a row's source, such as `Trained`;
     None where the rows of the table are made with it. heading: on the page, by default the name. unit: of its numbers, such
     as 's', 'bytes' or 'seeds'. page: whether the report has it. text: whether it has names, even if no row has one.
     """
@@ -243,9 +243,9 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared),
     Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", page=True),
     Column("sampled_step_s", "Median of whole sampled steps", lambda run: run.record.timing.sampled_step.median_s, unit="s"),
-    Column("least_step_s", "The least that this median can be on a quiet machine: the median itself if nobody disturbed its steps; empty if that is unknown", attrgetter("least_step_s"), unit="s"),
+    Column("least_step_s", "The least that this median can be on a quiet machine: the median itself if its steps were not disturbed; empty if that is unknown", attrgetter("least_step_s"), unit="s"),
     Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, unit="s"),
-    Column("epoch_s", "Median wall time of whole epochs of steady steps, validation left out; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
+    Column("epoch_s", "Median wall time of whole epochs of steady steps, without validation; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
     Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", page=True),
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
     Column("train_s", "Wall time of the training loop, of a cohort until the run had ended", lambda run: run.record.timing.train_s, unit="s"),
@@ -278,7 +278,7 @@ COMPARED = (
     Column("effect", "The ratio, difference or value, in its unit", page=True), *_ends("", "its 95 % interval; none below three seeds"),
     Column("unit", "`times as fast` and `times as long` of ratios of times, `points` of differences of shares, `times` of ratios of metrics, else what it is", text=True),
     Column("verdict", "What the interval says, all comparisons of the study together", page=True, text=True),
-    Column("why", "Why nothing can be told, or what limits the comparison", page=True, text=True),
+    Column("why", "Why there is no verdict, or what limits the comparison", page=True, text=True),
 )
 
 ANSWERS = Table("answers", "The answer of each study: its leading row in a sentence, and how many comparisons have which verdict.", (
@@ -296,7 +296,7 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("step_s", "Steady step of the typical run", heading="step", unit="s", page=True), *_ends("step_", "its 95 % interval over seeds; none below three", unit="s"),
     *COMPARED,
     Column("pairs", "Number of pairs of the same seed", heading="n", unit="pairs", page=True),
-    Column("outliers", "Number of outliers among the pairs, which below 15 pairs are left out"),
+    Column("outliers", "Number of outliers among the pairs, which are excluded below 15 pairs"),
     Column("over_serial", "Speedup over the best that one process does on at most as many cores, with any simulator", heading="over best serial", page=True), *_ends("over_serial_", "its 95 % interval"),
     Column("serial", "What that process is", text=True),
     Column("efficiency", "Speedup, or gain in throughput, as a share of the number of workers", unit="share", page=True),

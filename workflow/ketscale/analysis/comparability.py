@@ -27,7 +27,7 @@ _NOT_COMPUTING = "snakemake"
 SHARED = ("a core for each thread", "threads that share cores")
 # Hashes say nothing to a reader.
 _HASHED = ("code", "data")
-# Kernels and firmware keep some of a machine's memory, so it is told in steps of 2^(1/14), 5 %.
+# Kernels and firmware keep some of a machine's memory, so it is rounded to steps of 2^(1/14), 5 %.
 _STEPS = 14
 
 
@@ -35,7 +35,7 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
     """The key of a run's times.
 
     row: of runs.csv. varied: the axes, as `grid.POINT` names them, in which the runs differ that are compared, and
-    'device'. A layout decides how cores are shared, a protocol the precision, a workload the data.
+    'device'. The layout determines how cores are shared, the protocol the precision, the workload the data.
     """
     shared = "" if row["shared_cores"] is None else SHARED[bool(row["shared_cores"])]
     return (

@@ -72,7 +72,7 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     software = [({"ketscale": code(one.record), **one.record.packages} for one in pair) for pair in pairs]
     packages = ", ".join(dict.fromkeys(text for pair in software for text in _differences(*pair).values()))
     notes = [f"packages differ: {packages}"] if packages else []
-    notes += [*dict.fromkeys(settings)][:10] + ([f"left out: {omitted}"] if omitted else [])
+    notes += [*dict.fromkeys(settings)][:10] + ([f"omitted: {omitted}"] if omitted else [])
     notes += [f"completes in A and not in B: {name}" for name in failed]
     rows = [{name: row.get(name) for name in COLUMNS} for row in rows]
     return {"notes": notes, "failed": failed, "rows": rows}
@@ -87,7 +87,7 @@ def read(results: Path) -> Folder:
 
 
 def _pairs(a: Folder, b: Folder) -> tuple[list[Pair], list[str], str]:
-    """The pairs; the runs that completed in A and not in B; and how many are left out, and why, in words."""
+    """The pairs; the runs that completed in A and not in B; and how many are omitted, and why, in words."""
     pairs, failed = [], []
     omitted = Counter(f"only in {'A' if run in a else 'B'}" for run in sorted(a.keys() ^ b.keys()))
     for run in sorted(a.keys() & b.keys()):

@@ -1,8 +1,8 @@
-"""What the tables of studies are made from, and the times of two points beside each other: the only place that makes an
+"""What the tables of studies are made from, and the comparison of the times of two points: the only place that makes an
 estimate of them, so that all quote the same.
 
 The estimand is the ratio of the *typical* run's times: of runs in the state in which most of a point's runs are. It is
-estimated on the logarithm from pairs of runs of one seed; pairs that are outliers are left out, and counted.
+estimated on the logarithm from pairs of runs of one seed; pairs that are outliers are excluded and counted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.measure.form import Record
 from ketscale.measure.parity import Comparison
 
-# Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
+# Times of single runs are not distinguished below this ratio, whatever the spread over few seeds.
 RESOLUTION = 0.005
-# The flag of a comparison of which a side has lost more than half of its seeds, so that the rest are a choice.
+# The flag of a comparison one side of which has lost more than half of its seeds, so that the rest are a choice.
 FAILED = "failed"
 STEP, LEAST = "step_s", "least_step_s"
 
@@ -35,7 +35,7 @@ class Compared:
     """How many times as fast a point is as another, or why that is not known.
 
     ratio: None without a pair of seeds; without an interval from fewer than three. flag: `FAILED`, or as `points.usable`
-    gives it, of the point, or with ' reference' of the other. why: what stands in the way of the comparison, in words;
+    gives it, of the point, or with ' reference' of the other. why: the reason why they cannot be compared, in words;
     there is no ratio then. hosts: the class of host, or both if the study compares devices.
     """
 
@@ -70,7 +70,7 @@ class Times:
 
     @cached_property
     def least(self) -> float:
-        """The least standard deviation of a log ratio over seeds that is believed.
+        """The least standard deviation of a log ratio over seeds that is accepted.
 
         Three equal times do not show that there is no noise. So it is that of the quietest tenth of all pairs of points
         that do the same work, a pool of the whole folder, and at least that of `RESOLUTION`.
@@ -85,7 +85,7 @@ class Times:
 
 
 def pooled(samples: Iterable[Sequence[float]]) -> float:
-    """The least standard deviation that is believed of any of these samples of log ratios; see `Times.least`."""
+    """The least standard deviation that is accepted for any of these samples of log ratios; see `Times.least`."""
     spreads = sorted(spread(inliers(values)) for values in samples if len(values) >= FEWEST)
     return max(RESOLUTION, spreads[len(spreads) // 10] if spreads else 0.0)
 
@@ -93,7 +93,7 @@ def pooled(samples: Iterable[Sequence[float]]) -> float:
 def speedup(of: Group, over: Group, least: float, reason: Callable[[Group, Group], str]) -> Compared:
     """How many times as fast the runs `of` are as `over`: t_over / t_of of the typical run, paired by seed.
 
-    of, over: all rows of one point each; beside itself it is 1. least: as of `Times.least`. reason: why their usable runs
+    of, over: all rows of one point each; with itself it is 1. least: as of `Times.least`. reason: why their usable runs
     cannot be compared, in words.
     """
     (subject, flag), (reference, other) = usable(of), usable(over)

@@ -15,7 +15,7 @@ from ketscale.analysis.heavy import special
 LEVEL = 0.95
 # The columns of an effect with its interval.
 EFFECT = ("effect", "low", "high")
-# With fewer seeds there is no interval, so nothing is decided.
+# With fewer seeds there is no interval, so there is no verdict.
 FEWEST = 3
 # From this number of seeds on, the interval of the typical one assumes no distribution.
 FREE_FROM = 15
@@ -25,7 +25,7 @@ FREE_FROM = 15
 class Estimate:
     """A value with its 95 % interval (None with fewer than three seeds), in the values' unit.
 
-    n: the seeds that it is from. outliers: how many more were left out as such. freedom: the degrees of freedom of the
+    n: the seeds that it is from. outliers: how many more were excluded as such. freedom: the degrees of freedom of the
     interval; None for those that follow from these numbers.
     """
 
@@ -59,11 +59,11 @@ def columns(estimate: Estimate | None, *names: str) -> dict[str, float | None]:
 def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
     """What the typical one of some values is, one for each seed, with its interval; None without a value.
 
-    Outliers are left out and counted. Below 15 values it is their mean with Student's interval (Biometrika 6, 1, 1908);
+    Outliers are excluded and counted. Below 15 values it is their mean with Student's interval (Biometrika 6, 1, 1908);
     from 15 on their median, with the order statistics that the sign test gives (Thompson, Ann. Math. Stat. 7, 122, 1936),
     so that slow runs do little that are too many or too near to be outliers. docs/timing.md has its coverage.
 
-    least: the least standard deviation that is believed.
+    least: the least standard deviation that is accepted.
     """
     inner = sorted(inliers(values))
     n, outliers = len(inner), len(values) - len(inner)

@@ -29,7 +29,7 @@ WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "prot
 # machine; runs that are not comparable, so that they have no median.
 BUSY, BOUNDED, TIMED_OUT, UNTIMED, MIXED = "busy", "bounded", "timed_out", "untimed", "mixed"
 REFERENCE = " reference"
-# Flags of a point whose own time is hollow in figures and left out of fits, and of one whose ratios are hollow.
+# Flags of a point whose own time is hollow in figures and excluded from fits, and of one whose ratios are hollow.
 HOLLOW = (BUSY, TIMED_OUT)
 HOLLOW_RATIOS = (*HOLLOW, *(flag + REFERENCE for flag in HOLLOW))
 
@@ -57,7 +57,7 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
 
     Diverged and out-of-memory runs are never included, and those that timed out only if no seed was completed. Three seeds that
     nothing disturbed are enough; with fewer, busy ones are included whose time alone has a known bound (`bounded`). Other busy
-    runs are included only if there is no other seed: then the point is flagged `timed_out` or `busy`, and left out of fits.
+    runs are included only without another seed: then the point is flagged `timed_out` or `busy`, and in no fit.
     `untimed` flags protocols whose runs share the machine, also where all timed out.
     """
     measured = [row for row in rows if row["step_s"]]
@@ -105,14 +105,14 @@ def counted(value: float, axis: SizeAxis) -> str:
 
 
 def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
-    """What tells some points apart, except the columns `but`: each point's values in words, empty if nothing varies.
+    """What distinguishes some points, except the columns `but`: each point's values in words, empty if nothing varies.
 
     Where the model is among them, it stands for whatever every model has one value of.
     """
     # A classical model has the simulator none, which its name implies.
     frame = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
     several = [name for name in axis_names(config) if frame[name].nunique() > 1]
-    # A protocol that follows from all the others, such as fewer steps at a larger batch, tells nothing apart.
+    # A protocol that follows from all the others, such as fewer steps at a larger batch, distinguishes nothing.
     rest = [name for name in several if name != "protocol"]
     if rest and "protocol" in several and frame.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
         several = rest

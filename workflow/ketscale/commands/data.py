@@ -124,7 +124,7 @@ def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
     if family.prepare is None:
         raise UserError(f"workloads.{name}: the family {family.name} has no data to prepare")
     try:
-        # Before they are read: what changes meanwhile is prepared again.
+        # Before they are read: files that change in the meantime are prepared again.
         sources = prepared.digest(workload.sources(), out)
         family.prepare(workload, out, store.fetched(fetched) if workload.fetched else None)
     except UserError as error:

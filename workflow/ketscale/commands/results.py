@@ -58,7 +58,7 @@ def add(command: Add) -> None:
         "export",
         _export,
         "Write the histories, settings and metrics of a results folder for TensorBoard or MLflow",
-        "Records that cannot be used are left out.",
+        "Records that cannot be used are omitted.",
     )
     export.add_argument("folder", type=Path, metavar="FOLDER", help="the results folder")
     export.add_argument("--to", choices=("tensorboard", "mlflow"), required=True, help="who shall read it")

@@ -28,7 +28,7 @@ def add(command: Add) -> None:
         _train,
         "Train one run and write its record",
         "It is the process of one rank; `launch` starts all ranks. A run that was stopped resumes from its checkpoint; a "
-        "timed one starts anew.",
+        "timed one starts again.",
     )
     launch = command(
         "launch",
@@ -63,7 +63,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
     settings = _searched(options)
     from ketscale.process import THREAD_VARIABLES, end, permanent
 
-    # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
+    # A run that is started by hand may lack these. Thread pools read them on import; other values are rejected later.
     for name in THREAD_VARIABLES:
         os.environ[name] = os.environ.get(name) or str(settings.run.threads)
     with permanent():
@@ -89,7 +89,7 @@ def _launch(options: argparse.Namespace) -> int:
     try:
         return _launched(options)
     except UserError as error:
-        # What is wrong with a call by hand is said on its terminal alone.
+        # What is wrong with a call by hand is printed on its terminal only.
         if call() is not None and _folder(options).is_dir():
             supervise.leave_note_of("", _folder(options), str(error))
         raise
@@ -99,7 +99,7 @@ def _launched(options: argparse.Namespace) -> int:
     from ketscale.jobs import cohorts, finished, host_lock, launch, supervise, tried
 
     run, folder, settings = _run(options), _folder(options), options.settings
-    # The ranks check them while they start; those of another run are refused before.
+    # The ranks check them while they start; those of another run are rejected first.
     if not settings or json_object(settings, "--settings").get("run") != dataclasses.asdict(run):
         settings = _settings(options).text
     if _has_result(options, folder):
@@ -112,7 +112,7 @@ def _launched(options: argparse.Namespace) -> int:
         if value:
             arguments += [f"--{name}", str(value)]
     with host_lock.hold(json_object(settings, "--settings")["protocol"]["timed"]):
-        # Another process may have trained it meanwhile.
+        # Another process may have trained it in the meantime.
         if _has_result(options, folder):
             return 0
         if finished.AGAIN in os.environ:
@@ -122,7 +122,7 @@ def _launched(options: argparse.Namespace) -> int:
 
 
 def _has_result(options: argparse.Namespace, folder: Path) -> bool:
-    """Whether the run need not be trained; then its record is in its place, and that is said."""
+    """Whether the run need not be trained; then its record is in its place, and a message says so."""
     from ketscale.jobs import finished, supervise
 
     # Most have none, and need not import what checks it.

@@ -24,7 +24,7 @@ def add(command: Add) -> None:
         "try",
         _try,
         "Take one step of each model on each workload and simulator of a study, at the smallest size",
-        "It takes seconds, and says what would fail later. Data that are not prepared yet are prepared.",
+        "It takes seconds and reports what would fail later. Data that are not prepared yet are prepared.",
     )
     tries.add_argument("workload", nargs="?", help="only this workload")
     add_source(tries, "--study", "the whole config as JSON, instead of a file")

@@ -160,7 +160,7 @@ class Config:
         return (*sorted(trials, key=lambda run: run.seed), *finals)
 
     def trials_of(self, run: Run) -> Iterator[Run]:
-        """The trials of which the settings of a run are chosen; none without a search."""
+        """The trials from which the settings of a run are chosen; none without a search."""
         search = self.protocols[run.protocol].search if run.protocol in self.protocols else None
         if search is not None:
             for seed, number in itertools.product(search.seeds, range(search.trials)):
@@ -292,7 +292,7 @@ class Config:
         where, faults, sizes = f"studies.{name}", Faults(), set[str]()
         points = [{**block.axes, **point} for point in block.points or [{}]]
         for index, point in enumerate(points):
-            if "workload" in point:  # a block that has several splits stands for all of them
+            if "workload" in point:  # a block with several splits means all of them
                 names = map(self._splits_of, listed(point["workload"]))
                 point["workload"] = list(itertools.chain.from_iterable(names))
             with faults:
@@ -353,7 +353,7 @@ def _splits(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]
     """The block of a workload, or that of each of its splits, NAME.sSEED, by name.
 
     Raises:
-        UserError: seeds are given beside one seed, or a split has the name of another workload.
+        UserError: both seeds and seed are given, or a split has the name of another workload.
     """
     block = workloads[base]
     if SPLIT_SEEDS not in block:
@@ -429,7 +429,7 @@ def _size_names(families: Families) -> tuple[str, ...]:
 
 
 def _blocks(settings: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
-    """The blocks of a section; what is none is refused with the form of the file."""
+    """The blocks of a section; anything else is an error of the file's form."""
     blocks = settings.get(section)
     items = blocks.items() if isinstance(blocks, dict) else ()
     return {name: block for name, block in items if isinstance(block, dict)}

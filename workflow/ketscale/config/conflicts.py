@@ -92,7 +92,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             yield f"{where} has optimiser: l-bfgs, but {settings.family.samples} are drawn afresh in each step; use adam"
         for setting in ("steps", "plateau", "cosine", "clip_norm", "weight_decay", "dropout", "mistake"):
             if getattr(protocol, setting):
-                yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
+                yield f"{where} has optimiser: l-bfgs, which does not support {setting}; leave it out, and use epochs"
         if getattr(settings.simulator, "shots", None) is not None:
             yield f"{where} has optimiser: l-bfgs, but simulator {run.simulator} draws other shots in each step; use adam"
     yield from _of_targets(settings)

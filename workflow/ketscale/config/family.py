@@ -120,7 +120,7 @@ class WithTargets(Workload, frozen=True, kw_only=True):
         return pkgutil.resolve_name(self.loader)(self, fetched)
 
     def content(self) -> dict[str, Any]:
-        """What decides the data; the metric is part of a run's settings alone (`Settings.content`)."""
+        """What determines the data; the metric is part of a run's settings alone (`Settings.content`)."""
         return {name: value for name, value in super().content().items() if name != "metric"}
 
 
@@ -144,9 +144,9 @@ class Model(Part, frozen=True, kw_only=True):
     stacks: ClassVar[bool | None] = False
     # It is fitted in one phase, not trained by steps: its module is a `Fitted`.
     fitted: ClassVar[bool] = False
-    # It is a standard method, which stands beside all models, and in for the control of those that have none.
+    # It is a standard method, shown with all models, and the control of those that have none.
     baseline: ClassVar[bool] = False
-    # It is the user's own code, of which one step is tried before the first run.
+    # It is the user's own code, one step of which is tried before the first run.
     own_code: ClassVar[bool] = False
     # The kind of the model that it is compared with.
     control: ClassVar[str | None] = None
@@ -205,7 +205,7 @@ class Simulator(Part, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str | None:
-        """What stands beside its numbers, such as 'torch, backprop' or '100 shots, noisy value, exact gradient'; None if nothing."""
+        """Its numbers in words, as 'torch, backprop' or '100 shots, noisy value, exact gradient'; None if plain."""
         return None
 
     @property

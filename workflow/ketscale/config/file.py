@@ -12,10 +12,10 @@ from ketscale.config.block import Block, Name, Positive, Seed
 from ketscale.config.protocol import Protocol
 from ketscale.grid import LAYOUT_PATTERN, SizeAxis
 
-# The key of a file that is laid over another (see `yaml.load`).
+# The key of a file that extends another (see `yaml.load`).
 OVER = "over"
 
-# Several splits of the same data: a block of a workload with this key stands for one workload for each seed.
+# Several splits of the same data: a workload's block with this key means one workload for each seed.
 SPLIT_SEEDS = "split_seeds"
 SplitSeeds = Annotated[list[Seed], Meta(min_length=1, description="Instead of split_seed: seeds of several splits of the "
     "same data, each a workload NAME.sSEED; a study that names the workload has them all")]  # fmt: skip

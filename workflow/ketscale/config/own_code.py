@@ -1,4 +1,4 @@
-"""A user's own code: a file, and the modules that it imports from beside it. It is read here, and never run.
+"""A user's own code: a file, and the modules that it imports from its folder. It is read here, and never run.
 
 What it imports is looked for in the file's own folder, and then in the working directory, which is the config's. The
 hash of all these files is part of a run's settings. `problems.importer` runs them.
@@ -29,7 +29,7 @@ _INIT = "/__init__.py"
 
 @dataclass(frozen=True)
 class OwnCode:
-    """A user's file and what it imports from beside it.
+    """A user's file and what it imports from its folder.
 
     file: as the user names it. sources: the content of each file by its name below the folder that it is imported from,
     such as 'ring.py' or 'parts/__init__.py'; the user's own is the first. paths: where each was read.

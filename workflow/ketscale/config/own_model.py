@@ -39,7 +39,7 @@ class FileBlock(Model, frozen=True, kw_only=True):
 class FileModel(FileBlock, frozen=True, kw_only=True):
     """The settings of such a model; what its constructor takes is known where it runs (`problems.models`).
 
-    settings: the block's others. code: the hash of the file and of what it imports from beside it (`OwnCode.hash`). reads:
+    settings: the block's others. code: the hash of the file and of its local imports (`OwnCode.hash`). reads:
     SHA-256 of each other file and variable that it reads.
     """
 

@@ -1,4 +1,4 @@
-"""The one validator: msgspec's, asked value by value, so that all faults of a config are told at once, each with its path."""
+"""The one validator: msgspec's, called for each value, so that it reports all faults at once, each with its path."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ B = TypeVar("B", bound=Block)
 
 # A fault that begins with the name of its field.
 _FIELD = re.compile(r"^\w+(\.[\w.-]+)?: ")
-# More lines nobody reads.
+# Nobody reads more lines.
 MOST_FAULTS = 10
 
 
 class Faults(list[str]):
-    """Faults, a line each. As a context it takes those of a `UserError`, and the block goes on behind it."""
+    """Faults, a line each. As a context it takes those of a `UserError`, and execution continues after the block."""
 
     def __enter__(self) -> None:
         pass

@@ -15,7 +15,7 @@ from ketscale.config.own_model import FileBlock
 
 
 def published_schema(families: Families) -> dict[str, Any]:
-    """The schema of configs with these families; what must be in a block is said when it is missing, and not here.
+    """The schema of configs with these families; required keys are reported when they are missing, not here.
 
     A block that is named after its kind needs no `kind`.
     """
@@ -43,13 +43,13 @@ def published_schema(families: Families) -> dict[str, Any]:
     study["points"]["anyOf"][0]["items"] = point
     over = {
         "type": "string",
-        "description": "The config that this one is laid over, from the folder of this file: what stands here is added to it, "
+        "description": "The config that this one extends, from the folder of this file: the keys here are added to it, "
         "or counts instead",
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **_partial({**full, "properties": {OVER: over, **properties}}),
-        # A file that is laid over another may leave out whatever that one has.
+        # A file that extends another may omit whatever that one has.
         "if": {"required": [OVER]},
         "else": {"required": full["required"]},
         "$defs": _partial(definitions),

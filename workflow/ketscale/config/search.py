@@ -72,7 +72,7 @@ class Point(NamedTuple):
 
 
 class Search(Block, frozen=True, kw_only=True):
-    """Trials of settings, of which validation chooses one for each point of a study; it is trained again for all seeds."""
+    """Trials of settings, one of which validation selects for each point of a study; all seeds train it."""
 
     # fmt: off
     trials: Annotated[int, Meta(ge=2, le=1000, description="How many settings are tried, as many for each model")]
@@ -80,7 +80,7 @@ class Search(Block, frozen=True, kw_only=True):
     method: Annotated[Literal["random", "grid"], Meta(description="random: drawn, none twice; grid: every "
         "combination of the lists, as many as `trials`")] = "random"
     seeds: Annotated[list[Seed], Meta(min_length=1, description="The seeds that each trial is trained with, none of "
-        "them a seed of the study; their mean decides")] = msgspec.field(default_factory=lambda: [1000])
+        "them a seed of the study; their mean is compared")] = msgspec.field(default_factory=lambda: [1000])
     settings: Annotated[_Space, Meta(description="Lists, or ranges (low, high, scale), of learning_rate, "
         "weight_decay, clip_norm or dropout")] = msgspec.field(default_factory=dict)
     models: Annotated[dict[Name, _Space], Meta(description="Lists, or ranges, of settings of models, by the model's "
@@ -100,7 +100,7 @@ class Search(Block, frozen=True, kw_only=True):
             if isinstance(values, Range):
                 yield from (f"{where}.{name}.{fault}" for fault in values.faults())
                 if self.method == "grid":
-                    yield f"{where}.{name}: a grid takes lists, not ranges; give a list, or method: random"
+                    yield f"{where}.{name}: a grid needs lists, not ranges; give a list, or method: random"
             elif len({_key(value) for value in values}) < len(values):
                 yield f"{where}.{name}: a value is given twice; keep one"
 

@@ -14,7 +14,7 @@ from ketscale import strict_json
 from ketscale.config.file import OVER
 from ketscale.errors import UserError, within
 
-# YAML 1.1, which PyYAML reads, takes 020 for 16 and 1:30 for 90; YAML 1.2 takes 020 for 20 and 1:30 for text. People
+# YAML 1.1, which PyYAML reads, parses 020 as 16 and 1:30 as 90; YAML 1.2 parses 020 as 20 and 1:30 as text. People
 # mean either.
 _AMBIGUOUS = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
@@ -44,7 +44,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The settings in a file, not yet checked; one with `over` is laid over the file that it names. above: what lies over it.
+    """The settings in a file, not yet checked; one with `over` extends the file that it names. above: what extends it.
 
     Raises:
         UserError: a file is missing or is not YAML, gives a key twice, has a number that is ambiguous, or lies over itself.

@@ -1,7 +1,7 @@
 """Evolves kets, unitaries, density matrices and channels under piecewise-constant controls or pulses with carriers.
 
 The convention of axes, here and in all of `ketscale.dynamics`: (batch, times, states..., columns). A batch is in front, a
-trajectory's times come next; a ket is (d,), and kets beside one another are columns (d, k). Controls are (segments, controls).
+trajectory's times come next; a ket is (d,), and several kets are columns (d, k). Controls are (segments, controls).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ketscale.private_torch import transforms_active
 from ketscale.words import suggestion
 
 Kind = Literal["ket", "unitary", "density", "channel"]
-# A tensor, an array, or numbers and tensors by name; names that are left out keep their usual value.
+# A tensor, an array, or numbers and tensors by name; names that are omitted keep their usual value.
 Values = Any
 
 # Initial states of each kind, of d amplitudes.
@@ -80,7 +80,7 @@ def evolve(
         one segment. Or `engines.pulses.Pulses`, whose carriers a `method` with a step samples; they are in no batch.
     duration: the time of all segments together, a number or a real tensor (). Pulses have their own.
     kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
-        (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
+        (d,), usually |0>; the system's own rates are ignored, also for a unitary. 'unitary': kets as columns,
         (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from one ket (d,) its projector is
         made; several kets are given as projectors. 'channel': the images of |i><j| for kets i, j that are the columns of
         `initial`, (d, k), usually the system's computational states; the result is (k, k, d, d).
@@ -93,7 +93,7 @@ def evolve(
         these, in steps that are equal and as many in each of their segments, or whole-space, of order 6, which evolves any
         system and with it density matrices and channels. No `dt` bounds an error by construction; `error_estimate` checks one.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
-        matrices by torch's operators, on any device; auto: for CPU tensors what takes least time. That is compiled, but for kets
+        matrices by torch's operators, on any device; auto: the fastest for CPU tensors. That is compiled, but for kets
         and unitaries of 8 levels and more, or of segments whose angle may exceed 200 radians, also products or the eigenvectors
         of each segment's Hamiltonian (not within `torch.func`), and but for density matrices of few levels in segments whose angle
         or decay may exceed 2,000, products. A batch goes one way, so a member's rounding may depend on the others.
@@ -128,7 +128,7 @@ def evolve(
         raise UserError(f"kind: {kind!r} is none of {', '.join(_INITIAL)}")
     columns = kind in ("ket", "unitary")
     if columns and rates is not None:
-        raise UserError(f"rates: a {kind} has none; use kind density or channel, or leave them out")
+        raise UserError(f"rates: a {kind} has no decay; use kind density or channel, or leave them out")
     pulses = controls if isinstance(controls, Pulses) else None
     propagator = _propagator(method, dt, route, columns, pulses)
     if rates is None and not columns and any(each.rates for each in systems):
@@ -328,7 +328,7 @@ def _propagator(
     by_object = isinstance(method, Propagator)
     if pulses is not None and (by_object or method in dense or not (columns or method == "whole-space")):
         which = "interaction4, suzuki4 or whole-space" if columns else "whole-space"
-        raise UserError(f"method: carriers need steps, and {method} has none for them; use {which} with a dt")
+        raise UserError(f"method: carriers need steps, which {method} does not have; use {which} with a dt")
     if by_object:
         return method
     if method in dense:

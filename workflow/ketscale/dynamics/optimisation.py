@@ -70,7 +70,7 @@ def optimise(
     frame: in which a gate is read, whatever `parameters` are; for a list of systems also one for each (`dressed_frame` of the
         list); None: `bare_frame`. virtual_z: of a gate, see `process_fidelity`.
     expect, trajectory: of a cost, see `evolve`.
-    rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).
+    rates, parameters: see `evolve`; (members, ...) makes an ensemble and minimises its mean (robust pulses).
         With rates the evolution is open.
     method, dt: see `evolve`.
     starts: how many random ones, by the seed; or the pulse's parameters to begin with, (starts, size), such as the `numbers`
@@ -153,7 +153,7 @@ def optimise(
 
     generator = torch.Generator().manual_seed(seed)
     for each in pulses:
-        each(each.start(1, generator)[0], low)  # refuses what is shorter than its limits allow
+        each(each.start(1, generator)[0], low)  # raises if it is shorter than its limits allow
     if begins is None:
         point = torch.cat([each.start(len(targets) * count, generator) for each in pulses], 1)
     else:

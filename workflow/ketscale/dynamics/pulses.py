@@ -313,7 +313,7 @@ class Fourier(Pulse):
 
 
 def split(pulses: Sequence[Pulse], parameters: torch.Tensor) -> list[tuple[Pulse, torch.Tensor]]:
-    """Pulses beside one another, each with its part of the parameters (..., the sum of sizes)."""
+    """Pulses at the same time, each with its part of the parameters (..., the sum of sizes)."""
     return list(zip(pulses, parameters.split([pulse.size for pulse in pulses], -1), strict=True))
 
 

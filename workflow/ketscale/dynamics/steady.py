@@ -81,8 +81,8 @@ class Steady(Propagator):
             if (states > 1).any():
                 member = int(states.argmax())
                 raise UserError(
-                    f"rates: member {member} has {states[member]} steady states, or rates so small beside the frequencies that "
-                    "rounding hides which; give rates of jumps that connect all states, or evolve an initial state for long"
+                    f"rates: member {member} has {states[member]} steady states, or rates so small that rounding "
+                    "hides which; give rates of jumps that connect all states, or evolve an initial state for long"
                 )
         solution = torch.linalg.solve(matrix, scale[..., 0] * trace)
         solution = torch.view_as_real(solution).flatten(1) if solution.is_complex() else solution

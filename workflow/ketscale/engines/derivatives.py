@@ -41,7 +41,7 @@ def is_recorded(*tensors: torch.Tensor) -> bool:
 def first_derivatives_only(what: str, instead: str = "leave out create_graph=True") -> None:
     """Refuse second derivatives: called in a backward pass that cannot be differentiated.
 
-    torch's `once_differentiable` refuses them only where the cotangent has a graph. If it is a constant, as in a sum,
+    torch's `once_differentiable` rejects them only where the cotangent has a graph. If it is a constant, as in a sum,
     the second derivative would be 0 without a word.
 
     what: has no second derivatives. instead: what to do.

@@ -88,13 +88,13 @@ def release(device: torch.device) -> None:
     """Give back memory that nothing refers to, such as that of a call that ran out of it."""
     if device.type == "cuda":
         gc.collect()
-        # torch refuses while it believes that a graph is being captured, as after a capture that failed.
+        # torch raises while it assumes that a graph is being captured, as after a capture that failed.
         with suppress(RuntimeError):
             torch.cuda.empty_cache()
 
 
 def _recover(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
-    """Let torch's allocator forget a capture that failed: torch 2.11 does not, and refuses to free memory afterwards."""
+    """Let torch's allocator forget a capture that failed: torch 2.11 does not, and fails to free memory afterwards."""
     with suppress(RuntimeError):  # it has ended the capture by itself
         release_capture(device.index or 0, pool)
         _FAILED.append(graph)

@@ -1,4 +1,4 @@
-"""PennyLane's operations decomposed into those that `fused` takes."""
+"""PennyLane's operations decomposed into those that `fused` supports."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _hermitian(terms: Any) -> bool:
 def _decomposition(operation: Operator) -> Sequence[Operator]:
     """An operation's own decomposition, but of evolutions and of controlled ones and gates on one wire.
 
-    PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and takes neither
+    PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and allows neither
     every batch nor angles that JAX compiles.
     """
     flips = _opened(operation)
@@ -166,17 +166,17 @@ def _rotation(word: Any, angle: Any) -> Operator:
 
 @qml.transform
 def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[Any], Any]]:
-    """Into operations that `fused` takes, or whose matrices PennyLane applies, broadcast parameters as they are.
+    """Into operations that `fused` supports, or whose matrices PennyLane applies, broadcast parameters as they are.
 
     Raises:
-        UserError: a decomposition takes no batch.
+        UserError: a decomposition does not support batches.
     """
     try:
         return decompose(
             tape, stopping_condition=_accepted, decomposer=_decomposition, device_wires=wires, name=NAME
         )
     except Exception as error:
-        # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
+        # PennyLane has no type for a decomposition that does not support batches: it raises what the arithmetic does.
         if tape.batch_size is None or isinstance(error, Looked):
             raise
         raise UserError(

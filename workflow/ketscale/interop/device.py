@@ -123,7 +123,7 @@ class FusedDevice(Device):
             gradient_method=method,
             use_device_gradient=own if config.use_device_gradient is None else config.use_device_gradient,
             # The QNode's device_vjp, whose default is False, is overruled: products fit broadcast parameters, and cost
-            # one backward pass where a Jacobian takes one for each result.
+            # one backward pass where a Jacobian needs one for each result.
             use_device_jacobian_product=method == "adjoint",
             grad_on_execution=False if config.grad_on_execution is None else config.grad_on_execution,
             mcm_config=replace(measured, mcm_method="deferred"),
@@ -195,7 +195,7 @@ class FusedDevice(Device):
         return measure(tape, state.cpu().numpy(), batched, rng=self._rng)
 
     def _evaluator(self, tape: QuantumScript) -> tuple[Evaluator, list[torch.Tensor]]:
-        """What evaluates a tape, and the numbers that it takes.
+        """What evaluates a tape, and the numbers that it needs.
 
         Raises:
             DeviceError: the tape has no wires.

@@ -104,7 +104,7 @@ def _one_or_all(values: tuple[float, ...]) -> float | np.ndarray[Any, Any]:
 def _read(expression: Expression, places: Mapping[str, int]) -> Alike:
     """An expression alone, from the operations that Qiskit keeps for its files.
 
-    Its own `sympify` takes s - t**2 for t**2 - s and t for s + (t - t) in 2.2 and 2.3, and has no 2**s from 2.4 on.
+    Its own `sympify` confuses s - t**2 with t**2 - s, s + (t - t) with t in 2.2 and 2.3, and has no 2**s from 2.4 on.
     """
     name = str(expression)
     if any(name == each.name for each in expression.parameters):  # it keeps no operation of s + (t - t)
@@ -227,6 +227,6 @@ def check_circuit(circuit: Any, taker: str) -> None:
     """Raise UserError if what `taker` was given is no circuit."""
     if not isinstance(circuit, Circuit | ParametrisedCircuit):
         raise UserError(
-            f"{taker} takes a ketscale.Circuit, not {type(circuit).__name__}: convert one of Qiskit's by from_qiskit; "
+            f"{taker} needs a ketscale.Circuit, not {type(circuit).__name__}: convert one of Qiskit's by from_qiskit; "
             f"for a QNode call from_qnode in place of {taker}"
         )

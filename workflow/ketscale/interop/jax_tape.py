@@ -19,7 +19,7 @@ from ketscale.interop.jax_primitive import evaluate
 
 
 def results(tape: QuantumScript) -> tuple[Any, ...]:
-    """What a tape of operations that `fused` takes measures without shots, on wires 0..n-1; one array for each measurement.
+    """The results of a tape that `fused` supports, without shots, on wires 0..n-1; one array for each measurement.
 
     In double precision, if JAX has it and all numbers do.
 

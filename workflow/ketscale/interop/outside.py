@@ -40,7 +40,7 @@ class Outside:
     key: differs wherever anything but the numbers of `tensors` does, while `references` keeps it alive.
 
     Raises:
-        UserError: the function reads something of which changes cannot be seen.
+        UserError: the function reads something whose changes cannot be tracked.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -80,10 +80,10 @@ class Outside:
     ) -> None:
         """A value and what it holds; `within` is whether an object has it: objects in objects are not looked into.
 
-        names: what the code names, of which every change must be seen.
+        names: what the code names, every change of which must be detected.
         """
         if _plain(value):
-            # Version 2 writes equal values equally, and tells 1, 1.0 and True apart.
+            # Version 2 writes equal values equally, and distinguishes 1, 1.0 and True.
             self._parts.append(marshal.dumps(value, 2))
         elif isinstance(value, torch.Tensor) and continuous(value):
             first = next((n for n, each in enumerate(self.tensors) if each is value), len(self.tensors))

@@ -56,12 +56,12 @@ def from_qiskit(
     """A circuit with the state of a Qiskit circuit up to a global phase, which may depend on the parameters.
 
     A Circuit; or where an angle is an expression, such as 2 * theta, or a vector's last elements are unused, a
-    ParametrisedCircuit. `Layer` takes both.
+    ParametrisedCircuit. `Layer` accepts both.
 
     Angles are in radians, as in Qiskit. Final measurements, barriers and delays are ignored. A reset, or `initialize`,
     is allowed on qubits that no gate has acted on. A gate that has no counterpart is decomposed as Qiskit defines it,
     or becomes a given unitary. A PauliEvolutionGate is the product formula of its `synthesis`, as on hardware;
-    Qiskit's Statevector takes the exponential in its place.
+    Qiskit's Statevector uses the exponential instead.
 
     inputs: the parameters that become input columns, in this order: parameters, vectors (all their elements, whether
         the circuit uses them or not), or their names. All other parameters become weight columns, in the order of
@@ -82,7 +82,7 @@ def from_qiskit(
     with needed_for("from_qiskit"):
         from qiskit import QuantumCircuit
     if not isinstance(circuit, QuantumCircuit):
-        raise UserError(f"from_qiskit takes a QuantumCircuit, not {short(repr(circuit))}")
+        raise UserError(f"from_qiskit needs a QuantumCircuit, not {short(repr(circuit))}")
     picks = _selection(circuit, inputs)
     among = set(picks)
     others = [parameter for parameter in circuit.parameters if parameter not in among]
@@ -106,7 +106,7 @@ def from_qiskit(
     translator = _Translator(circuit.num_qubits, angle)
     translator.add_all(circuit, range(circuit.num_qubits), None)
     translated = Circuit(circuit.num_qubits, tuple(translator.gates))
-    # More columns are those of expressions, fewer leave out parameters that no angle has.
+    # More columns are those of expressions, with fewer, some parameters are in no angle.
     if (translated.inputs, translated.weights) == (len(picks), len(others)):
         return translated
     return ParametrisedCircuit(translated, picks, others, columns)
@@ -138,7 +138,7 @@ class _Translator:
 
     def _add(self, operation: Any, qubits: list[int], within: str | None) -> None:
         name = within or operation.name
-        # First, since they are most of a circuit, and Qiskit's types take longer to tell apart.
+        # First, since they are most of a circuit, and Qiskit's types take longer to distinguish.
         if steps := _steps(operation):
             for step in steps:
                 on = tuple(qubits[place] for place in step.qubits)
@@ -213,7 +213,7 @@ def _matrix(operation: Any) -> Any:
         matrix = operation.to_matrix()
         if order_of(matrix) is not None:
             return matrix
-        # Qiskit synthesises larger ones, and takes for granted what `check_input=False` leaves unchecked.
+        # Qiskit synthesises larger ones, and assumes what `check_input=False` leaves unchecked.
         if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=1e-6):
             raise UserError(f"the matrix of {short(repr(operation.name))} is not unitary")
     if not isinstance(operation, QiskitGate) or operation.num_qubits not in (1, 2):

@@ -57,7 +57,7 @@ class FusedEstimator(StatevectorEstimator):
         Raises:
             UserError: a circuit cannot be translated (see `interop.qiskit.from_qiskit`) or has a measurement, or an angle is
                 not a finite real number; and in the job's result, an observable has other terms than Pauli words.
-            TypeError, ValueError: Qiskit refuses a pub, e.g. since the shapes do not go together.
+            TypeError, ValueError: Qiskit rejects a pub, e.g. since the shapes cannot be combined.
         """
         default = self.default_precision if precision is None else precision
         coerced = [EstimatorPub.coerce(pub, default) for pub in pubs]
@@ -108,7 +108,7 @@ class FusedEstimatorGradient:
 
         Raises:
             UserError: as for `FusedEstimator.run`.
-            ValueError: these are not equally many of each, a parameter is not one of its circuit's, or Qiskit refuses
+            ValueError: these are not equally many of each, a parameter is not one of its circuit's, or Qiskit rejects
                 them as a pub.
         """
         lists = [None] * len(circuits) if parameters is None else parameters
@@ -160,7 +160,7 @@ def _estimate(pub: EstimatorPub, circuit: Circuit, angles: Angles, seed: Any) ->
     evs = np.zeros(pub.shape)
     if pub.size:
         words, coefficients = _words(pub)
-        # (bindings, observables), of which broadcasting picks some; a simulator of its own, since it keeps what it has seen.
+        # (bindings, observables), of which broadcasting picks some; a simulator of its own, since it caches.
         table = Fused().expval(circuit, angles, words).numpy() @ coefficients.T
         places = np.arange(len(table)).reshape(pub.parameter_values.shape)
         evs[...] = table[
@@ -175,10 +175,10 @@ def _estimate(pub: EstimatorPub, circuit: Circuit, angles: Angles, seed: Any) ->
 
 
 def _translated(pub: EstimatorPub, differentiated: bool = False) -> tuple[Circuit, Angles, torch.Tensor]:
-    """A pub's circuit, its angles for all bindings, and these, once it is known that there is nothing to refuse."""
+    """A pub's circuit, its angles for all bindings, and these, after Qiskit's own checks."""
     if any(item.clbits for item in pub.circuit.data):
         raise UserError(
-            "FusedEstimator takes no circuit with measurements: use circuit.remove_final_measurements(inplace=False)"
+            "FusedEstimator does not support measurements: use circuit.remove_final_measurements(inplace=False)"
         )
     parameters = tuple(pub.circuit.parameters)
     pair = from_qiskit(pub.circuit, parameters)

@@ -78,7 +78,7 @@ def read_tape(
 
 
 def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
-    """The tape of operations that `fused` takes, or that rest on a matrix, on wires 0..n-1.
+    """The tape of operations that `fused` supports, or that have a matrix, on wires 0..n-1.
 
     Raises:
         UserError: it has something that only the device runs.

@@ -70,7 +70,7 @@ class Recorder(DispatchMode):
         )
         result = func(*args, **arguments[1])
         nodes = pytree.tree_map_only(torch.Tensor, self._node, arguments)
-        # A constant may be written into, at each replay anew.
+        # A constant may be written into, at each replay.
         self._note(result, self._graph.call_function(torch.ops.aten.clone.default if new else func, *nodes))
         if depends:
             # Besides tensors there may be None, as for a gradient that is not asked for, or numbers.
@@ -123,7 +123,7 @@ RECORDER: ContextVar[Recorder | None] = ContextVar("RECORDER", default=None)
 
 
 def is_recorded(value: Any) -> bool:
-    """Whether it is a tensor of which a recorder at work knows that it depends on others."""
+    """Whether it is a tensor that an active recorder knows to depend on others."""
     recorder = RECORDER.get()
     return recorder is not None and isinstance(value, torch.Tensor) and recorder.depends(value)
 

@@ -106,7 +106,7 @@ class Evaluator:
         return list(results) if self._listed else pytree.tree_unflatten(list(results), self.structure.spec)
 
     def evaluate(self, numbers: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """The results from all numbers, of which a prepared state is taken as it is."""
+        """The results from all numbers, with a prepared state as it is."""
         return self._results(self._angles(numbers), numbers[self._angled :])
 
     def state(self, numbers: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""PennyLane's tapes evaluated by `fused`: which operations it takes, and the results as torch tensors.
+"""PennyLane's tapes evaluated by `fused`: which operations it supports, and the results as torch tensors.
 
 A tape's operations become a `Circuit` whose angles are columns: the parameters with a batch are inputs, the others
 weights. So tapes that differ in numbers alone share one circuit. Expectation values of sums of Pauli words are
@@ -67,7 +67,7 @@ def unqueued() -> Iterator[None]:
 
 
 def native(operation: Operator) -> bool:
-    """Whether `fused` takes an operation."""
+    """Whether `fused` supports an operation."""
     name = operation.name
     if isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES:
         return True
@@ -222,7 +222,7 @@ def _spelt(word: Any, qubits: int) -> str:
 def sentence(observable: Operator) -> Any:
     """The sum of Pauli words that an observable is, or None.
 
-    PennyLane keeps the one that it made with the observable, of which the tensors may have changed since.
+    PennyLane keeps the one that it made with the observable, whose tensors may have changed since.
     """
     if any(isinstance(value, torch.Tensor) for value in observable.data):
         observable = unflatten(*flatten(observable))

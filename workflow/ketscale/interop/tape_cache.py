@@ -1,4 +1,4 @@
-"""Tapes that come again and again: how the results come from their parameters is recorded, and not worked out anew.
+"""Tapes that are repeated: how the results depend on their parameters is recorded once and replayed.
 
 PennyLane checks, copies and decomposes a tape at each call, which takes longer than a small circuit. Tapes with the same
 operations, wires, measurements and shapes have one record (`recording`), as functions of `from_qnode` have.
@@ -25,7 +25,7 @@ from ketscale.interop.reading import read_tape, standard
 from ketscale.interop.recording import Records, keep
 from ketscale.interop.replay import Replay, Structure
 
-# A record pays from about as many calls on.
+# A record is worthwhile from about as many calls.
 REPEATS = 8
 
 # PennyLane's classes of the gates of `fused`: of these the wires say all that the numbers do not.
@@ -36,7 +36,7 @@ PLAIN = (str, bool, int, float, complex, type(None), np.generic, np.ndarray, tor
 
 
 class _Unknown(Exception):
-    """A tape has something of which a record could be wrong."""
+    """A tape has something for which a record could be wrong."""
 
 
 class _Hashed:
@@ -69,7 +69,7 @@ class TapeCache:
 
     @uncompiled
     def find(self, tape: QuantumScript) -> tuple[Replay, list[torch.Tensor]] | None:
-        """The record of a tape and the tensors that it takes; None if there is no record."""
+        """The record of a tape and the tensors that it needs; None if there is no record."""
         if tape.shots or transformed() or qml.decomposition.enabled_graph():
             return None
         tensors: list[torch.Tensor] = []
@@ -190,7 +190,7 @@ def _value(value: Any) -> object:
 
 
 def _trusted(part: Any) -> bool:
-    """Whether everything that decides how an operation is decomposed is PennyLane's, and in its key."""
+    """Whether everything that determines how an operation is decomposed is PennyLane's, and in its key."""
     if isinstance(part, Operator):
         return _trusted(flatten(part)[1])
     if isinstance(part, PyTreeStructure):

@@ -33,7 +33,7 @@ class Campaign:
             os.environ.pop(finished.AGAIN, None)
 
     def begin(self) -> None:
-        """Note this call and its runs. Before any is submitted, stop if the cluster would refuse one or never start it.
+        """Note this call and its runs. Before any is submitted, stop if the cluster would reject one or never start it.
 
         Raises:
             SystemExit: it cannot begin; says why.

@@ -43,7 +43,7 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What was chosen, and by what; `hash` is in the settings of the runs that train with it.
 
-    point: the runs that train with it, without their seeds. metric: that decides on validation data; better: 'up' or 'down'.
+    point: the runs that train with it, without their seeds. metric: that of validation data; better: 'up' or 'down'.
     features: the features hash of the data. chosen: the number of the trial. why: in words. hash: SHA-256 of all the rest.
     """
 

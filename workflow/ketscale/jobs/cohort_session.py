@@ -29,7 +29,7 @@ from ketscale.words import notice
 
 
 def train(run: ActiveRun, others: Sequence[Settings], context: Context, signals: Signals) -> str | None:
-    """Train a run together with others of its shape that nobody trains and that have no result.
+    """Train a run together with others of its shape that no process trains and that have no result.
 
     Write its record, keep those of the others for their own jobs, and return the status of this one; None, and nothing is done, if there are no such others.
 
@@ -53,7 +53,7 @@ def train(run: ActiveRun, others: Sequence[Settings], context: Context, signals:
 
 
 def _members(run: ActiveRun, others: Sequence[Settings], locked: contextlib.ExitStack) -> list[ActiveRun]:
-    """The runs of a cohort that nobody trains and that have no result, in the order of `others`, with their locks."""
+    """The runs of a cohort that no process trains and that have no result, ordered as `others`, with their locks."""
     top = Path(str(run.folder).removesuffix(run.settings.run.folder))
     hashed, runs = prepared.features_hash(run.manifest), []
     # With a search they are the seeds of one point.
@@ -81,7 +81,7 @@ def _prepare(
 ) -> list[ActiveRun]:
     """The runs, of these, that can take their next step with `run`, each with the data that it has alone.
 
-    The others are left to their own jobs: one of which a part has another number of samples, such as in another fold;
+    The others are left to their own jobs: one that has another number of samples in a part, such as in another fold;
     one whose checkpoint is of another step; and one that cannot begin, which its job explains.
     """
     world = context.world
@@ -136,7 +136,7 @@ def _train(runs: Sequence[ActiveRun], own: ActiveRun, context: Context) -> str:
         nonlocal fault, status
         run, trainer, start = runs[number], training.pop(number), time.perf_counter()
         if isinstance(error, UserError):
-            # The other runs' own jobs refuse them again.
+            # The other runs' own jobs report their errors.
             fault = error if run is own else fault
             return
 

@@ -71,10 +71,10 @@ def plan(
 ) -> list[list[Settings]]:
     """The cohorts among the runs of a config, each of at least two.
 
-    cores: those on which jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave
+    cores: those on which jobs run at a time. Runs of one shape are spread over several cohorts where fewer would leave
         some of these idle.
     place: names what a run shares with others that may train in its process, such as its allocation.
-    missing: the runs that are to be trained; None for all. The others are dealt too, so that those that are left after
+    missing: the runs that are to be trained; None for all. The others are assigned too, so that those that remain after
         an interruption stay together.
     """
     alike: dict[tuple[str, str], list[Settings]] = {}

@@ -2,7 +2,7 @@
 
 A run of a point that has records costs what these did. For another, the logarithm of a cost is linear in the model's sizes and
 in the logarithms of length, batch and workers, with a level for each workload, model, protocol and machine, as fitted to the
-records of its kind of model, simulator and backend. Nothing is told of a run of which there are none: no number is made up.
+records of its kind of model, simulator and backend. A run without such records has no forecast.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ketscale.words import counted, rounded
 _BATCH, _LENGTH, _WORKERS, _SIZE, _LOG_SIZE = 3.0, 3.0, 2.0, 4.0, 2.0
 # What is no level of its own, since it is one of a case's numbers.
 _LENGTHS = ("steps", "epochs")
-# Standard deviations of a 90 % interval; the least of the logarithm of a cost, and the one where no residual tells.
+# Standard deviations of a 90 % interval; the least of the logarithm of a cost, and the one without residuals.
 _HALF, _LEAST, _UNKNOWN = 1.645, 0.1, 0.5
-# How much coefficients are shrunk, for what the records cannot tell apart.
+# How much coefficients are shrunk, for what the records cannot distinguish.
 _SHRINKAGE = 0.1
 
 
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """What a record must share with a run to tell anything of its cost."""
+        """What a record must share with a run to predict its cost."""
         return (*(self.names[name] for name in ("kind", "simulator", "backend")), *sorted(self.numbers))
 
 
@@ -107,7 +107,7 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> 
     numbers = {"batch": math.log2(run["batch"]) / _BATCH}
     numbers |= {axis: math.log2(run[axis]) / _WORKERS for axis in ("nodes", "ranks", "threads")}
     numbers |= {name: math.log2(length) / _LENGTH for name in _LENGTHS if (length := protocol[name])}
-    # A register doubles what each qubit more costs; layers and segments multiply it. Data decide which a size is.
+    # A register doubles what each qubit more costs; layers and segments multiply it. Data determine the kind of a size.
     for name, size in sizes.items():
         numbers |= {name: size / _SIZE, f"log {name}": math.log2(1 + size) / _LOG_SIZE}
     names = {
@@ -148,7 +148,7 @@ def sample(of: Record) -> Sample | None:
 def below(folders: Iterable[Path], records: Mapping[Path, Record] | None = None) -> list[Sample]:
     """The samples of all whole records in results folders, whatever config they are of.
 
-    The busy runs of a point that has quiet ones are left out.
+    The busy runs of a point that has quiet ones are excluded.
 
     Args:
         records: records that have been read, by their paths.
@@ -213,7 +213,7 @@ class Law:
 
 
 class Costs:
-    """What samples tell of the costs of other runs.
+    """What samples predict about the costs of other runs.
 
     records: how many there are. machines: the hardware that runs are forecast for, which most samples of a kind of device
     are of.
@@ -234,7 +234,7 @@ class Costs:
         return law.interval(case) if law else None
 
     def forecasts(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
-        """The forecasts of all runs of which anything is known."""
+        """The forecasts of all runs that have samples."""
         forecasts: dict[Run, Forecast] = {}
         # Runs that differ in their seeds cost the same.
         alike: dict[object, Interval | None] = {}

@@ -77,7 +77,7 @@ def option(configfile: Path) -> str:
 def command(configfile: Path) -> str:
     """The call of Snakemake that trains what is left of a config, as it is typed in this folder.
 
-    Paths of records may be appended: --configfile, which takes all names after it, does not stand last.
+    Paths of records may be appended: --configfile, which reads all names after it, is not the last option.
     """
     words, profile = ["snakemake"], "slurm" if queue.available() else "profiles/local"
     here = Path("Snakefile").exists() or Path("workflow/Snakefile").exists()

@@ -37,7 +37,7 @@ PART = 4
 def take(settings: Settings, manifest: Path | None) -> Tried:
     """Take the first step of a run on one rank, and evaluate as many samples of the test.
 
-    A run of a GPU takes it on the CPU where there is none, if its simulator can.
+    A run of a GPU computes it on the CPU where there is none, if its simulator can.
 
     manifest: that of the workload's prepared data; None for a family that prepares nothing.
 
@@ -84,7 +84,7 @@ def _first_step(settings: Settings, data: Data, world: World) -> Tried:
     if sure or (settings.simulator and not settings.simulator.stacks):
         return trial
     if changed:
-        why = f"a step changes {changed[0]}, of which a stack would keep the first values"
+        why = f"a step changes {changed[0]}, whose first values a stack would keep"
     else:
         runs = (dataclasses.replace(run, seed=run.seed + more) for more in range(SEEDS))
         seeds = [started.build(dataclasses.replace(settings, run=each), data, world.device) for each in runs]
@@ -148,7 +148,7 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
     place = "".join(changed["A"][:1])
     check(bool(place), f"changes {place} in evaluation; change it in training alone")
     halves = torch.cat([results["A"][0], results["B"][0]])
-    check(not close(results["C"][0], halves), "evaluates a sample by the others beside it; leave that out")
+    check(not close(results["C"][0], halves), "evaluates a sample by the others of its batch; leave that out")
     if settings.run.ranks > 1:
         (a, one), (b, other), (both, joint) = (results[call] for call in "abc")
         alike = all(close(each[name], joint[name]) for each in (one, other) for name in start)

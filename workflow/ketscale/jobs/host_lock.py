@@ -41,7 +41,7 @@ def hold(exclusive: bool) -> Iterator[None]:
 def _open(lock: Path) -> int:
     """Open the file, and make it for all users if there is none.
 
-    In a folder such as /tmp the kernel refuses to open another user's file with O_CREAT (fs.protected_regular in proc(5)).
+    In folders such as /tmp the kernel does not open another user's file with O_CREAT (fs.protected_regular in proc(5)).
     """
     with contextlib.suppress(FileNotFoundError):
         return os.open(lock, os.O_RDWR)

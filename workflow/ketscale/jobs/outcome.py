@@ -19,7 +19,7 @@ from ketscale.training.training import Training
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended, and how long it took in seconds.
+    """How a training ended, and its duration in seconds.
 
     outputs: the model's outputs for the test samples with the best weights; None for a protocol with steps.
     """

@@ -1,8 +1,8 @@
 """The prepared data of a workload, and whether their settings or the files that they were made from have changed since.
 
-The names and contents of a workload's source files have one digest, which is noted beside the manifest when the data
-are prepared. A file is read again only if its path, size or time is new: what was read is kept in a file beside the
-manifest, so that nobody reads large data in every call. So a file that is replaced by one of the same size and time
+The names and contents of a workload's source files have one digest, which is written next to the manifest when the data
+are prepared. A file is read again only if its path, size or time is new: what was read is kept in a file next to the
+manifest, so that no call reads large data again. So a file that is replaced by one of the same size and time
 goes unnoticed. Imports nothing heavy.
 """
 
@@ -22,10 +22,10 @@ from ketscale.files import sha256, write_atomic
 from ketscale.problems.leaks import warning
 from ketscale.words import say
 
-# The files beside the manifest: the digest of the sources that it was made from, and what was read of them so far.
+# The files next to the manifest: the digest of the sources that it was made from, and what was read of them so far.
 _MADE_FROM = "made_from.json"
 _READ = "sources.json"
-# Reading this many bytes takes long, which is said.
+# Reading this many bytes takes long, so a message says so.
 _MUCH = 2**31
 
 
@@ -52,7 +52,7 @@ def shared(manifest: Path) -> int:
 
 
 def leaks(results: Path, names: Iterable[str]) -> list[str]:
-    """What is told of features of some workloads that alone predict the target almost perfectly, a line each."""
+    """Warnings about features of some workloads that alone predict the target almost perfectly, a line each."""
     notes = ((name, strict_json.of_note(results / grid.PREPARED.format(workload=name))) for name in names)
     return [f"{name}: {warning(note['leaks'])}" for name, note in notes if "leaks" in note]
 

@@ -1,6 +1,6 @@
 """Which files a user's own model reads: `ketscale try` compares them with its `reads`.
 
-Python tells of every `open` (its audit events), but not of libraries that open files in C, as h5py and safetensors do.
+Python reports every `open` (its audit events), but not of libraries that open files in C, as h5py and safetensors do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OTHERS = (
 
 
 class _Watch:
-    """The files that the user's code has read so far; None while nobody watches."""
+    """The files that the user's code has read so far; None while none are recorded."""
 
     read: set[str] | None = None
 
@@ -74,14 +74,14 @@ def check(paths: set[str], name: str, model: FileModel) -> None:
             each if re.fullmatch(r"[\w./~$-]+", each) else json.dumps(each) for each in (*model.reads, *new)
         )
         raise UserError(
-            f"{model.file}: {model.class_} reads {' and '.join(new)}, of which the settings do not have the content, so that "
+            f"{model.file}: {model.class_} reads {' and '.join(new)}, whose content is not in the settings, so that "
             f"a change would go unnoticed: add `reads: [{', '.join(names)}]` to models.{name}"
         )
 
 
 @functools.cache
 def _listen() -> None:
-    """Begin to hear of every `open`: nothing ends that, so it is done once."""
+    """Begin to record every `open`: audit hooks cannot be removed, so this is done once."""
     sys.addaudithook(_hear)
 
 

@@ -1,6 +1,6 @@
 """The record of every run of a config, checked by itself, against its data and against the other runs' records.
 
-Status and tables ask here, so that no run is done for one and refused by another.
+Status and tables both use it, so that no run is done in one and refused in the other.
 """
 
 from __future__ import annotations

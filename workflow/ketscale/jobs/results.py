@@ -43,14 +43,14 @@ def write(
     ranks: list[dict[str, Any]],
     passes: int = 1,
 ) -> None:
-    """Write what a run leaves, the record last, and delete what it needed to go on.
+    """Write what a run leaves, the record last, and delete what it needed to resume.
 
     Args:
         ranks: their entries in the record.
         passes: how often the steps were taken.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
-    # What Snakemake takes for a job's output is written by that job alone.
+    # What is an output of a job for Snakemake is written by that job only.
     place = folder / finished.KEPT if run.guest else folder
     history = trainer.history if trainer else History(None)
     history_hash = history.finish(place / HISTORY)

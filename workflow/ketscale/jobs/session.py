@@ -90,7 +90,7 @@ def train(
 
 
 def _train(run: ActiveRun, world: World, signals: Signals, cohort: Path | None) -> str:
-    """Train a run whose lock is held, with those of its cohort that nobody trains if there are any."""
+    """Train a run whose lock is held, with those of its cohort that no process trains if there are any."""
     try:
         context = Context.detect(run.settings, world)
         if cohort is not None:

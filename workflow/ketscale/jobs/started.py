@@ -1,4 +1,4 @@
-"""A run in the process that trains it: its data and its problem, and the checkpoint from which it goes on."""
+"""A run in the process that trains it: its data and its problem, and the checkpoint from which it resumes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ActiveRun:
     Attributes:
         manifest: that of the workload's prepared data; None for a family that prepares nothing.
         data: what a record says of the data; only the problem has their content.
-        data_s: the seconds that reading them took.
+        data_s: the seconds to read them.
         problem, trainer: None until there is one, and if memory ran out before.
         cohort: the runs with which a process trained it together, as PROTOCOL/seedN.
         guest: whether the process is another run's job.
         share_s: its share of the time of a process that trains several runs; None if it is alone.
-        resumed: how often it went on from a checkpoint.
+        resumed: how often it resumed from a checkpoint.
     """
 
     settings: Settings
@@ -75,7 +75,7 @@ class ActiveRun:
         return self.problem
 
     def begin(self, world: World, clock: Clock, signals: Signals, pace: Pace | None = None) -> None:
-        """Make the training, and go on from its checkpoint or start from the beginning. Every rank calls this.
+        """Make the training, and resume from its checkpoint or start from the beginning. Every rank calls this.
 
         For the arguments see `Trainer`.
 
@@ -206,7 +206,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 
 
 def demand_one_code(world: World) -> None:
-    """Refuse code that was edited while the ranks imported it: nobody could say what trains. Every rank calls this.
+    """Raise if code was edited while the ranks imported it: what trains would be unknown. Every rank calls this.
 
     Raises:
         UserError: the sources are not those that every rank has started with.

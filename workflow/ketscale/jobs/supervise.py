@@ -1,6 +1,6 @@
 """Starts a run's ranks, waits until they have ended, and leaves a note that says why if they failed.
 
-The note is for `ketscale status` and the end of the run's log. What the ranks say and their launchers' own words stand in
+The note is for `ketscale status` and the end of the run's log. The output of the ranks and of their launchers is in
 it as they are; ours are only those that say what to do about memory, a time limit or a stop.
 
 Modules that only a failure needs are imported then: the ranks wait for this process to start them.
@@ -26,7 +26,7 @@ from ketscale.grid import RECORD
 from ketscale.words import HEAD, NOTICE, notice, say
 
 NOTE = "failure.json"
-# At most so many bytes at the end of what a run has said are searched for the reason.
+# At most so many bytes at the end of a run's output are searched for the reason.
 _READ = 1 << 16
 # A rank that outlives its launcher may save, and is killed after _GRACE_S. What a hanging disk holds is left after _GONE_S.
 _GRACE_S, _KILLED_S, _LOOK_OFTEN_S = 10.0, 20.0, 0.1
@@ -41,9 +41,9 @@ _DEAD_RANK = re.compile(
 # The last line of a traceback, but of torchrun's own.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 _RESUMES = "it will resume from its last checkpoint, if there is one"
-# The kernel sends this signal when memory runs out, and nobody else tells; there may be other reasons for it.
+# The kernel sends this signal when memory runs out, and nothing else reports it; there may be other reasons for it.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
-# What is said of a status if nothing else is.
+# The description of a status without another message.
 _ENDINGS = {
     128 + signal.SIGTERM: f"it was cancelled; {_RESUMES}",
     128 + signal.SIGKILL: f"it was killed (SIGKILL){_PERHAPS_MEMORY}",
@@ -119,7 +119,7 @@ def _end_orphans() -> None:
     while orphans := process.descendants(os.getpid()):
         expired = time.monotonic() > began + _GRACE_S
         if time.monotonic() > began + _KILLED_S:
-            notice(f"going on without processes that cannot be killed: {orphans}")
+            notice(f"continuing without processes that cannot be killed: {orphans}")
             return
         for pid in orphans:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -131,7 +131,7 @@ def _end_orphans() -> None:
 
 
 def _messages(start: int) -> list[str]:
-    """The last lines that were said on stderr after its first `start` bytes, if it is a file such as a run's log."""
+    """The last lines on stderr after its first `start` bytes, if it is a file such as a run's log."""
     if not stat.S_ISREG(os.fstat(2).st_mode):
         return []
     with open("/proc/self/fd/2", "rb") as log:
@@ -154,7 +154,7 @@ def leave_note_of(launch: str, folder: Path, reason: str) -> None:
 
     other = locks.holder(folder)
     if other is None or other.launch == launch:
-        # A run that cannot write a note has failed of just that, and has said so.
+        # A run that cannot write a note has failed for that reason, and has reported it.
         with contextlib.suppress(OSError):
             leave_note(folder, reason)
 
@@ -181,7 +181,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     Args:
         lines: the last lines of its stderr.
         status: its exit status.
-        stopped: the signal by which it was told to stop, if it was.
+        stopped: the signal that stopped it, if any.
     """
     text = "\n".join(lines)
     if _OUT_OF_MEMORY.search(text):
@@ -193,7 +193,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
     cancelled = _CANCELLED.search(text)
     if cancelled or stopped or saved:
-        # The ranks that are left save, and are told to by their launcher if one of them, or it, was killed.
+        # The remaining ranks save; their launcher asks them to if one of them, or it, was killed.
         cause = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped()
         if cancelled:
             limit = "minutes in a cluster's site file"
@@ -212,12 +212,12 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     if errors := first[:3] or [line for line in text_lines if not line.startswith("srun: ")][-1:]:
         memory = _PERHAPS_MEMORY if first and re.search("Killed|SIGKILL", first[0]) else ""
         return f"exit status {status}: {'; '.join(errors)}{memory}"
-    return _ENDINGS.get(status, f"exit status {status}: it said no more, or not into a file")
+    return _ENDINGS.get(status, f"exit status {status}: without a message, or not in a file")
 
 
 def why_stopped() -> str:
-    """Why this process was told to stop, as far as SLURM already knows."""
+    """Why this process was stopped, as far as SLURM already knows."""
     from ketscale.jobs.slurm import queue
 
     state = queue.state(process.slurm_job())
-    return f"it was told to stop ({state or 'SIGTERM'})"
+    return f"it was stopped ({state or 'SIGTERM'})"

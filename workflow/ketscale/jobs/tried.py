@@ -84,7 +84,7 @@ def covers(note: Path, settings: Settings, features: str | None) -> bool:
 
 
 def is_single(folder: Path, content: Mapping[str, Any]) -> bool:
-    """Whether a run trains alone, as far as only a step tells: nobody has seen that its model stacks.
+    """Whether a run trains alone because no step has shown that its model stacks.
 
     folder: the run's. content: its settings (`Settings.content`).
     """

@@ -120,7 +120,7 @@ class Dense(nn.Sequential):
 
 
 def _widths(shape: torch.Size, dtype: torch.dtype, parameters: list[Any]) -> tuple[int, ...] | None:
-    """How many outputs each layer has; None where compiled code, which takes shapes at their word, may not read them."""
+    """How many outputs each layer has; None where compiled code, which does not check shapes, may not read them."""
     widths, width = [], shape[-1]
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
         if bias is None:

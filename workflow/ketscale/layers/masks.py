@@ -32,7 +32,7 @@ from ketscale.engines.randomness import FIRST, GAMMA, SECOND
 
 # The lanes of a vector hold columns.
 LANES = 16
-# rows: of each run. chunk_rows: a thread takes so many rows at a time.
+# rows: of each run. chunk_rows: a thread computes so many rows at a time.
 ARGUMENTS = {
     "runs rows vectors chunk_rows threshold": INTEGER,
     "samples": integers("all_rows"),

@@ -54,7 +54,7 @@ class Clock:
     Attributes:
         count, unsteady: the number of steps of this process, and of those up to the last that warmed up,
             was sampled or prepared later ones.
-        steady_s, preempted: the steady steps, and whether another process took the processor away in each.
+        steady_s, preempted: the steady steps, and whether another process preempted each.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
         usage: what `watch` saw from the first steady step to the end of the loop; None until it has ended.

@@ -143,6 +143,6 @@ def _pair(entry: Entry, reference: Entry) -> Comparison:
 
 
 def refuse(results: Mapping[grid.Run, State], comparisons: Sequence[Comparison]) -> dict[grid.Run, State]:
-    """The checked records, of which those that broke a limit are refused; the reference itself is kept."""
+    """The checked records, where those that broke a limit are refused; the reference itself is kept."""
     breaches = [(one.run, one.why) for one in reversed(comparisons) if not one.agrees]
     return {**results, **{run: State("refused", f"{why}; delete it to try again") for run, why in breaches}}

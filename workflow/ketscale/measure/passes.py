@@ -59,6 +59,6 @@ def repeats(passes: Sequence[Pass], protocol: Protocol) -> bool:
     """Whether the steps of a run are taken again: of a timed one on CPUs that has time for twice as slow a pass."""
     last = passes[-1]
     able = last.clock is not None and last.clock.device.type == "cpu" and last.clock.usage is not None
-    # Every rank must decide alike, and each has a `train_s` of its own.
+    # Every rank must reach the same decision, and each has a `train_s` of its own.
     able = able and 2 * last.watched_s < (protocol.limit_s or math.inf)
     return protocol.timed and able and len(passes) < MOST and bool(last.why)

@@ -40,7 +40,7 @@ class State:
 
 def check(path: Path, settings: Settings, features_hash: str | None) -> State:
     """Check that the record at `path` is complete, belongs to the run with these settings and features, and has its
-    history beside it.
+    history next to it.
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
@@ -131,7 +131,7 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
 
 
 def _complete(folder: Path, result: State) -> State:
-    """Refuse a record whose history is not beside it."""
+    """Refuse a record whose history is missing."""
     if result.record is None:
         return result
     fault = _fault(folder, result.record, HISTORY)

@@ -62,7 +62,7 @@ class World:
         """Replace a contiguous real tensor by its sum over ranks, in place; every rank gets the same bits."""
 
     def library_add(self, values: torch.Tensor) -> None:
-        """`add` by the library's own all-reduce, which the benchmark measures beside it."""
+        """`add` by the library's own all-reduce, which the benchmark measures for comparison."""
         self.add(values)
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
@@ -199,7 +199,7 @@ def require_gpu(run: Run, local_rank: int) -> torch.device:
             f"backend {run.backend}: torch sees no GPU here; use {' or '.join(like)}, "
             "or a GPU machine with the environment of `make env-cuda`"
         )
-    # Every rank refuses: one that waited for the others could not be told to stop.
+    # Every rank raises: one that waited for the others could not be stopped.
     here, needed = torch.cuda.device_count(), max(local_rank + 1, run.ranks // run.nodes)
     if needed > here:
         raise UserError(

@@ -36,7 +36,7 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _array(content: Mapping[str, Any], name: str) -> NDArray[Any]:
-    """An array of an archive; of Python's objects none, which is refused only where it is wanted."""
+    """An array of an archive; None for one of Python objects, which is an error only where it is used."""
     try:
         return np.asarray(content[name])  # of a member whose head is damaged NumPy gives the bytes
     except ValueError:

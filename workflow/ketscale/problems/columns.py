@@ -1,4 +1,4 @@
-"""How a column of a table becomes features: pandas decides what a number, a text and a gap is."""
+"""How a column of a table becomes features: pandas determines what a number, a text and a gap is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a column of a table becomes one feature, or one for each category.
 
     name: the column's. date: its values are dates, which become numbers of days since 1970. categories: those of the training
-    part, in order; None if its values are numbers. gap: what stands for a missing value; None if none may be missing.
+    part, in order; None if its values are numbers. gap: what replaces a missing value; None if none may be missing.
     """
 
     name: str
@@ -89,14 +89,14 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Its features (n, 1), or (n, categories), where a category that training has not is 0 in all.
 
         Raises:
-            UserError: as for `values`, or a value is missing and nothing stands for it.
+            UserError: as for `values`, or a value is missing and nothing replaces it.
         """
         values, missing = self.values(column), column.isna().to_numpy()
         if missing.any():
             if self.gap is None:
                 fill = "[most-frequent, one-hot]" if self.categories else "median"
                 raise UserError(
-                    f"row {int(missing.argmax()) + 1}, column {self.name}: is empty; leave the row out, or say what stands for "
+                    f"row {int(missing.argmax()) + 1}, column {self.name}: is empty; drop the row, or say what replaces "
                     f"it, columns: {{{self.name}: {fill}}}"
                 )
             values[missing] = self.gap

@@ -71,7 +71,7 @@ def drafted(
     workload = workload_of({"kind": kind, **draft.settings}, "workloads")
     family, notes = family_of(workload), draft.notes
     if isinstance(workload, RowsWorkload):
-        with contextlib.suppress(UserError):  # data that cannot be read are refused when they are prepared
+        with contextlib.suppress(UserError):  # data that cannot be read raise an error when they are prepared
             notes = (*notes, *filter(None, [warning(leaks(workload.load(None)))]))
     main, settings = next((name, kind()) for name, kind in family.models.items() if kind.control is not None)
     title, block, arguments = _own(model, family) if model else (main, {}, ())

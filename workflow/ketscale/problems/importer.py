@@ -26,7 +26,7 @@ from ketscale.words import suggestion
 
 
 def imported(code: OwnCode, expected: str) -> ModuleType:
-    """The module of the user's file, imported anew.
+    """The module of the user's file, imported again.
 
     expected: the hash in the settings of the run.
 

@@ -16,11 +16,11 @@ ALMOST, FEW, MOST = 0.99, 20, 2000
 
 
 def leaks(data: Samples) -> list[str]:
-    """The names of the features (or the numbers of an array's, from 0) of which each alone predicts a target almost perfectly.
+    """The names of features (or an array's numbers, from 0) each of which alone predicts a target almost perfectly.
 
     A shallow decision tree of one feature, or of one column's categories, predicts training samples from others of them, in
     five folds: balanced accuracy, or of a number R2, or the squared correlation of ranks. A feature without others may do that. Needs scikit-learn; without it
-    none is told.
+    none is reported.
     """
     import numpy as np
 

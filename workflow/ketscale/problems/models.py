@@ -39,7 +39,7 @@ def of_settings(
     own: the code of a model in a file; None reads the file that the settings name.
 
     Raises:
-        UserError: that is not the code of the settings, the model takes no simulator but gets one, or it refuses a value.
+        UserError: that is not the code of the settings, the model has no simulator but gets one, or it rejects a value.
         Exception: whatever a user's own code raises.
     """
     settings_of = {
@@ -53,7 +53,7 @@ def of_settings(
     model = implementation(type(settings.model))
     settings_of, names = {**settings.model.content(), **settings_of}, inspect.signature(model).parameters
     if simulator is not None and "simulator" not in names:
-        raise UserError(f"{settings.run.model} takes no simulator; leave it out")
+        raise UserError(f"{settings.run.model} has no simulator; leave it out")
     return model(**{name: value for name, value in settings_of.items() if name in names})
 
 
@@ -87,7 +87,7 @@ def _of_file(
         # Runs would be named by what makes no difference.
         raise UserError(f"{where} does not name what it gets: give it {', '.join(unused)}, or add arguments")
     if "simulator" in names and settings.simulator is None and settings.family.simulators:
-        raise UserError(f"{where} takes a simulator, so it cannot be none; name one of simulators")
+        raise UserError(f"{where} needs a simulator, so it cannot be none; name one of simulators")
     arguments = {name: value for name, value in {**available, "seed": seed}.items() if name in names}
     try:
         inspect.signature(own_class).bind(**arguments, **model.settings)
@@ -124,7 +124,7 @@ def saved(settings: Settings, problem: Problem) -> bytes:
         "arguments": dict(problem.arguments),
         "preprocessing": msgspec.to_builtins(problem.preprocessing),
     }
-    # Copies: the format takes no tensor twice, as a layer has that is used under two names.
+    # Copies: the format stores no tensor twice, as a layer has that is used under two names.
     state = {
         name: tensor.detach().to("cpu", copy=True) for name, tensor in problem.model.state_dict().items()
     }

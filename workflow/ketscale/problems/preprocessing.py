@@ -1,4 +1,4 @@
-"""How raw samples, as a user brings them, become what a model takes: plain data, which a trained model keeps.
+"""How raw samples, as a user brings them, become a model's inputs: plain data, which a trained model keeps.
 
 It is fitted to the training part alone.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Preprocessing(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="samples"
 ):
-    """What a model of samples takes, and what its outputs mean.
+    """The inputs of a model of samples, and the meaning of its outputs.
 
     names: those of the classes, or of the targets. targets: mean and standard deviation of each target in the training part;
     None of classes.
@@ -36,7 +36,7 @@ class Preprocessing(
     targets: tuple[tuple[float, float], ...] | None = None
 
     def inputs(self, raw: Any, weights: Path | None = None) -> Shaped[np.ndarray, "samples ..."]:
-        """What the model takes for raw samples.
+        """The model's inputs for raw samples.
 
         Raises:
             UserError: they are not of the kind that the model was trained on.

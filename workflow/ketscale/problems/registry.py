@@ -11,7 +11,7 @@ from ketscale.config import Config, Families, Family, Workload, at, load, resolv
 from ketscale.errors import UserError
 from ketscale.words import suggestion
 
-# A family is the folder of this name beside this file; its specification.py defines FAMILY.
+# A family is the folder of this name next to this file; its specification.py defines FAMILY.
 NAMES = (
     "images",
     "rows",

@@ -59,7 +59,7 @@ def _levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def marked(codes: NDArray[np.int64]) -> Marks:
-    """The marks of samples of which each has one, such as its group, int64 (n,)."""
+    """The marks of samples that have one each, such as its group, int64 (n,)."""
     return np.stack([codes, np.arange(len(codes))], axis=1)
 
 
@@ -227,7 +227,7 @@ def predefined(names: NDArray[Any], where: str, count: int) -> Parts:
 def check_trained(parts: Parts, labels: NDArray[np.int64], classes: Sequence[str], remedy: str) -> None:
     """Check that every class has a training sample.
 
-    remedy: what the error tells the user to do.
+    remedy: the advice in the error.
 
     Raises:
         UserError: a class has none.

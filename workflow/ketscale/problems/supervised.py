@@ -38,7 +38,7 @@ class Supervised(Problem):
         splits: indices (int64) of the samples in `train`, `validation`, which may have none, and `test`.
         seed: seed of the dropout masks.
         backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
-        arguments: arguments of the model's constructor that the data decide, kept with its weights.
+        arguments: arguments of the model's constructor that the data determine, kept with its weights.
         preprocessing: see `Problem`.
         loss: the name of the loss in a protocol; None for the usual one.
         class_weights: factors of the losses of each class's samples, or 'balanced'; None without.
@@ -85,7 +85,7 @@ class Supervised(Problem):
 
     @abstractmethod
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
-        """The targets as `loss` takes them; train: indices of the training samples."""
+        """The targets as `loss` needs them; train: indices of the training samples."""
 
     @property
     def replays(self) -> bool:
@@ -164,7 +164,7 @@ class Supervised(Problem):
 
     @abstractmethod
     def compared(self, split: str, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is true of a whole split, and what its outputs say, as `scores.score` takes them."""
+        """What is true of a whole split, and its outputs, as `scores.score` needs them."""
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
         """See `Problem.influence`."""

@@ -23,7 +23,7 @@ def build_simulator(name: str, settings: CircuitSimulator, device: torch.device)
     """The simulator that the config calls `name`, for a model whose tensors live on `device`.
 
     Raises:
-        UserError: the settings do not go together, or what they need is not here.
+        UserError: the settings cannot be combined, or what they need is not here.
     """
     checked(settings, f"simulators.{name}")
     simulator = _built(settings)

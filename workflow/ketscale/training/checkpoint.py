@@ -97,7 +97,7 @@ def _step(state: dict[str, Any]) -> int:
 
 
 def unusable(path: Path, why: object) -> UserError:
-    """The error of a checkpoint from which its run cannot go on."""
+    """The error of a checkpoint from which its run cannot resume."""
     return UserError(f"{path}: not a whole checkpoint of this run ({short(str(why) or repr(why))})")
 
 

@@ -1,6 +1,6 @@
 """Trains a cohort: runs of one shape in one process, a step of all at a time.
 
-Each run's `Trainer` decides for itself, by its own numbers, what follows: its history, best weights, early stopping,
+Each run's own `Trainer` determines what follows, by its own numbers: its history, best weights, early stopping,
 divergence and checkpoints. What the runs share is the arithmetic of a step, in a `Stack`.
 """
 

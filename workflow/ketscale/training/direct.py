@@ -26,7 +26,7 @@ class Direct:
     def __init__(self, offer: Offer | None, flat: Flat) -> None:
         self._offer, self._flat = offer, flat
         self._without = {0}  # the numbers of samples for which nothing was offered, as for none
-        self._unrecorded = torch.no_grad()  # as a decorator it would be made anew in each call
+        self._unrecorded = torch.no_grad()  # as a decorator it would be made in each call
 
     def sums(
         self, indices: torch.Tensor, step: Step, pull: Callable[[torch.Tensor], torch.Tensor]

@@ -86,7 +86,7 @@ class Flat:
             leaf.grad = None
 
     def collect(self) -> None:
-        """After the backward passes: copy the leaves' gradients to `gradients`, of which the leaves' become views."""
+        """After the backward passes: copy the leaves' gradients to `gradients`, whose views become the leaves'."""
         sources = [
             torch.zeros_like(slot) if leaf.grad is None else leaf.grad
             for leaf, slot in zip(self.leaves, self._slots, strict=True)

@@ -59,7 +59,7 @@ class Trainer(Training):
         protocol: that of the run's simulator (see `Protocol.for_run`).
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only, and never if the protocol is timed).
-        stop_requested: whether this rank was told to stop.
+        stop_requested: whether this rank should stop.
         history: gets a row after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
         pace: of all runs that the process trains together (see `training.cohort`); None if this one trains alone. Times
@@ -86,7 +86,7 @@ class Trainer(Training):
         super().__init__(problem, world, clock, batch, history)
         self.protocol, self.seed = protocol, seed
         self._save = save
-        # This comes first, so that a batch that the sampler refuses raises an error before the ranks communicate.
+        # This comes first, so that a batch that the sampler rejects raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self.stepper: Stepper | Stack = Stepper(problem, world, protocol)
         self._place = 0  # its row in the optimiser
@@ -195,7 +195,7 @@ class Trainer(Training):
         return time.perf_counter() if self.share_s is None else self.share_s
 
     def _run_lbfgs(self) -> None:
-        """Each iteration counts as an epoch and a step.
+        """Each iteration is an epoch and a step.
 
         A separable problem's parts are minimised each by itself, and each evaluation counts.
         """
@@ -207,7 +207,7 @@ class Trainer(Training):
             )
         if self.batch < samples:
             raise UserError(
-                f"optimiser l-bfgs takes all {samples} training samples at once: set batch to {samples} or more"
+                f"optimiser l-bfgs uses all {samples} training samples at once: set batch to {samples} or more"
             )
         everything = torch.arange(samples)
         start = time.perf_counter()
@@ -268,7 +268,7 @@ class Trainer(Training):
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and requests, and checkpoint when due.
 
-        Rank 0 decides for all ranks what may depend on time; it changes no number.
+        Rank 0 makes the decisions that may depend on time; they change no number.
         """
         self.clock.settle()
         with self.clock.aside():
@@ -412,9 +412,7 @@ class Trainer(Training):
             RuntimeError: there are steps whose losses are not counted yet.
         """
         if self._pending:
-            raise RuntimeError(
-                f"a state after step {self.step}, of which {len(self._pending)} losses are not counted"
-            )
+            raise RuntimeError(f"a state after step {self.step}, with {len(self._pending)} uncounted losses")
         return {
             "model": state_of(self.problem.model),
             "optimiser": self.stepper.optimiser.state_dict(self._place),

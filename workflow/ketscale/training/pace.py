@@ -33,12 +33,12 @@ class Look:
 
 
 class Pace:
-    """Decides by time and requests, never by numbers: what it decides changes none.
+    """Makes decisions by time and requests, never by numbers, which they do not change.
 
     Runs that are trained together have one pace, so that they look up and save after the same step.
 
     Args:
-        stop_requested: whether this rank was told to stop.
+        stop_requested: whether this rank should stop.
         members: how many runs share the process; their checkpoints are as many files, so as many times rarer.
     """
 
@@ -59,7 +59,7 @@ class Pace:
         self.begin()
 
     def begin(self, step: int = 0, trained_s: float = 0.0) -> None:
-        """Training begins, or goes on from a checkpoint of this step after so many seconds of training."""
+        """Training begins, or resumes from a checkpoint of this step after so many seconds of training."""
         # Training before this process resumed the run counts too.
         self._before_s, self._step, self._saved_step = trained_s, step, step
         self._began = self._looked = self._saved_s = time.perf_counter()

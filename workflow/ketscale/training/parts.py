@@ -29,7 +29,7 @@ def minimise(
 ) -> None:
     """Minimise each part's loss, starting from the parameters' values; at the end they have the best that were found.
 
-    Rank 0 searches, and tells the others where to evaluate.
+    Rank 0 searches and sends the others the points to evaluate.
 
     Args:
         parameters: real, the same on every rank, on one device; each is as many equal parts as there are losses.

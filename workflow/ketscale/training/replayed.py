@@ -25,7 +25,7 @@ _LOG = logging.getLogger("ketscale")
 
 # Steps of a kind that are taken before one is captured: they compile and upload what a capture cannot.
 BEFORE = 2
-# A graph keeps as much memory as a step needs, and the sampled steps beside it need as much again.
+# A graph keeps as much memory as a step needs, and the sampled steps need as much again.
 SHARES = 2
 
 Take = Callable[[torch.Tensor, Step], StepSums]
@@ -115,7 +115,7 @@ class _Graph:
         total = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
         if (SHARES + others) * torch.cuda.max_memory_allocated(self._device) > total:
             _LOG.warning(
-                "steps are no CUDA graphs: their memory beside that of a step does not fit into the GPU"
+                "steps are no CUDA graphs: their memory in addition to that of a step does not fit into the GPU"
             )
             return False
         graph = captured(partial(self._take, self._indices, self._step), self._device, None, warm_calls=0)

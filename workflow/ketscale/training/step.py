@@ -161,7 +161,7 @@ def cotangent(problem: Problem, sums: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def on_device(indices: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The indices on the device; a GPU fetches them from pinned memory, for which nobody waits."""
+    """The indices on the device; a GPU fetches them from pinned memory, without a wait."""
     if device.type == "cuda" and indices.is_cpu:
         return indices.pin_memory().to(device, non_blocking=True)
     return indices.to(device)

@@ -1,4 +1,4 @@
-"""Whether a model that nobody has tried yet can be trained in a `Stack`: its numbers must be those that it has alone."""
+"""Whether a new model can be trained in a `Stack`: its numbers must be those that it has alone."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import survey
 from ketscale.words import aligned, counted, duration, rounded
 
-# Why runs are left out.
+# Why runs are omitted.
 _OVER = "over the budget"
-_UNKNOWN = "whose cost no record tells: first train one of each model, simulator and backend"
+_UNKNOWN = "without records to predict the cost from: first train one of each model, simulator and backend"
 _INCOMPLETE = "of points that cannot be completed"
 
 
@@ -49,7 +49,7 @@ class Plan:
 def make(config: Config, configfile: Path, node_hours: float | None, folders: Sequence[Path]) -> Plan:
     """The plan for what is missing of a config's runs in this folder.
 
-    node_hours: the budget; None for none. folders: results folders whose records tell costs, beside the config's own.
+    node_hours: the budget; None for none. folders: results folders whose records predict costs too.
 
     Raises:
         UserError: the site file exists but is invalid.
@@ -72,7 +72,7 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
 def _affordable(
     points: Iterable[tuple[list[Run], list[Run]]], hours: Mapping[Run, float], budget: float
 ) -> list[Run]:
-    """The runs of the points, as `order` gives them, that a budget pays for."""
+    """The runs of the points, as `order` gives them, that fit into a budget."""
     affordable, further, rest = list[Run](), list[Run](), budget
     for completion, seeds in points:
         if (price := sum(hours[run] for run in completion)) <= rest:
@@ -90,7 +90,7 @@ def order(config: Config, have: set[Run], hours: dict[Run, float]) -> list[tuple
     """For each point the missing runs that complete it, and its further seeds: the cheapest completion first.
 
     A point is complete with the three seeds that an interval needs, or all that it has, and the trials of its search.
-    It is left out if runs of unknown cost are among them. have: runs with a result, or under way. hours: the node-hours of
+    It is omitted if the cost of one of them is unknown. have: runs with a result or under way. hours: node-hours of
     the others, as far as they are known.
     """
     points, orders = dict[object, list[Run]](), []
@@ -118,7 +118,7 @@ def as_targets(plan: Plan) -> str:
 
 
 def as_text(plan: Plan) -> str:
-    """The plan for people: a table of the points, what comes first and what is left out, and the commands."""
+    """The plan for people: a table of the points, the runs to do first and those omitted, and the commands."""
     if not plan.first and not plan.omitted:
         return "nothing is missing"
     lines = _table(plan) if plan.costs else []

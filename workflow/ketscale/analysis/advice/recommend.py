@@ -23,7 +23,7 @@ from ketscale.grid import PREPARED, RECORD, Run, layout
 from ketscale.measure.record import check
 from ketscale.words import aligned, duration
 
-# Below the results folder, so that no table takes trials for runs.
+# Below the results folder, so that no table mistakes trials for runs.
 FOLDER = "trials"
 ROUNDS, STEPS, LEAST_S = 5, 40, 20.0
 # The median step in seconds, by candidate and round.
@@ -50,7 +50,7 @@ def recommend(config: Config, runs: Sequence[Run], limit_s: float) -> str:
         rows.append([run.simulator, run.layout, *cells, f"{word} ({why})" if why else word])
     rows += [[run.simulator, run.layout, "", "", why] for run, why in failed.items() if run not in steps]
     best = min(near or order, key=lambda run: run.ranks * run.threads)
-    reason = f", with the fewest cores of {len(near)} that cannot be told apart" if len(near) > 1 else ""
+    reason = f", with the fewest cores of {len(near)} indistinguishable ones" if len(near) > 1 else ""
     return "\n".join([*aligned(rows), "", f"take {best.simulator} on {best.layout}{reason}"])
 
 

@@ -27,7 +27,7 @@ PALETTE = (
 FRAME, SOFT, PALE = "#3c4043", "#5f6368", "#d0d3d6"
 # The width of a figure in inches: two columns of a paper.
 WIDTH = 7.16
-# The most lines in a panel that can be told apart, the most rows that can be read, and the height of a row in inches.
+# The most lines in a panel that can be distinguished, the most readable rows, and the height of a row in inches.
 SERIES, MOST_ROWS, ROW = 8, 60, 0.36
 # Characters in an inch of a title, of the name of a row, and of the note.
 TITLE_DENSITY, ROW_DENSITY, NOTE_DENSITY = 12, 16, 20
@@ -36,8 +36,8 @@ DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "
 FACTOR = "{:.3g}x".format
 # By flags of points.
 NOTES = {
-    BUSY: "Hollow: measured on a busy machine and left out of fits",
-    TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and left out of fits",
+    BUSY: "Hollow: measured on a busy machine and excluded from fits",
+    TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and excluded from fits",
 }
 RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
 
@@ -125,7 +125,7 @@ def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing
 
 
 def _share(axes: Axes) -> float:
-    """The width of a panel and what is beside it, in inches."""
+    """The width of a panel and of its margins, in inches."""
     grid = axes.get_gridspec()
     assert grid is not None
     return WIDTH / grid.ncols
@@ -150,7 +150,7 @@ def legend(axes: Axes, colours: Mapping[str, str]) -> None:
 
 
 def name_rows(axes: Axes, names: Iterable[str], texts: Iterable[str]) -> None:
-    """Write above each row of the axes (at 0, 1, ... from above) its name, shortened if need be, and what is said of it."""
+    """Write above each row of the axes (at 0, 1, ... from above) its name, shortened if needed, and its description."""
     most = int(ROW_DENSITY * _share(axes))
     labels = [
         f"{_shortened(name, most - len(words))}: {words}" for name, words in zip(names, texts, strict=True)
@@ -162,7 +162,7 @@ def name_rows(axes: Axes, names: Iterable[str], texts: Iterable[str]) -> None:
 
 
 def _shortened(name: str, most: int) -> str:
-    """A name without its middle if it has more characters: its end tells it from the rows beside it."""
+    """A name without its middle if it has more characters: its end distinguishes it from its neighbours."""
     head = most // 3
     return name if len(name) <= most else f"{name[:head].rstrip()} … {name[head + 3 - most :].lstrip()}"
 
@@ -273,7 +273,7 @@ def curves(
     """A line for each value of the column `line`, with dots that are hollow where `hollow` is true, and intervals.
 
     x, y, ends: columns of the values and of the ends of their intervals. palette: of lines; without it each gets a colour,
-    and the legend tells which.
+    and the legend says which.
     """
     palette_of = palette or colours(sorted(points["line"].unique()))
     for name, group in points.dropna(subset=[x, y]).groupby("line", sort=True):
@@ -293,7 +293,7 @@ def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, 
     """The points of each panel with its title: those of one data set, and at most eight values of the column `by`."""
     for workload, group in points.groupby("workload", sort=True):
         names = sorted(group[by].unique())
-        # As many in each as in the others, so that none stands alone.
+        # As many in each as in the others, so that none is alone.
         chunks = np.array_split(names, -(-len(names) // SERIES))
         for number, chunk in enumerate(chunks, 1):
             title = data(str(workload), inputs.config)

@@ -118,7 +118,7 @@ KINDS = (
         "The time of a step, and the speedup over one worker at the same batch.",
         partial(times.workers, "speedup over one worker")), notes=faster_from),
     _speed("simulator", checks.simulators, Figure(
-        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", times.steps)),
+        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are excluded.", times.steps)),
     _speed("changes", checks.changes, Figure(
         "changes", "One change at a time",
         "What one change at a time does to the time of a sample. A change of batch, workload or model is other work.",

@@ -32,7 +32,7 @@ Tasks = Mapping[Task, set[str]]
 
 
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
-    """Every configuration of the study that has a record; the chosen ones beside the best of their controls."""
+    """Every configuration of the study that has a record; the chosen ones with the best of their controls."""
     candidates = configurations(study, collected)
     yield from table(
         study, candidates, selection.judged(selection.comparisons(candidates, study, collected)), collected
@@ -119,7 +119,7 @@ def _errors(completed: Group, collected: Collected) -> str:
 
 
 def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -> Iterator[str]:
-    """What limits a comparison that an interval has decided, in a few words each."""
+    """What limits a comparison that has a verdict, in a few words each."""
     if one.to is None or one.verdict not in (*verdicts.DECIDED, verdicts.CANNOT_TELL):
         return
     classical = [
@@ -165,7 +165,7 @@ def data_set_notes(rows: list[Row], study: Study, collected: Collected) -> Itera
     blocks = {name: collected.config.block(name) for name, _ in tasks_of(study, collected.config)}
     generators = [kind for kind, block in blocks.values() if block.generated]
     if len(generators) > len({*generators}):
-        yield "Some data sets are of one generator, and the verdict for all takes them as independent of each other."
+        yield "Some data sets are of one generator, and the verdict for all treats them as independent of each other."
 
 
 def tasks_of(study: Study, config: Config) -> dict[Task, set[str]]:
@@ -185,7 +185,7 @@ def _level(tasks: Collection[Task]) -> float:
 def heads(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
     """Comparisons of which each data set has one with a verdict, that of the model that validation chose.
 
-    Nothing stands in for controls without a result. Where every seed of the models, or of their controls, failed, this
+    Controls without a result have no substitute. Where every seed of the models, or of their controls, failed, this
     is the verdict.
     """
     rows, able = [], dict[Task, list[Comparison]]()
@@ -253,7 +253,7 @@ def _verdict(
     cautious = [head.effect(failed=True) for head in decided]
     overturned = word == verdicts.SAME or selection.side(_typical(cautious, unit), unit, metric) != word
     if word and cautious != effects and overturned:
-        return verdicts.FAILED, "with failed seeds counted as wrong nothing is decided"
+        return verdicts.FAILED, "there is no verdict if failed seeds count as wrong"
     return word or verdicts.CANNOT_TELL, ""
 
 

@@ -2,7 +2,7 @@
 
 Configurations are chosen on validation data alone: choosing on test data would make the test result too good. The control
 is the best of all that a model has, at its own best configuration; where a study has none for a data set, its best
-baseline stands in, or else guessing. Nothing depends on an order: ties break by name.
+baseline is used instead, or else guessing. No result depends on an order: ties break by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ketscale.config import Config, Metric
 from ketscale.grid import Run, Study
 from ketscale.words import counted
 
-# A test of which more than this share may be known from training decides nothing.
+# A test gives no verdict if more than this share of it may be known from training.
 MOST_SHARED = 0.05
 GUESSING = "guessing"
 # A data set, and the size if that is part of the task.
@@ -144,7 +144,7 @@ class Comparison:
     """A chosen configuration and its reference: the best of its controls, the best baseline of the study, or guessing.
 
     of, to: None where a model has nothing to be compared with. baseline: the best on its data, if there is one. level: of
-    the interval that is shown of the difference. verdict: None until it is decided, empty for what is nothing but a
+    the interval that is shown of the difference. verdict: None until it is known, empty for what is only a
     control. why: what kept an interval from deciding, but for failed seeds.
     """
 
@@ -206,7 +206,7 @@ class Comparison:
         return word if word != verdicts.SAME and self.side(level, failed=True) == word else None
 
     def judge(self) -> Comparison:
-        """The same with its verdict, and why, if no interval can decide."""
+        """The same with its verdict, and why, if no interval can give one."""
         if self.verdict is not None:
             return self
         if self.incomparable:
@@ -250,10 +250,10 @@ def judged(matches: Iterable[Comparison]) -> list[Comparison]:
 
 
 def comparisons(candidates: Iterable[Configuration], study: Study, collected: Collected) -> list[Comparison]:
-    """Each model of each task at its best configuration, with the best of its controls; nothing is decided yet.
+    """Each model of each task at its best configuration, with the best of its controls; without verdicts yet.
 
-    What is nothing but a control has no verdict, even if nothing that it controls has a result. Models of which every
-    seed failed, and controls, are compared if there is no other configuration: nothing stands in for them.
+    A model that is only a control has no verdict, even if nothing that it controls has a result. Models of which every
+    seed failed, and controls, are compared if there is no other configuration: they have no substitute.
     """
     config, by_task = collected.config, dict[tuple[Task, str], list[Configuration]]()
     for each in candidates:

@@ -45,7 +45,7 @@ class Speed(NamedTuple):
 
 
 def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
-    """Every point of a study that has a record, beside its reference, with verdicts that hold for all of them together."""
+    """Every point of a study that has a record, with its reference and verdicts that hold for all of them together."""
     seeds: dict[Point, set[int]] = {}
     for run in study.runs:
         seeds.setdefault(point_of(run), set()).add(run.seed)
@@ -77,7 +77,7 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
         elif other is None:
             verdict, why = verdicts.MISSING, "timed out" if frame["late"][number] else "no reference"
         elif each and each.ratio and each.ratio.outliers and not why:
-            why = f"outliers left out: {each.ratio.outliers}"
+            why = f"outliers excluded: {each.ratio.outliers}"
         hosts = f"on {' and '.join(each.hosts)}" if each and len(each.hosts) > 1 else ""
         table[number] = row | _effect(kind, study.kind, each, row) | {
             "point": row.get("point") or words[number] or where(row["layout"]),
@@ -259,7 +259,7 @@ def smallest(axis: str) -> Reference:
 
 
 def as_exact(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
-    """The fastest of the same work that is as exact; what rounds alone counts as exact."""
+    """The fastest of the same work that is as exact; errors of rounding count as exact."""
     error = frame["error"].astype(float)
     exact = frame["simulator"].map(lambda name: collected.config.simulators[name].step is None)
     floor = error.where(exact).groupby([frame[name] for name in WORK]).transform("max").fillna(0)

@@ -47,7 +47,7 @@ class Noise(Block, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """How it is told apart in tables and figures."""
+        """How it is labelled in tables and figures."""
         return "noise " + ", ".join(
             f"{value:g}" for value in (self.one_qubit, self.two_qubits, self.damping, *self.readout)
         )
@@ -70,7 +70,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         "the model's own; cpu or gpu: this one, whatever the model's is")] = "model"
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
         "out, it is exact. Words without different letters on a wire are measured together")] | None = None
-    noise: Annotated[Noise, Meta(description="Channels after the gates; left out, there are none")] | None = None
+    noise: Annotated[Noise, Meta(description="Channels after the gates; none by default")] | None = None
     # fmt: on
 
     @classmethod

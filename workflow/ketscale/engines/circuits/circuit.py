@@ -25,7 +25,7 @@ from ketscale.errors import UserError
 
 
 class GateKind(NamedTuple):
-    """How many wires a gate acts on and how many angles it takes."""
+    """How many wires a gate acts on and how many angles it has."""
 
     wires: int
     angles: int
@@ -147,7 +147,7 @@ class Gate:
 
     @property
     def kind(self) -> GateKind | None:
-        """How many wires and angles it takes; None if there is no such gate."""
+        """How many wires and angles it has; None if there is no such gate."""
         if self.name in GATES:
             return GATES[self.name]
         if self.name in CHANNELS:
@@ -241,7 +241,7 @@ def given_matrix(gate: Gate) -> NDArray[np.complex128] | None:
 
 @dataclass(frozen=True)
 class Circuit:
-    """An immutable list of gates on `qubits` wires, which act on |0...0> unless told otherwise.
+    """An immutable list of gates on `qubits` wires, which act on |0...0> by default.
 
     Raises:
         UserError: there is no qubit, or no whole number of them; or a gate has an unknown name, a wrong number of wires or
@@ -280,7 +280,7 @@ class Circuit:
                 )
             if len(gate.wires) != kind.wires or len(gate.columns) != kind.angles:
                 raise UserError(
-                    f"{gate.name} takes {kind.wires} wire(s) and {kind.angles} angle(s), "
+                    f"{gate.name} has {kind.wires} wire(s) and {kind.angles} angle(s), "
                     f"not {len(gate.wires)} and {len(gate.columns)}"
                 )
             if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):

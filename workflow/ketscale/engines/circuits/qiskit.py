@@ -135,7 +135,7 @@ class _Experiment:
         """Gradient (batch, parameters) of sum(cotangent * expvals).
 
         The cotangents of a sample combine its Pauli words into one observable, so each shifted circuit is run only
-        once, whatever the number of words. Qiskit drops terms below 1e-8 and refuses an observable without any, as on
+        once, whatever the number of words. Qiskit drops terms below 1e-8 and rejects an observable without any, as on
         a rank without samples. So the largest term is scaled to 2^27, about 1e8, and a gradient without terms is 0.
         """
         values = angles.double().numpy()

@@ -67,7 +67,7 @@ class Shots:
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """Refused: shots do not give a state."""
-        raise UserError("shots measure, and give no state: leave out shots, or ask for expectation values")
+        raise UserError("shots do not give a state: leave out shots, or ask for expectation values")
 
     @uncompiled  # each call draws anew
     def expval(
@@ -155,7 +155,7 @@ class Shots:
             return values + (exact - exact.detach())
         if initial is not None and initial.requires_grad:
             raise UserError(
-                "gradient 'shift' has none by an initial state or a superposition: use gradient 'exact'"
+                "gradient 'shift' does not support an initial state or a superposition: use gradient 'exact'"
             )
         gradient = partial(
             replace(experiment, circuit=separated(circuit)[0]).gradient, differentiated_terms(circuit, angles)

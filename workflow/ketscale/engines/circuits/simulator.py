@@ -21,7 +21,7 @@ class Simulator(Protocol):
 
     `initial` is the normalised initial state, complex (2**n,) or (batch, 2**n), in place of |0...0>.
     A batch of zero samples is allowed and gives a result with zero rows that can be differentiated.
-    A simulator can be copied and pickled: the copy has its settings, and compiles or builds anew what it needs.
+    A simulator can be copied and pickled: the copy has its settings, and compiles or builds again what it needs.
     """
 
     def state(

@@ -68,11 +68,11 @@ class Table:
 def registered() -> int:
     """Tells XLA of the handler, once in a process; a number that no other process has.
 
-    An executable that another process has compiled names a table of that process: the handler refuses it.
+    An executable that another process has compiled names a table of that process: the handler rejects it.
     """
     import jax
 
-    # What is used of version 0 is alike in its minor versions so far. XLA wants to hear its own.
+    # What is used of version 0 is alike in its minor versions so far. XLA expects its own.
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
     (minor,) = map(int, re.findall(r"#define XLA_FFI_API_MINOR (\d+)", header))
     names = ("begin", "answer")

@@ -16,7 +16,7 @@ rows that threads share, is
     added(x.dtype).run("add", threads=2, rows=len(x), vectors=x.shape[1] // 16, a=0.5, x=x, y=y)
 
 Operators do exactly what they say, one rounding each: nothing is fused or reordered, so results do not depend on the
-processor. With a vector, a scalar stands for a vector of it. Integers are not negative (`signed` says otherwise).
+processor. With a vector, a scalar is broadcast. Integers are not negative (`signed` says otherwise).
 """
 
 from __future__ import annotations

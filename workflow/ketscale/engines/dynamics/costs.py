@@ -1,4 +1,4 @@
-"""Which way an evolution takes least time: the entries of its matrices, their products, or eigenvectors."""
+"""Which way is fastest for an evolution: the entries of its matrices, their products, or eigenvectors."""
 
 from __future__ import annotations
 

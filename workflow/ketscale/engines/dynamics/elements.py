@@ -32,7 +32,7 @@ def by_elements(system: System, tasks: Tasks) -> tuple[System, Tasks]:
     """A system and its tasks as kernels take them, whose operators are constant: its tasks' coefficients are of elements.
 
     Raises:
-        UserError: an operator with gradients is on more than 64 states, or another beside it on more than 512.
+        UserError: an operator with gradients is on more than 64 states, or another operator is on more than 512.
     """
     if not system.differentiated:
         return system, tasks

@@ -33,12 +33,12 @@ from ketscale.engines.compiled.language import (
 # States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
 BLOCK = 256
 
-# steps: of a segment; not read where the norm decides. keep: 1 if the states before each segment are kept in `saved`, else 0.
+# steps: of a segment; ignored where the norm sets them. keep: 1 to keep the states before each segment in `saved`, else 0.
 # each_end: 1 if `cotangent` is that of a trajectory, the start and the end of each segment, and 0 if that of `final`.
 # tau: duration of a segment. A stride is the distance of tasks in floats, 0 for what they share.
 # per_reach, largest_norm: 0 and infinity where the division says how many steps a segment takes. Lists of the forms, rows,
 # columns and coefficients begin where their `starts` say; `by_row` has column and signed form, `by_column` row and signed
-# form, `by_form` row and column. A form's number plus the number of forms stands for its negative.
+# form, `by_form` row and column. A form's number plus the number of forms means its negative.
 ARGUMENTS = {
     "batch groups segments steps keep each_end": INTEGER,
     "tau": REAL,
@@ -122,7 +122,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
 
 
 class _Tasks:
-    """The tasks of a group. values: tau times their coefficients; forms, scaled: of a segment and of a step, to be filled."""
+    """The tasks of a group. values: tau times their coefficients; forms, scaled: of a segment and of a step, as outputs."""
 
     def __init__(
         self, k: FunctionCode, args: Arguments, group: Number, values: Buffer, forms: Buffer, scaled: Buffer

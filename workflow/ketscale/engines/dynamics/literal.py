@@ -57,7 +57,7 @@ class PublishedLoop(Propagator):
         check_tasks(system, tasks, strict=False)
         if isinstance(tasks.duration, torch.Tensor) or tasks.varied or system.differentiated:
             raise UserError(
-                "the published loop takes a number as duration, constant rates and operators without gradients; use another propagator"
+                "the published loop needs a numeric duration, constant rates and fixed operators; use another propagator"
             )
         if len(tasks.controls) == 0:
             dtype = tasks.controls.dtype.to_complex()
@@ -123,7 +123,7 @@ def _steps(segment: float, dt: float) -> int:
     # The quotient of 0.3 and 0.1 is a hair below 3.
     steps = math.floor(segment / dt * (1 + 1e-12))
     if steps < 1:
-        raise UserError(f"dt: {dt} is longer than a segment, which takes {segment:.6g}; use at most that")
+        raise UserError(f"dt: {dt} is longer than a segment of {segment:.6g}; use at most that")
     return steps
 
 

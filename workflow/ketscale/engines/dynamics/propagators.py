@@ -47,7 +47,7 @@ GROWTH = 1.5
 class Propagator(ABC):
     """Evolves the tasks of a batch, differentiably, in the controls' precision and on their device.
 
-    A strict propagator, as users make them, refuses impossible values. The one of a training does not look at them: its
+    A strict propagator, as users make them, rejects impossible values. The one of a training does not look at them: its
     settings have been checked, and if its parameters diverge, results that are not numbers say so.
 
     A batch of zero tasks is allowed and gives a result with zero rows that can be differentiated. A propagator can be
@@ -102,8 +102,8 @@ class Batched(Propagator):
         the same unit as the tasks' duration): a segment has as few equal ones as it allows.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
         on any device; auto: for CPU tensors the way that is `costs.fastest`; else torch.
-    strict: whether impossible values are refused, see `Propagator`.
-    eigenvectors: whether auto may take those of Hamiltonians, of which products take the place.
+    strict: whether impossible values are rejected, see `Propagator`.
+    eigenvectors: whether auto may use those of Hamiltonians, which products replace otherwise.
 
     Raises:
         UserError: an integrator has no step, or `exact` has one; or there is no such route.
@@ -175,7 +175,7 @@ class Batched(Propagator):
         """See `Linear`; columns: as kets."""
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
-            raise UserError("rates: kets have none; evolve density matrices, or leave them out")
+            raise UserError("rates: kets have no decay; evolve density matrices, or leave them out")
         system, tasks = by_elements(system, tasks)
         fixed, controls, initial, tau = coefficients(system, tasks, columns)
         if columns:
@@ -288,7 +288,7 @@ def propagator(name: str, dt: float | None = None, route: Route = "auto", strict
     """The propagator of a usual name (`methods.SIMULATORS`).
 
     dt: step of an integrator, a time in the same unit as the tasks' duration. route: of those that evolve a whole batch at
-        once, see `Batched`. strict: whether impossible values are refused, see `Propagator`.
+        once, see `Batched`. strict: whether impossible values are rejected, see `Propagator`.
 
     Raises:
         UserError: there is no such name, an integrator has no step, `exact` has one, or the propagator has no routes and is
@@ -298,7 +298,7 @@ def propagator(name: str, dt: float | None = None, route: Route = "auto", strict
         raise UserError(f"no propagator is called {name}{suggestion(name, list(SIMULATORS))}")
     method = SIMULATORS[name]
     if not method.routes and route != "auto":
-        raise UserError(f"route: the propagator {name} has none; leave it out")
+        raise UserError(f"route: the propagator {name} does not support it; leave it out")
     return of_method(method, {"dt": dt, "route": route}, strict)
 
 

@@ -153,7 +153,7 @@ def transmon(
     jumps: names of relaxation (a), dephasing (sqrt(2) n, whose rate is that at which coherence decays), and x, y, z
         (a + a^+, i (a^+ - a), 1 - 2n).
     t1, t2: times of the qubit's relaxation and of the decay of its coherence, which give its jumps their usual rates; one
-        that is left out is infinite, or as long as the other allows. Without both there are no usual rates.
+        that is omitted is infinite, or as long as the other allows. Without both there are no usual rates.
     targets: x: |1>; hadamard: (|0> + |1>) / sqrt(2). What is in neither level has leaked.
 
     Raises:

@@ -64,7 +64,7 @@ class Tasks(NamedTuple):
 def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = False) -> None:
     """Raise UserError unless the tensors fit the system and each other, and `strict` no rate or duration is negative.
 
-    Finite values are not asked for here: `check_values`, which states that are not finite have called, takes its time.
+    Finite values are not asked for here: `check_values`, which states that are not finite call, takes time.
 
     columns: whether the initial states are kets as columns, of any number.
     """

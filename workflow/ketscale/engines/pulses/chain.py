@@ -38,7 +38,7 @@ class Chain(NamedTuple):
         """
         if len(set(system.levels)) > 1:
             raise UserError(
-                f"method: a splitting takes sites of the same number of levels, not {system.levels}; use exact, or for carriers whole-space"
+                f"method: a splitting needs sites with equal levels, not {system.levels}; use exact or whole-space"
             )
         drift, controls = (
             [_tensor(name, term, system, device) for name, term in system.terms(kind).items()]
@@ -54,7 +54,7 @@ class Chain(NamedTuple):
         for name, term in zip(system.controls, controls, strict=True):
             if len(term.sites) > 1:
                 raise UserError(
-                    f"method: a splitting takes controls of one site, and {name} is given on two: give kd.Term([site], matrix) if it acts "
+                    f"method: a splitting needs controls of one site, not two as {name}; give kd.Term([site], matrix) if it acts "
                     "on one, or use exact, or for carriers whole-space"
                 )
         # Terms on the same sites are added up.
@@ -114,7 +114,7 @@ def _tensor(name: str, term: Term, system: System, device: torch.device) -> Term
     """A term with a matrix that is a tensor."""
     if len(term.sites) > 2:
         raise UserError(
-            f"method: a splitting takes terms of one or two sites, and {name} acts on {len(term.sites)}; give kd.Term on the "
+            f"method: a splitting needs terms of one or two sites, not {len(term.sites)} as {name}; give kd.Term on the "
             "sites that it acts on, or use exact, or for carriers whole-space"
         )
     operator = term.matrix

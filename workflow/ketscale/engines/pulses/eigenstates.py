@@ -1,6 +1,6 @@
 """Some of the eigenstates of Hermitian matrices, and their derivatives by perturbation theory.
 
-torch's own derivative of an eigendecomposition divides by the gaps between all levels. Here only the gaps beside the
+torch's own derivative of an eigendecomposition divides by the gaps between all levels. Here only the gaps next to the
 levels that are asked for matter, so that pairs of levels far above may be degenerate.
 """
 
@@ -14,7 +14,7 @@ from ketscale.engines.derivatives import is_recorded
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped
 
-# The smallest gap beside a level, relative to the largest energy, at which its state still has a derivative.
+# The smallest gap next to a level, relative to the largest energy, at which its state still has a derivative.
 SEPARATION = 1e-11
 # Rows of matrices that one thread diagonalises in less than about a second.
 SERIAL = 1024
@@ -48,8 +48,8 @@ def eigenstates(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The energies (..., k) and states (..., m, k) of the levels `which` (int64, k), differentiable in the matrix.
 
-    Derivatives are exact to the order `ORDERS`. The phase of a state is that of `solution`: its overlap with the state there
-    stays positive.
+    Derivatives are exact to the order `ORDERS`. The phase of a state is that of `solution`: its overlap with
+    the state there stays positive.
 
     Raises:
         UserError: a derivative is needed, and one of these levels is degenerate with another level.

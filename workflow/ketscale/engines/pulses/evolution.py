@@ -62,7 +62,7 @@ _Saved = tuple[torch.Tensor, _Chunk]
 
 
 class _Final(ByOperators):
-    """The final states as rows, by those, amplitudes, duration and the chain's tensors. needs: by which there are gradients."""
+    """The final states as rows, by those, amplitudes, duration and the chain's tensors. needs: those with gradients."""
 
     def __init__(self, gates: Gates, machine: ModuleType, chain: Chain, needs: tuple[bool, ...]) -> None:
         self.gates, self.machine, self.chain, self.needs = gates, machine, chain, needs
@@ -164,7 +164,7 @@ class _Final(ByOperators):
 
 
 class _Gradient(ByOperators):
-    """The gradients by the tensors of `_Final` that are needed, by its cotangent and its tensors. saved: by its call."""
+    """The gradients by the tensors of `_Final` in `needs`, by its cotangent and its tensors. saved: by its call."""
 
     def __init__(self, final: _Final, saved: _Saved | None) -> None:
         self.final, self.saved = final, saved

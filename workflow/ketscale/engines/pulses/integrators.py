@@ -37,7 +37,7 @@ def step_count(pulses: Pulses, dt: float) -> int:
     if is_mapped(pulses.duration):
         raise UserError("dt: pulses of several lengths, as of torch.func.vmap, have no one number of steps")
     duration, parts = pulses.duration.item(), pulses.envelope.divisions
-    substeps(duration, dt)  # refuses too many in all segments together
+    substeps(duration, dt)  # raises if all segments together have too many
     return parts * substeps(duration / parts, dt)
 
 
@@ -193,7 +193,7 @@ class Stepped:
         return torch.einsum("...ij,oji->...o", self.state(system, tasks, trajectory), matrices).real
 
     def _steps(self, tasks: Tasks, separate: bool) -> tuple[Integrator, torch.Tensor]:
-        """The integrator of a part, and the lengths (tasks, parts): of segments if these are `separate` or differ, else of all."""
+        """The integrator of a part, and the lengths (tasks, parts): of segments if `separate` or unequal, else of all."""
         assert self.dt is not None
         controls, per = tasks.controls, substeps(tasks.segment, self.dt)
         count, segments, _ = controls.shape
@@ -226,7 +226,7 @@ class Stepped:
 
     def _segments(self, system: System, tasks: Tasks) -> tuple[Tasks, int]:
         """Tasks whose controls are those of all exponentials, and how many of these a part has."""
-        # What is given is checked here: some exponentials go back in time, which a strict propagator refuses.
+        # What is given is checked here: some exponentials go back in time, which a strict propagator rejects.
         check_tasks(system, tasks, strict=True)
         check_values(tasks)
         steps, lengths = self._steps(tasks, separate=True)

@@ -35,7 +35,7 @@ PLAIN_SWEEPS = 200
 FLAT = 1e-14
 # Steps of Newton's method. Its curvatures have no derivatives, so those of the result are exact to the order 2 STEPS + 1.
 STEPS = 3
-# Starts at random angles, beside those at zero and at the angles that align the rows of single bits.
+# Starts at random angles, in addition to those at zero and at the angles that align the rows of single bits.
 RANDOM_STARTS = 14
 
 

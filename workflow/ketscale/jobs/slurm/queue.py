@@ -43,7 +43,7 @@ def _finds_cluster(program: str) -> bool:
     try:
         ask(program, "--version")
     except UserError as error:
-        # What else is wrong is said to whoever asks for something.
+        # Other faults are reported when something is requested.
         return "Could not establish a configuration source" not in str(error)
     return True
 
@@ -65,7 +65,7 @@ def jobs(folder: Path) -> list[Job]:
 
 
 def cancel(jobs: list[Job]) -> None:
-    """Have SLURM end these jobs, if there are any; their runs save a checkpoint first. A UserError says if it refuses."""
+    """Have SLURM end these jobs, if there are any; their runs save a checkpoint first. A UserError says if it fails."""
     if jobs:
         ask("scancel", *(job.id for job in jobs))
 
@@ -80,7 +80,7 @@ def job_over(job: str) -> bool:
 
 
 def state(job: str | None) -> str:
-    """The present state and reason of a job that has not just begun to run, such as 'TIMEOUT TimeLimit'; '' if nobody says."""
+    """The state and reason of a job that has not just begun to run, such as 'TIMEOUT TimeLimit'; '' if unknown."""
     try:
         answer = ask("scontrol", "-o", "show", "job", job) if job else ""
     except UserError:

@@ -1,4 +1,4 @@
-"""What a scheduler is told about the jobs of a config: the job group ("pack") of each run and the resources it asks for."""
+"""The requests of a config's jobs to a scheduler: the job group ("pack") of each run and the resources it asks for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Requests:
         except UserError as error:
             sys.exit(f"Error: {error}")
         self.of_train, self.of_features = (self._of_train(), self._of_features()) if needed else ({}, {})
-        # A job group's own process runs its commands one after the other: in a group again, each would start Snakemake anew.
+        # A job group's own process runs its commands one after the other: in a group again, each would start Snakemake.
         self.group = self._group if needed and not study.in_job else None
 
     def pack_of(self, run: Run) -> str:
@@ -99,7 +99,7 @@ class Requests:
     def _larger_memory(self, memory_mb: int, attempt: int, partition: str | None) -> int:
         """The memory of an attempt where jobs are submitted: double that of the one before, which may have run out of it.
 
-        At most that of the partition's largest node: SLURM refuses more for good.
+        At most that of the partition's largest node: SLURM never accepts more.
         """
         if attempt == 1 or not self._study.scheduled() or self._study.in_job:
             return memory_mb

@@ -41,7 +41,7 @@ class Preparation(Block, frozen=True, kw_only=True):
 class SiteFile(Block, frozen=True, kw_only=True):
     """A cluster as its users see it."""
 
-    account: Annotated[Text | None, Meta(description="The account that pays; null if you have only one")] = (
+    account: Annotated[Text | None, Meta(description="The account to charge; null if you have only one")] = (
         None
     )
     partition: Annotated[
@@ -153,7 +153,7 @@ def read_file(path: Path = PATH) -> SiteFile:
         UserError: as for `load_site`.
     """
     try:
-        # A setting that is null is one that is left out.
+        # A setting that is null is the same as a missing one.
         settings = {key: value for key, value in load(path).items() if value is not None}
         file = parse(SiteFile, settings, "")
         for number, line in enumerate(file.limits):

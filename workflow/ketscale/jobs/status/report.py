@@ -121,10 +121,10 @@ def _remaining(of: Report) -> list[str]:
         {one.launch or one.run: one.run.nodes for one in of.states if one.state == "running"}.values()
     )
     if not of.costs:
-        words = f"{runs}, of which no record tells what they take"
+        words = f"{runs}, whose cost no record predicts"
     else:
         words = f"about {hours} for {f'{len(of.costs)} of ' * (len(of.costs) < len(of.rest))}{runs}"
         if nodes:
             words += f"; {duration(3600 * hours.middle / nodes, 2)} with as many at a time as now"
     at_work = nodes or locks.holder(driver.FOLDER) or any(one.state == "queued" for one in of.states)
-    return [f"left: {words}", *([] if at_work else [f"go on: {command(of.configfile)}"])]
+    return [f"left: {words}", *([] if at_work else [f"resume: {command(of.configfile)}"])]

@@ -130,13 +130,13 @@ def _see(settings: Settings, result: State, results: Path, jobs: Queue, called: 
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
         return RunState(run, "queued", f"job {job.id}: {job.state.lower()}, {job.reason}", job=job.id)
-    # A record that cannot be used stays where it is until another takes its place.
+    # A record that cannot be used stays where it is until another replaces it.
     if note is not None:
         reason = records.why_missing(folder) or f"its {supervise.NOTE} cannot be read; see train.log"
         return RunState(run, "failed", reason, job=note.get("job"), at=note.get("at"))
     if last is not None and not last.finished:
         how = "was stopped" if last.until else "was killed, or its machine went down"
-        reason = f"it {how}; it will go on from its checkpoint, if it has one"
+        reason = f"it {how}; it will resume from its checkpoint, if it has one"
         return RunState(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
     # No trial of its search can be chosen.
     hopeless = result.state == "missing" and result.why and not (results / run.path).exists()

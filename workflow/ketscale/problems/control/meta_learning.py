@@ -178,7 +178,7 @@ class MetaLearning(ControlProblem):
         return self.distribution.fixed(split, numbers.to(device), dtype)
 
     def _environment(self, batch: Batch) -> Rates:
-        """The tasks' environments, which the published loop without a cache creates anew for each evaluation."""
+        """The tasks' environments, which the published loop without a cache creates again for each evaluation."""
         if self.objective.creation == "again":
             return self.distribution.created(batch.values, batch.inputs.dtype)
         return batch.environment

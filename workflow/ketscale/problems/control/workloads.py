@@ -34,7 +34,7 @@ class Quantity(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Environments as the engine takes them: rates (n, jumps) and parameters of the drift (n, terms)."""
+    """Environments as the engine needs them: rates (n, jumps) and parameters of the drift (n, terms)."""
 
     rates: torch.Tensor
     parameters: torch.Tensor

@@ -2,7 +2,7 @@
 
 Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004); Goldberger et al., Circulation 101, e215 (2000).
 Each run is resampled, and trials are cut from it, 1.0 to 4.1 s after the cues T1 and T2 unless
-told otherwise. Volts become millivolts. Nothing is filtered unless asked for.
+told otherwise. Volts become millivolts. Nothing is filtered by default.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class AmplitudeCore(Core):
 
     def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
         """The MLP of the modulus of the superposed expectation values."""
-        # Under automatic mixed precision the layers before give half-precision numbers, of which there is no complex type.
+        # Under automatic mixed precision the layers before give half-precision numbers, which have no complex type.
         amplitudes = nn.functional.normalize(self.norm(entered).to(self.b.dtype), dim=1)
         state = torch.complex(amplitudes, torch.zeros_like(amplitudes))
         weights = (torch.cat([self.ssm_angles, self.b, self.c]), self.gate_angles, self.skip_angles)

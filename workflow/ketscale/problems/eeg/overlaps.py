@@ -51,7 +51,7 @@ def marks(signals: NDArray[np.float32]) -> Marks:
 def _contents(signals: NDArray[np.float32]) -> NDArray[np.uint64]:
     """A number (n, steps) for what all channels have at each step, equal for equal steps and for others by no chance.
 
-    A channel that says nothing of the recording is left out: one that is constant in each trial, as a trial's number is,
+    A channel without information on the recording is ignored: one that is constant in each trial, as a trial's number is,
     or the same in all trials, as the time in a trial is.
     """
     factors = np.random.default_rng(0).integers(0, 2**63, signals.shape[1], np.uint64) * np.uint64(

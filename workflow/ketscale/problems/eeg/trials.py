@@ -14,7 +14,7 @@ WITHIN_RUNS_VALIDATION = 0.2
 
 
 def folds(trials: Samples, split: str, seed: int) -> list[Parts]:
-    """One split by subjects, or one split for each run that is left out.
+    """One split by subjects, or one split for each held-out run.
 
     split: 'subjects' or 'runs'.
     """
@@ -43,7 +43,7 @@ def leaving_one_run_out(trials: Samples, seed: int) -> list[Parts]:
     runs, subjects = np.unique(of_run), np.unique(trials.groups["subjects"])
     if len(subjects) > 1 or len(runs) < 2:
         raise UserError(
-            f"a split by runs takes one subject and at least 2 runs, not {len(subjects)} and {len(runs)}"
+            f"a split by runs needs one subject and at least 2 runs, not {len(subjects)} and {len(runs)}"
         )
     folds = []
     for run in runs:

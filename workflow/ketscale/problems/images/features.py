@@ -74,7 +74,7 @@ def dataset(folder: store.PreparedFolder, files: bool = False, inline: bool = Fa
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:
     """Embed a workload's images and write the arrays, then the manifest.
 
-    An intact folder is reused. Weights that are trained here are kept beside the manifest and reused for the same
+    An intact folder is reused. Weights that are trained here are kept next to the manifest and reused for the same
     images and split.
 
     fetched: the folder of the files that the rule `fetch` has fetched, if there are any.

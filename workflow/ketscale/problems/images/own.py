@@ -40,7 +40,7 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
     classes = tuple(files)
     labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in files.values()])
     paths = [path for of_class in files.values() for path in of_class]
-    # Every file is checked, although the first one in colour decides the mode.
+    # Every file is checked, although the first one in colour determines the mode.
     mode = "L" if {mode_of(path) for path in paths} <= GREY else "RGB"
     pixels = np.stack([resized(path, mode, workload.image_size) for path in paths])
     equal = splits.first_equal(pixels)

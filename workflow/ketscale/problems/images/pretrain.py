@@ -64,7 +64,7 @@ def train(images: Samples, size: int, steps: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(SEED)
     scaling = resnet.scaling_for("selfsupervised", size, images)
     rows = images.splits["train"]
-    # A large data set has more images than the steps can show; the others are left out.
+    # A large data set has more images than the steps can show; the others are ignored.
     rows = rows[torch.randperm(len(rows), generator=generator)[: steps * BATCH].numpy()]
     pixels = torch.from_numpy(images.values[rows])
     targets = clusters(_points(pixels, scaling.peak), min(CLUSTERS, len(pixels)), generator)

@@ -180,7 +180,7 @@ class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
         return [path for paths in self.files().values() for path in paths]
 
     def files(self) -> dict[str, list[Path]]:
-        """The image files of each class; hidden files and files beside the classes' folders are ignored."""
+        """The image files of each class; hidden files and files outside the classes' folders are ignored."""
         folder = Path(self.folder or "").expanduser()
         if not folder.is_dir():
             raise UserError(f"folder: there is no folder {folder}; name another")

@@ -108,7 +108,7 @@ class GateProblem(Problem):
         """
         try:
             pulses, (system, frame) = self.possible_pulses(), self.physics()
-        except (UserError, torch.linalg.LinAlgError):  # no such device, or its states cannot be told apart
+        except (UserError, torch.linalg.LinAlgError):  # no such device, or its states cannot be distinguished
             pulses = None
         if pulses is None:
             nans = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
@@ -198,7 +198,7 @@ class GateProblem(Problem):
         system, frame = self.begin()
         pulses, initial = self.model.default_pulses(), frame.states[:, columns[picks.to(columns.device)]]
         final = evolve(system, pulses, kind="unitary", initial=initial, **self.method)
-        # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error; of very
+        # At least four for each of the integrator's own, some of which have a tenth of the reference's error; of very
         # long pulses as many as there may be.
         shortest = max(_SHORTEST, float(pulses.duration) / MOST_STEPS)
         steps = max(step_count(pulses, shortest), 4 * step_count(pulses, self.simulator.dt))

@@ -107,7 +107,7 @@ class DeviceParameters(nn.Module):
         return Device(circuits, self.pairs, **couplings)  # type: ignore[arg-type]
 
     def _value(self, name: str) -> torch.Tensor:
-        # Not get_parameter: where gradients are followed, other tensors stand in for the parameters.
+        # Not get_parameter: where gradients are followed, other tensors replace the parameters.
         default, change = self.get_buffer(f"usual_{name}"), getattr(self, name)
         relative = name.endswith("_coupling") or name in self.kind.energies
         return default * (1 + change) if relative else default + change

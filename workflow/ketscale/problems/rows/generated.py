@@ -80,7 +80,7 @@ def two_curves(workload: TwoCurves, fetched: Path | None = None) -> Samples:
 def bars_and_stripes(workload: BarsAndStripes, fetched: Path | None = None) -> Samples:
     """Pictures of -1 in which each row (a stripe, class 1), or each column (a bar), is 1 with probability one half.
 
-    With probability 2 / 2^width all lines of a picture are alike, so that only its label tells its class.
+    With probability 2 / 2^width all lines of a picture are alike, so that only its label gives its class.
     """
     rng, width = _random(workload), workload.width
     stripes = rng.random(workload.samples) > 0.5

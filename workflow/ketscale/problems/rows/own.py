@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from ketscale.problems.rows.specification import Rows, Table
 
 ARRAYS = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
-# What a first config takes for the target, and for no feature.
+# What a first config uses as the target, and not as a feature.
 _TARGETS = ("target", "targets", "label", "labels", "class", "y")
 _ROW_NUMBERS = ("id", "index", "row", "number", "nr", "no")
-# Names of what may tell the rows apart, and does if no two are equal.
+# Names of columns that may number the rows, and do if no two values are equal.
 _OF_ROWS = re.compile(r"(?i:(.*[ _.:-])?(id|idx|index|row|number|nr|no)|unnamed.*)|.*[a-z]I[dD]")
 # So many features are named.
 _MOST_LISTED = 12
 # Text of more different values, or of more than half as many as there are, has no categories.
 _MOST_CATEGORIES = 20
-# Numbers and dates as people write them, which pandas takes for text.
+# Numbers and dates as people write them, which pandas reads as text.
 _NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 
@@ -98,7 +98,7 @@ def read(path: Path) -> pd.DataFrame:
         warnings.catch_warnings(),
         open(path, encoding="utf-8-sig", newline="") as file,
     ):
-        # pandas warns where it would leave out what is below no name.
+        # pandas warns where it would drop columns without a name.
         warnings.simplefilter("error")
         separator = max(",;\t", key=file.readline().count)
         file.seek(0)
@@ -226,7 +226,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
 
 
 def _integers(column: pd.Series[Any]) -> NDArray[Any]:
-    """The values of a column of which none may be missing, numbers or text."""
+    """The values of a column without gaps, numbers or text."""
     if (missing := column.isna()).any():
         raise UserError(
             f"row {int(missing.argmax()) + 1}, column {column.name}: is empty; write a value, or leave the row out"

@@ -31,7 +31,7 @@ Matrix = NDArray[np.complex128]
 class LiteralCircuit(Shifted):
     """P by Qiskit's state vector, a circuit for each sentence, differentiated by parameter-shift.
 
-    rebuild: build the circuit and synthesise its controlled unitaries anew in every evaluation, as published; if
+    rebuild: build the circuit and synthesise its controlled unitaries again in every evaluation, as published; if
         False, once for each sentence, with angles that are bound later.
 
     Raises:
@@ -53,7 +53,7 @@ class LiteralCircuit(Shifted):
         self._built: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy builds its circuits anew.
+        # A copy builds its circuits again.
         return {**self.__dict__, "_built": {}}
 
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:

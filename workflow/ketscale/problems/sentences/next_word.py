@@ -39,7 +39,7 @@ def build_likelihood(
     """The way to evaluate P that the config calls `name`: one of this model's own, or any simulator.
 
     Raises:
-        UserError: the settings do not go together, or the sentences do not fit the literal circuit.
+        UserError: the settings cannot be combined, or the sentences do not fit the literal circuit.
     """
     if isinstance(settings, CircuitSimulator):
         return Simulated(layers, transitions, build_simulator(name, settings, device))

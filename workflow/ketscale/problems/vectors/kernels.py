@@ -48,7 +48,7 @@ class _Trial(NamedTuple):
 
 
 class VectorMachine(Fitted):
-    """Support vector machines: one decides between each pair of classes, or gives each column of numbers.
+    """Support vector machines: one for each pair of classes, or gives each column of numbers.
 
     Pairs of classes vote; a class's decision values, squeezed below a vote, break ties, as in scikit-learn's SVC. The machines
     are scikit-learn's, whose C is `cost`; those of numbers have its epsilon of 0.1 standard deviations.
@@ -110,7 +110,7 @@ class VectorMachine(Fitted):
     def components(self, features: torch.Tensor) -> torch.Tensor:
         """The components (batch, width) of features (batch, inputs)."""
         if features.shape[1] != self.inputs:
-            raise UserError(f"{self.name} takes {self.inputs} features, not {features.shape[1]}")
+            raise UserError(f"{self.name} has {self.inputs} features, not {features.shape[1]}")
         return (features - self.mean) @ self.axes if len(self.axes) else features
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ PENALTIES = tuple(10 ** (power / 4) for power in range(16, -16, -1))
 class Linear(Fitted):
     """W x + b of features x (batch, inputs): logits, or numbers (batch, outputs). Fitted by scikit-learn.
 
-    penalty: the factor of |W|^2 / 2 beside the sum of the cross-entropies, or of |W|^2 beside that of the squared errors;
+    penalty: the factor of |W|^2 / 2 next to the sum of the cross-entropies, or of |W|^2 next to the squared errors;
         None to choose among `PENALTIES` by the accuracy of validation, then by its loss; without validation it is 1.
     """
 

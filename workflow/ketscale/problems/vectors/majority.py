@@ -20,7 +20,7 @@ class Majority(Fitted):
         self.register_buffer("usual", torch.zeros(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The outputs (batch, outputs), of which the largest is that of the most frequent class."""
+        """The outputs (batch, outputs), the largest for the most frequent class."""
         return self.usual.expand(len(x), -1)
 
     def fit(self, train: Samples, validation: Samples | None) -> None:
