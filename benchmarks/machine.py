@@ -37,7 +37,7 @@ def prepared(threads: int) -> Iterator[list[int]]:
     Raises:
         UserError: there are not that many cores.
     """
-    provenance.taken()  # before anything is measured: a commit meanwhile is none of it
+    provenance.snapshot()  # before anything is measured: a commit meanwhile is none of it
     environment, cores, torch_threads = dict(os.environ), os.sched_getaffinity(0), torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     if threads > len(cores):
@@ -92,7 +92,7 @@ def describe(
     device: torch.device,
 ) -> dict[str, Any]:
     """What a benchmark ran on. ceiling: rates by name, where they were measured."""
-    facts, code = host.describe(), provenance.taken()["code"]
+    facts, code = host.describe(), provenance.snapshot()["code"]
     versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):

@@ -81,7 +81,7 @@ class Ranks(TrainingSteps):
         Raises:
             UserError: a layout has more ranks than there are cores.
         """
-        provenance.taken()
+        provenance.snapshot()
         cores = all_cores()
         if max(self.ranks) > cores:
             raise UserError(f"--ranks: {max(self.ranks)} asked for, {cores} core(s) to run on")

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks import ceiling, machine, stopwatch
 from benchmarks.options import all_cores, number, option
-from ketscale.engines.graphs import Refused, captured, nothing, release
+from ketscale.engines.graphs import NoGraph, captured, no_preparation, release
 from ketscale.errors import UserError
 from ketscale.words import duration
 
@@ -68,11 +68,11 @@ def declared(name: str) -> Column:
     """A quantity that records have too, as its column of the tables is declared."""
     # A machine with torch and NumPy alone, where some benchmarks run, has not what tables need.
     from ketscale.analysis import columns
-    from ketscale.analysis.wording import shown
+    from ketscale.analysis.wording import number_of
 
     parts = (part for table in columns.TABLES.values() for part in table.parts)
     found = next(part for part in parts if isinstance(part, columns.Column) and part.name == name)
-    return Column(name, found.title, partial(shown, factor=found.factor))
+    return Column(name, found.title, partial(number_of, factor=found.factor))
 
 
 # What every row has behind its case and subject. first_s: seconds of the first call in this process, compiling included.
@@ -110,7 +110,7 @@ class Benchmark:
         self.found: dict[str, Any] = {}
         self.reference: str | None = None
         # Makes a call a graph; None where there are none.
-        self.capture: Callable[..., Call | Refused] | None = None
+        self.capture: Callable[..., Call | NoGraph] | None = None
         self.ceiling: ceiling.Ceiling | None = None
         self.rates: list[float] = []
         self.measured_once: dict[str, float | None] = {}
@@ -295,7 +295,7 @@ class Benchmark:
         call: Call,
         differs: Callable[[Call], str | None],
         replayed: Call,
-        before: Call = nothing,
+        before: Call = no_preparation,
     ) -> dict[str, Call]:
         """The call and its replay as a graph; `graph_reason` of the row says why there is none.
 
@@ -303,7 +303,7 @@ class Benchmark:
         """
         assert self.capture is not None
         replay = self.capture(replayed, self.on, row["peak_bytes"], before)
-        if isinstance(replay, Refused):
+        if isinstance(replay, NoGraph):
             row["graph_reason"] = replay.reason
             return {"": call}
         row["graph_reason"] = differs(machine.finished(replay, self.on))

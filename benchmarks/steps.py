@@ -66,7 +66,7 @@ SENTENCES = len(BUILT_IN)  # of one layer, an epoch of gradient descent a step
 SENTENCES_PROTOCOL = Protocol(precision="fp64", timed=True, learning_rate=0.01, optimiser="gradient-descent")
 # `literal` is the published Qiskit circuit, built anew in every evaluation.
 LIKELIHOODS: dict[str, Simulator] = {
-    "fused": CircuitSimulator.usual("fused"),
+    "fused": CircuitSimulator.of_name("fused"),
     "closed-form": LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast"),
     "closed-form-shift": LikelihoodSimulator(
         device="closed-form", gradient="parameter-shift", batching="broadcast"
@@ -268,7 +268,7 @@ def _labelled(case: ModelCase, arm: str, device: torch.device, dropout: float) -
     samples = kind.deviation * torch.randn(case.batch, *shape)
     arguments: dict[str, object] = {"inputs": kind.inputs, "outputs": kind.classes}
     if not MODELS[case.model].classical:
-        simulator = build_simulator(arm, CircuitSimulator.usual(arm), device)
+        simulator = build_simulator(arm, CircuitSimulator.of_name(arm), device)
         arguments |= {"qubits": case.qubits, "layers": kind.layers, "simulator": simulator}
     model = construct(case.model, **arguments, dropout=dropout)
     everything = torch.arange(case.batch)

@@ -30,7 +30,7 @@ _info = functools.cache(msgspec.inspect.type_info)
 
 def given(**studies: Any) -> dict[str, Any]:
     """The settings of tests/data/study.yaml without a limit of time, with other studies if any are named."""
-    found = dict(read_config(ROOT / "tests" / "data" / "study.yaml").given)
+    found = dict(read_config(ROOT / "tests" / "data" / "study.yaml").raw)
     timing = {name: value for name, value in found["protocols"]["timing"].items() if name != "limit_s"}
     found["protocols"] = {**found["protocols"], "timing": timing}
     return {**found, "studies": studies} if studies else found
@@ -81,7 +81,7 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
             "right": None,
         }
     steps = changes.get("timing", least["timing"])["steps"]
-    known["losses"] = [0.5] * min(form.LOSSES_KEPT, steps)
+    known["losses"] = [0.5] * min(form.FIRST_LOSSES, steps)
     made = {**least, **known, **changes}
     seconds = (
         datetime.fromisoformat(made["stopped"]) - datetime.fromisoformat(made["started"])

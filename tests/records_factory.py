@@ -71,7 +71,7 @@ def small_config(studies: Mapping[str, Any], **changes: Any) -> Config:
 
 def partial(config: Config) -> Config:
     """The same config, which does with the records that exist."""
-    return Config.of({**config.given, "partial": True}, config.families)
+    return Config.of({**config.raw, "partial": True}, config.families)
 
 
 def point(**axes: Any) -> dict[str, Any]:

@@ -287,7 +287,7 @@ class Reader:
             return replace(blank, fault=f"{words} {why}".strip(), absent=not why.startswith(AMBIGUOUS))
         rows = [[*of_side.values()] for of_side, _ in found]
         keys = (comparability.quality(row) for row in itertools.chain(*rows) if tested)
-        if why := comparability.hindrance(keys) if tested else comparison.apart(rows[0], rows[-1]):
+        if why := comparability.mismatch(keys) if tested else comparison.mismatch(rows[0], rows[-1]):
             return replace(blank, fault=why)
         known = [
             {

@@ -45,7 +45,7 @@ def picture() -> bytes:
     with tempfile.TemporaryDirectory() as folder, tarfile.open(PACKED) as packed:
         packed.extractall(folder, filter="data")
         config = analysis.of(json.loads((Path(folder) / CONFIG_FILE).read_text()), placed=False)
-        return figures.drawn(Analysed.of(config, Path(folder)))[STUDY]["svg"]
+        return figures.drawings(Analysed.of(config, Path(folder)))[STUDY]["svg"]
 
 
 if __name__ == "__main__":

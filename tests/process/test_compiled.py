@@ -57,6 +57,6 @@ assert os.waitpid(child, 0)[1] == 0
 """
 
 
-@pytest.mark.skipif(threads._found() is None, reason="torch has another pool")
+@pytest.mark.skipif(threads._load() is None, reason="torch has another pool")
 def test_a_process_forked_from_one_with_threads_says_that_it_runs_on_one_thread() -> None:
     subprocess.run([sys.executable, "-c", FORKED], check=True)

@@ -71,9 +71,9 @@ def test_a_notice_is_no_reason():
 @pytest.mark.parametrize(
     "said, reason",
     [
-        ("JobState=TIMEOUT Reason=TimeLimit", "it was told to stop (TIMEOUT TimeLimit)"),
-        ("JobState=PREEMPTED Reason=None", "it was told to stop (PREEMPTED)"),
-        ("JobState=RUNNING Reason=None", "it was told to stop (SIGTERM)"),
+        ("JobState=TIMEOUT Reason=TimeLimit", "it was stopped (TIMEOUT TimeLimit)"),
+        ("JobState=PREEMPTED Reason=None", "it was stopped (PREEMPTED)"),
+        ("JobState=RUNNING Reason=None", "it was stopped (SIGTERM)"),
     ],
 )
 def test_who_has_asked_is_what_slurm_says(tmp_path, monkeypatch, said, reason):

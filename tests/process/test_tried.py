@@ -185,7 +185,7 @@ def test_a_step_shows_whether_a_model_in_a_file_stacks(
     assert fitted.startswith("mine/svm/q0-l0-b1/none/cpu-n1r1t1/fit/seed0: ended after ")
     config = Config.of(own, FAMILIES)
     alone = {
-        run.model: tried.alone(Path("results", run.folder), config.settings(run).content)
+        run.model: tried.is_single(Path("results", run.folder), config.settings(run).content)
         for run in config.runs
     }
     assert alone == {"ring": False, "statistics": True, "svm": False}
@@ -268,7 +268,7 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
     ("made", "trained", "returned", "ranks", "said"),
     [
         # A stack would lose the means, which no loss of the first step depends on.
-        (MEANS, LATER, SUM, 1, "; seeds train alone (a step changes mean, of which a stack would keep the first"),
+        (MEANS, LATER, SUM, 1, "; seeds train alone (a step changes mean, whose first values a stack would keep"),
         (MEANS, LATER, SUM, 2, "ring.py: Ring trains a sample by the others in its batch"),
         ("self.n = 0", "self.n += 1", "self.layer(x) / (1 + self.n)", 1, "ring.py: Ring makes something else of"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 2, "/mpi-n1r2t1/p/seed0: loss"),

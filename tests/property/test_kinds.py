@@ -17,7 +17,7 @@ from ketscale.analysis.comparison import Collected, Times
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Kind
-from ketscale.analysis.kinds.selection import Comparison, Configuration, together
+from ketscale.analysis.kinds.selection import Comparison, Configuration, judged
 from ketscale.analysis.kinds.speed import SPEED
 from ketscale.analysis.points import point as place
 from ketscale.config import Metric
@@ -222,7 +222,7 @@ def matched(draw: st.DrawFn) -> Matched:
 
 def of(match: Comparison) -> tuple[Estimate | None, str]:
     """The effect of two sides, and the verdict."""
-    (found,) = together([match])
+    (found,) = judged([match])
     return found.effect(), found.verdict
 
 

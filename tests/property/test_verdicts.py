@@ -16,7 +16,7 @@ from scipy import stats
 
 from ketscale.analysis import comparison, metrics, verdicts
 from ketscale.analysis.intervals import LEVEL
-from ketscale.analysis.kinds.selection import Comparison, Configuration, together
+from ketscale.analysis.kinds.selection import Comparison, Configuration, judged
 from ketscale.config import Metric
 from tests.property import EXAMPLES
 
@@ -75,7 +75,7 @@ def of_rows(rows: Any) -> dict[metrics.Seed, metrics.Scored]:
 
 def false(matches: Sequence[Comparison]) -> bool:
     """Whether a study of these finds a better or a worse model."""
-    return bool({match.verdict for match in together(matches)} & {verdicts.BETTER, verdicts.WORSE})
+    return bool({match.verdict for match in judged(matches)} & {verdicts.BETTER, verdicts.WORSE})
 
 
 @pytest.mark.parametrize(("seeds", "samples", "models"), [(3, 60, 1), (5, 200, 3), (10, 30, 2)])

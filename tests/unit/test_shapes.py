@@ -55,7 +55,7 @@ def test_a_fault_in_a_simulator_or_a_layer_fails_their_tests(monkeypatch: pytest
     with pytest.raises(jaxtyping.TypeCheckError, match=r"return value of .*Layer\.forward"):
         layer(torch.zeros(3, 1))
     monkeypatch.undo()
-    with pytest.raises(UserError, match="Layer takes a torch tensor"):
+    with pytest.raises(UserError, match="Layer needs a torch tensor"):
         layer(torch.zeros(3, 2))
 
 

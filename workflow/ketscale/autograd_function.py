@@ -33,13 +33,13 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
     interpreter = retrieve_current_functorch_interpreter()
     assert isinstance(interpreter, VmapInterpreter)
     members = interpreter.batch_size()
-    given = [_of_members(tensor, interpreter) for tensor in tensors]
+    pairs = [_of_members(tensor, interpreter) for tensor in tensors]
     with interpreter.lower():
         if members:
-            made = function(*(x if each else x.expand(members, *x.shape) for x, each in given))
+            result = function(*(x if each else x.expand(members, *x.shape) for x, each in pairs))
         else:
-            made = function(*(_one_of_zeros(x) if each else x[None] for x, each in given))[:0]
-    return _functorch._add_batch_dim(made, 0, interpreter.level())
+            result = function(*(_one_of_zeros(x) if each else x[None] for x, each in pairs))[:0]
+    return _functorch._add_batch_dim(result, 0, interpreter.level())
 
 
 def _of_members(tensor: torch.Tensor, interpreter: VmapInterpreter) -> tuple[torch.Tensor, bool]:
@@ -62,7 +62,7 @@ class Differentiable(Protocol):
         """The results."""
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needs: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """The gradients by the tensors that need one."""
 
@@ -115,8 +115,8 @@ def _below(
     plain = (None if tensor is None else _functorch._unwrap_for_grad(tensor, level) for tensor in tensors)
     # torch takes both from all transformations while it asks a function; those outside of this one need them.
     with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), interpreter.lower():
-        found = call(*plain)
-    return tuple(_functorch._wrap_for_grad(each, level) for each in found)
+        outputs = call(*plain)
+    return tuple(_functorch._wrap_for_grad(each, level) for each in outputs)
 
 
 class _Applied(torch.autograd.function._SingleLevelFunction):

@@ -1,7 +1,7 @@
 """The command line.
 
 `ketscale init | train | try | report | compare | export | status | plan | recommend | schema | bench | doctor`, and those that
-only rules call. The commands of a group stand in a module of `commands`.
+only rules call. The commands of a group are in a module of `commands`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (Exception, SystemExit) as error:  # of a user's own code too
-        said = in_words(error)
-        if said is None and isinstance(error, ModuleNotFoundError):
-            said = missing_in_words(error, "this command")
-        if said is None:
+        message = in_words(error)
+        if message is None and isinstance(error, ModuleNotFoundError):
+            message = missing_in_words(error, "this command")
+        if message is None:
             raise
-        say(said)
+        say(message)
         return 2
 
 
@@ -102,7 +102,7 @@ def _schema(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    """Hand over to the benchmarks, which are beside `workflow` in a checkout and no part of an installed package."""
+    """Hand over to the benchmarks, which are next to `workflow` in a checkout and not part of an installed package."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / "benchmarks" / "command.py").is_file():
         raise UserError(

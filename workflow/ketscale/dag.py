@@ -17,7 +17,7 @@ from typing import Any
 
 from ketscale import analysis, grid
 from ketscale.analysis import analysed
-from ketscale.config import Config, Settings, laid, load, sources
+from ketscale.config import Config, Settings, load, merge, sources
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import choice, launch, prepared, tried
@@ -31,15 +31,15 @@ class Jobs:
     """The jobs of a config.
 
     runs: in scheduling order, seed by seed. results, run, ...: patterns of paths. places: those of each workload's files on this
-    machine; they change no number. host: the units of the resource `host`, which a timed run takes all. in_job: whether this
+    machine; they change no number. host: units of the resource `host`, all for a timed run. in_job: whether this
     process is that of a job or a job group in an allocation: it runs the commands of its rules itself, one after the other.
     answers: gives the questions of the studies in the tables, with their answers.
     """
 
-    def __init__(self, workflow: Any, given: Mapping[str, Any]) -> None:
+    def __init__(self, workflow: Any, settings: Mapping[str, Any]) -> None:
         """Read the config.
 
-        given: Snakemake's `config`, with what stands on the command line.
+        settings: Snakemake's `config`, with what the command line adds.
 
         Raises:
             SystemExit: the config or a file that it names cannot be used; says why. (A WorkflowError would name a line of a
@@ -47,7 +47,7 @@ class Jobs:
         """
         self._workflow, self.in_job = workflow, not workflow.is_main_process
         try:
-            self.config = _read(workflow, given)
+            self.config = _read(workflow, settings)
             self.places = grid.canonical(
                 {name: workload.places() for name, (_, workload) in self.config.workloads.items()}
             )
@@ -111,9 +111,9 @@ class Jobs:
     def fetched_of(self, wildcards: Wildcards) -> str | list[str]:
         """The manifest of what is fetched for a workload's data, which are prepared again if they are of others."""
         if self._data_outdated(wildcards.workload):
-            self._make_again(self.features.format(workload=wildcards.workload))
-        needed = self.config.workloads[wildcards.workload][1].fetched
-        return self.fetched.format(workload=wildcards.workload) if needed else []
+            self._remake(self.features.format(workload=wildcards.workload))
+        fetches = self.config.workloads[wildcards.workload][1].fetched
+        return self.fetched.format(workload=wildcards.workload) if fetches else []
 
     def data_of(self, wildcards: Wildcards) -> str | list[str]:
         """The manifest of a workload's data; empty if its family prepares none."""
@@ -151,15 +151,15 @@ class Jobs:
     def features_of(self, wildcards: Wildcards) -> str | list[str]:
         """The manifest of a run's data. Snakemake asks before it decides whether the run is done.
 
-        By its notes and the times of files it would keep a record that no table takes.
+        By its notes and the times of files it would keep a record that no table uses.
         """
         run = self.run_of(wildcards)
         if not self.in_job:
             settings = self.settings(run)
-            if settings.protocol.search and (made := self._choice(replace(run, seed=0))):
-                settings = settings.chosen(made.chosen, made.hash)
+            if settings.protocol.search and (pick := self._choice(replace(run, seed=0))):
+                settings = settings.chosen(pick.chosen, pick.hash)
             if record.outdated(Path(self.results, run.path), settings, self._features_hash(run.workload)):
-                self._make_again(self.record(run))
+                self._remake(self.record(run))
         else:
             # Inputs are worked out before the scheduler of a job group is made, which reads its settings once.
             internals.complete_settings(self._workflow)
@@ -172,7 +172,7 @@ class Jobs:
         """
         run = self.run_of(wildcards)
         settings = self.settings(run)
-        # The smallest step of a study stands for all its runs, with one split of its data; others are named by the command
+        # The smallest step of a study is for all its runs, with one split of its data; others are named by the command
         # line. The trials of a search have asked for it.
         if not settings.model.own_code or run.workload not in self.config.studied or settings.protocol.search:
             return []
@@ -183,7 +183,7 @@ class Jobs:
         first = self.config.first_split(run.workload)
         note = self.tried.format(workload=first)
         if not tried.covers(Path(note), settings, self._features_hash(first)):
-            self._make_again(note)
+            self._remake(note)
         return note
 
     def trials_of(self, wildcards: Wildcards) -> list[str]:
@@ -209,15 +209,15 @@ class Jobs:
     def host_share(self, wildcards: Wildcards) -> int:
         """How much of the machine a run takes; inside an allocation all of it, since runs take turns there."""
         run = self.run_of(wildcards)
-        whole = self.config.timed(run) or self.scheduled()
-        return self.host if whole else min(run.ranks * run.threads, self.host)
+        exclusive = self.config.timed(run) or self.scheduled()
+        return self.host if exclusive else min(run.ranks * run.threads, self.host)
 
     # ------------------------------------------------------------------ tables
 
     def records_of_tables(self, wildcards: Wildcards) -> list[str]:
         """The input of the tables; if they are there and are not what these records say now, they are made again."""
         if not self.in_job and self.tables_outdated():
-            self._make_again(f"{self.results}/{analysed.NOTE}")
+            self._remake(f"{self.results}/{analysed.NOTE}")
         return self.records()
 
     @functools.cache  # noqa: B019
@@ -228,10 +228,10 @@ class Jobs:
             print(f"ketscale: {why}; they are made again", file=sys.stderr)
         return why
 
-    def _make_again(self, path: str) -> None:
-        # The jobs of a call do not ask: their own process plans only what it was told.
+    def _remake(self, path: str) -> None:
+        # The jobs of a call skip this: their own process plans only its targets.
         if not self.in_job:
-            internals.make_again(self._workflow, path)
+            internals.remake(self._workflow, path)
 
 
 @contextlib.contextmanager
@@ -245,7 +245,7 @@ def _in_words() -> Iterator[None]:
         raise WorkflowError(str(error)) from None
 
 
-def _read(workflow: Any, given: Mapping[str, Any]) -> Config:
+def _read(workflow: Any, raw: Mapping[str, Any]) -> Config:
     """The checked config of a call.
 
     Raises:
@@ -254,15 +254,15 @@ def _read(workflow: Any, given: Mapping[str, Any]) -> Config:
     if len(workflow.overwrite_configfiles or ()) > 1:
         first = os.path.relpath(workflow.overwrite_configfiles[0])
         raise UserError(
-            "--configfile takes every name after it, and a study is one file. A target stands before --configfile; a file "
-            f"that is laid over {first} says so itself (`over: {first}`)"
+            "--configfile reads every name after it, and a study is one file. Put targets before --configfile; a file "
+            f"that extends {first} says so itself (`over: {first}`)"
         )
     # `--config partial=true` arrives as text.
     texts = {"true": True, "false": False}
-    switches = {name: texts.get(given[name], given[name]) for name in ("partial", "cohorts") if name in given}
+    switches = {name: texts.get(raw[name], raw[name]) for name in ("partial", "cohorts") if name in raw}
     # The files are read again: Snakemake's own reader takes the last of duplicate keys, and knows no `over`.
-    whole: dict[str, Any] = {}
+    full: dict[str, Any] = {}
     for path in workflow.configfiles:
-        whole = laid(load(path), whole)
-    asked = {**given, **switches}
-    return analysis.of(laid(asked, whole) if "over" in asked else asked)
+        full = merge(load(path), full)
+    options = {**raw, **switches}
+    return analysis.of(merge(options, full) if "over" in options else options)

@@ -32,18 +32,18 @@ class UserError(Exception):
         return "\n".join(_readable(str(line)) for line in self.args)
 
 
-def is_positive(given: Any) -> bool:
+def is_positive(value: Any) -> bool:
     """Whether what a user gave is a finite number above 0."""
     try:
-        return bool(0 < given < math.inf)
+        return bool(0 < value < math.inf)
     except (TypeError, ValueError, RuntimeError):
         return False
 
 
-def short(said: object, longest: int = 120) -> str:
+def short(text: object, longest: int = 120) -> str:
     """What a file or a library says, as one printable line of at most `longest` characters."""
     # Cut first, since what is said may be as long as a file.
-    line = _printable(" ".join(str(said).split())[: 2 * longest])
+    line = _printable(" ".join(str(text).split())[: 2 * longest])
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
@@ -67,8 +67,8 @@ def damaged(fault: str, advice: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        said = short(f"{type(error).__name__}: {error}")
-        raise UserError(f"{fault} ({said}); {advice}") from None
+        cause = short(f"{type(error).__name__}: {error}")
+        raise UserError(f"{fault} ({cause}); {advice}") from None
 
 
 def in_words(error: BaseException | None) -> str | None:
@@ -83,7 +83,7 @@ def in_words(error: BaseException | None) -> str | None:
     if isinstance(error, UserError):
         return _readable(f"{place}: {error}") if place else str(error)
     if place:
-        advice = "; install it, or put its file beside" if isinstance(error, ModuleNotFoundError) else ""
+        advice = "; install it, or put its file next to it" if isinstance(error, ModuleNotFoundError) else ""
         return _readable(f"{place}: {type(error).__name__}: {short(error, 400)}{advice}")
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
         where = "the output" if error.filename is None else error.filename

@@ -43,7 +43,7 @@ def copy_atomic(source: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def _replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A temporary file that takes the place of `path` when the block ends without an error."""
+    """A temporary file that replaces `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{temporary_prefix(path)}tmp")
     with naming(path):

@@ -14,10 +14,10 @@ def on_first_use(package: str, names: Mapping[str, str]) -> Callable[[str], Any]
 
     def found(name: str) -> Any:
         if name in homes:
-            made = getattr(import_module(homes[name]), name)
-            # The next use does not come here: that takes as long as some steps of a small system.
-            setattr(sys.modules[package], name, made)
-            return made
+            value = getattr(import_module(homes[name]), name)
+            # The next use does not come here: that would take as long as some steps of a small system.
+            setattr(sys.modules[package], name, value)
+            return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return found

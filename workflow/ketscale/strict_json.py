@@ -24,10 +24,10 @@ def loads(text: str | bytes) -> Any:
 def of_note(path: Path) -> dict[str, Any]:
     """The JSON object in a file that can be made again; empty if there is none, or it cannot be read."""
     try:
-        found = loads(path.read_text("utf-8"))
+        content = loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def write(path: Path, value: Any) -> None:
@@ -40,9 +40,9 @@ def _refuse(constant: str) -> None:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    block = dict(pairs)
+    if len(block) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice!r} is given twice")
-    return found
+    return block

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 
-# The length of each unit in seconds, and the least time that is told in it. Days begin at two, since a day has no plural
+# The length of each unit in seconds, and the least time written in it. Days begin at two, since a day has no plural
 # to be wrong about.
 _UNITS = (
     ("days", 86400.0, 172800.0),
@@ -21,7 +21,7 @@ def duration(seconds: float, digits: int = 3) -> str:
     if not seconds:
         return "0 s"
     for unit, size, least in _UNITS:
-        # A time that rounds up to the unit is told in it: 0.9996 s is '1 s', not '1000 ms'.
+        # A time that rounds up to the unit is written in it: 0.9996 s is '1 s', not '1000 ms'.
         if seconds >= least * (1 - 0.5 * 10**-digits):
             return f"{rounded(seconds / size, digits)} {unit}"
     return f"{rounded(seconds / 1e-6, digits)} µs"
@@ -61,27 +61,27 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
 
 
 # How lines of `say` and of `notice` begin.
-SAID = "ketscale: "
-NOTICE = f"{SAID}note: "
+HEAD = "ketscale: "
+NOTICE = f"{HEAD}note: "
 
 
 def say(message: object) -> None:
     """Tell people on stderr what happens, in a line by itself."""
-    print(f"{SAID}{message}", file=sys.stderr, flush=True)
+    print(f"{HEAD}{message}", file=sys.stderr, flush=True)
 
 
 def notice(message: object) -> None:
-    """The same of what is no reason for a run to end, so that nobody takes it for one in a log."""
+    """The same for a message that does not explain why a run ended, so that a log marks it as a note."""
     print(f"{NOTICE}{message}", file=sys.stderr, flush=True)
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
+def suggestion(name: str, names: Collection[str]) -> str:
     """'; did you mean ...?' for a misspelt name, else the choices."""
     import difflib  # only a mistake needs it
 
-    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     return (
         f"; did you mean {close[0]}?"
         if close
-        else f"; choose from {', '.join(known) or 'nothing: none is defined'}"
+        else f"; choose from {', '.join(names) or 'nothing: none is defined'}"
     )

@@ -30,8 +30,8 @@ def test_a_device_step_has_the_keys_of_the_step_that_it_is_set_to() -> None:
         step.set(number)
         key = MASKS.key(7, step, 11)
         tensors.add(id(key))
-        expected = randomness.kept(MASKS.key(7, number, 11), samples, 6, 0.5)
-        assert torch.equal(randomness.kept(key, samples, 6, 0.5), expected)
+        expected = randomness.keep_mask(MASKS.key(7, number, 11), samples, 6, 0.5)
+        assert torch.equal(randomness.keep_mask(key, samples, 6, 0.5), expected)
         assert torch.equal(
             randomness.uniform(key, samples, 3), randomness.uniform(MASKS.key(7, number, 11), samples, 3)
         )

@@ -16,7 +16,7 @@ from benchmarks import ceiling, command, machine, stopwatch
 from benchmarks.options import numbers, option
 from benchmarks.runner import GRAPH, ON_A_GPU, WRONG, Benchmark, Column, Untimed, best_s
 from ketscale import cli
-from ketscale.engines.graphs import WARM_CALLS, Refused
+from ketscale.engines.graphs import WARM_CALLS, NoGraph
 
 
 class Clock:
@@ -191,7 +191,7 @@ def pretended(call: Any, device: Any, needed: Any, before: Callable[[], None]) -
     [
         (pretended, None),
         (lambda call, *_: lambda: call() + 1, "another result"),
-        (lambda *_: Refused("RuntimeError: no"), "RuntimeError: no"),
+        (lambda *_: NoGraph("RuntimeError: no"), "RuntimeError: no"),
     ],
 )
 def test_a_graph_is_timed_beside_the_call_if_it_gives_the_same(

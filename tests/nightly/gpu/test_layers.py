@@ -157,7 +157,7 @@ def test_a_qnode_with_tensors_of_the_gpu() -> None:
     qml = pytest.importorskip("pennylane")
     from ketscale import from_qnode
     from ketscale.interop.device import FusedDevice
-    from ketscale.interop.known import REPEATS
+    from ketscale.interop.tape_cache import REPEATS
 
     device = qml.device("default.qubit", wires=3)
     weights = torch.linspace(0.1, 2, 6, dtype=torch.float64).reshape(2, 3)

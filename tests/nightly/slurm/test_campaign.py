@@ -218,7 +218,7 @@ def partition_inactive(night: Night) -> None:
     def waits() -> bool:
         reasons = [job.reason for job in queue.jobs(night.project.folder) if job.state == "PENDING"]
         log = night.project.log
-        refused = log.count("sbatch refuses a job") > log.count("sbatch takes jobs again")
+        refused = log.count("sbatch rejected a job") > log.count("sbatch accepts jobs again")
         return refused or any("Partition" in reason for reason in reasons)
 
     requeued = set[str]()

@@ -143,7 +143,7 @@ def test_a_partition_that_takes_no_jobs_is_waited_for_and_counts_as_no_attempt(p
         wait_for("the refusal", lambda: project.log.count(said) == 2)
         ask("scontrol", "update", f"partitionname={name}", "state=up")
         assert driver.wait(300) == 0, project.log
-    assert "sbatch takes jobs again" in project.log and "failed" not in project.log
+    assert "sbatch accepts jobs again" in project.log and "failed" not in project.log
     assert project.record(run)["status"] == "completed"
 
 
@@ -151,7 +151,7 @@ def test_what_sbatch_refuses_for_good_is_an_error_at_once(project):
     run = one_run(project, constraint="no-such-feature")
     done = project.snakemake(target(run), check=False)
     assert done.returncode == 1
-    said = "sbatch refuses it: Invalid feature specification"
+    said = "sbatch rejected it: Invalid feature specification"
     assert re.search(rf"failed: rule_\S+_train: {said}\n", done.stderr)
     assert jobs(project) == []
 

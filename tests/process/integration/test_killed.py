@@ -95,7 +95,7 @@ def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
         process.communicate(timeout=600)  # the ranks hold the pipes until they end
     assert not (folder / grid.RECORD).exists()
     assert json.loads((folder / NOTE).read_text())["reason"].startswith(
-        "it was told to stop (SIGTERM); stopped at step"
+        "it was stopped (SIGTERM); stopped at step"
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from ketscale.analysis import points
 from ketscale.jobs import host_lock, session
 from ketscale.measure import passes as passes_of
-from ketscale.measure.quiet import judged
+from ketscale.measure.quiet import quietness
 from tests.process.integration import study
 
 RUN = study.run(protocol="timed")
@@ -56,14 +56,14 @@ def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
 
 
 def test_other_processes_at_work_are_noticed():
-    from ketscale.measure.quiet import Watch, judged
+    from ketscale.measure.quiet import Watch, quietness
 
     quiet = Watch(os.sched_getaffinity(0))
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:
         time.sleep(0.5)
-        seen = {"host": "a", "seen": quiet.seen()}
+        seen = {"host": "a", "seen": quiet.usage()}
         burner.kill()
-    share = judged([seen])
+    share = quietness([seen])
     assert share["others_share"] > 0.6 / (os.cpu_count() or 1)
     assert not share["quiet"] or share["others_share"] <= 0.05
 
@@ -80,10 +80,10 @@ def test_the_steps_of_a_run_that_others_disturb_are_taken_again_with_the_same_nu
 
         def seen(ranks, others=others, passes=passes):
             passes.append(ranks) if ranks not in passes else None
-            return {**judged(ranks), "others_share": others[passes.index(ranks)]}
+            return {**quietness(ranks), "others_share": others[passes.index(ranks)]}
 
         with monkeypatch.context() as patch:
-            patch.setattr(passes_of, "judged", seen)
+            patch.setattr(passes_of, "quietness", seen)
             session.train(study.settings(RUN), study.results(tmp_path / name, RUN), digits_features)
         os.sched_setaffinity(0, affinity)
         found.append(json.loads((tmp_path / name / study.record(RUN)).read_text()))

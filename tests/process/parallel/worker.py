@@ -6,9 +6,9 @@ import json
 import sys
 from typing import Any
 
-from ketscale.process import end, kept_for_good
+from ketscale.process import end, permanent
 
-with kept_for_good():
+with permanent():
     import torch
 
     from ketscale.measure.clock import Clock

@@ -26,7 +26,7 @@ def outside_slurm(monkeypatch, tmp_path):
 
 def study(**axes):
     config = maker.config(one=maker.study(**axes))
-    Path("config.yaml").write_text(json.dumps(config.given))
+    Path("config.yaml").write_text(json.dumps(config.raw))
     return config
 
 
@@ -47,8 +47,8 @@ def planned(capsys, *options):
     with patch.object(plan, "as_text", lambda one: plans.append(one) or ""):
         call(capsys, *options)
     (one,) = plans
-    runs = (*one.chosen, *one.left_out)
-    return {run: {"left_out": one.left_out.get(run), **_costs(one.costs.get(run))} for run in runs}
+    runs = (*one.first, *one.omitted)
+    return {run: {"left_out": one.omitted.get(run), **_costs(one.costs.get(run))} for run in runs}
 
 
 def _costs(one):
@@ -72,7 +72,7 @@ def test_the_cheapest_completion_of_a_point_comes_first_and_then_further_seeds(c
 
 def test_without_records_it_says_so_and_what_to_measure(capsys):
     study(simulator=["fused", "qiskit"], batch=[64, 32])
-    unknown = "whose cost no record tells: first train one of each model, simulator and backend"
+    unknown = "without records to predict the cost from: first train one of each model, simulator and backend"
     assert call(capsys, "--node-hours", "1").strip() == f"Left out: 12 runs {unknown}."
     # Without a target, Snakemake would run the whole study.
     assert cli.main(["plan", "--targets"]) != 0

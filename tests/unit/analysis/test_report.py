@@ -105,7 +105,7 @@ def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None
     runs = Analysed.read(CONFIG, results).tables["runs"]
     table = table_of("runs", runs, RUNS, CONFIG, 7)
     assert (len(table.rows), table.size, table.file) == (7, len(runs), "tables/runs.csv")
-    shown = Pictures(results, left=9).of("strong", figures.figures_of(CONFIG)[0])
+    shown = Pictures(results, remaining=9).of("strong", figures.figures_of(CONFIG)[0])
     assert shown and shown["drawing"] == "figures/strong.svg"
 
 

@@ -48,7 +48,7 @@ def test_status_and_plan_count_the_trials(tmp_path: Path, monkeypatch: pytest.Mo
     said = report.as_text(report.report(CONFIG, Path("config.yaml"), tmp_path))
     assert ["accuracy", "14", ".", "14"] in map(str.split, said.splitlines())
     made = plan.make(CONFIG, Path("config.yaml"), None, ())
-    assert len(made.left_out) == 14 and sum(map(CONFIG.is_trial, made.left_out)) == 8
+    assert len(made.omitted) == 14 and sum(map(CONFIG.is_trial, made.omitted)) == 8
 
 
 def test_trials_come_with_the_first_seeds_of_their_point() -> None:

@@ -98,7 +98,7 @@ def test_a_partial_collection_shows_what_is_missing_and_why_it_failed(tmp_path: 
 
 def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    given = dict(CONFIG.given)
+    given = dict(CONFIG.raw)
     timing = {**given["protocols"]["timing"], "learning_rate": 0.002}
     changed = analysis.of({**given, "protocols": {**given["protocols"], "timing": timing}})
     with pytest.raises(UserError, match="6 stale"):

@@ -76,9 +76,9 @@ DOCTORED = {
         5, APART, "other packages (torch 2.13 and 2.9)", second=lambda seed: {"packages": "snakemake=9 torch=2.13"}),
     "another Snakemake": Doctored(5, FASTER, second=lambda seed: {"packages": "snakemake=9 torch=2.9"}),
     "three slow of thirty, equal medians": Doctored(
-        30, SAME, "outliers left out: 3", slow_in((3, 11, 20), noisy(1.0, 0.01, 1)), noisy(1.0, 0.01, 2), outliers=3),
+        30, SAME, "outliers excluded: 3", slow_in((3, 11, 20), noisy(1.0, 0.01, 1)), noisy(1.0, 0.01, 2), outliers=3),
     "one slow of seven": Doctored(
-        7, FASTER, "outliers left out: 1", slow_in((4,), noisy(1.0, 0.01, 1)), noisy(0.8, 0.01, 2), outliers=1),
+        7, FASTER, "outliers excluded: 1", slow_in((4,), noisy(1.0, 0.01, 1)), noisy(0.8, 0.01, 2), outliers=1),
     "five of eight failed": Doctored(8, verdicts.FAILED, verdicts.MOST_FAILED, second=lambda seed: LOST if seed > 2 else {}),
     "two of eight failed": Doctored(8, FASTER, second=lambda seed: LOST if seed > 5 else {}),
     "all busy": Doctored(5, UNSURE, verdicts.BUSY, second=lambda seed: BUSY),
@@ -239,9 +239,9 @@ def test_the_class_of_a_host(one: dict[str, Any], other: dict[str, Any], same: b
 
 def test_what_a_study_varies_is_no_part_of_the_key() -> None:
     other = row(hardware="a: CPU, 2 cores, H100", precision="fp64", data_hash="e", shared_cores=True)
-    assert comparability.hindrance([comparability.times(row()), comparability.times(other)])
+    assert comparability.mismatch([comparability.times(row()), comparability.times(other)])
     varied = ("device", "layout", "protocol", "workload")
-    assert not comparability.hindrance(
+    assert not comparability.mismatch(
         [comparability.times(row(), varied), comparability.times(other, varied)]
     )
 
@@ -254,5 +254,5 @@ def test_what_a_study_varies_is_no_part_of_the_key() -> None:
 def test_an_unknown_hash_hides_no_other_and_differs_from_none(changes: dict[str, Any], why: str) -> None:
     one = {**row(), "split": "labels", "folds": None, "fold": None, "test_samples": 180}
     for key in (comparability.quality, *([] if "test_samples" in changes else [comparability.times])):
-        assert comparability.hindrance([key(one), key({**one, **changes})]) == why
-    assert comparability.hindrance([(), (("hosts", frozenset({("", "a")})),)]) == ""
+        assert comparability.mismatch([key(one), key({**one, **changes})]) == why
+    assert comparability.mismatch([(), (("hosts", frozenset({("", "a")})),)]) == ""

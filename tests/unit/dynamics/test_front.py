@@ -488,13 +488,13 @@ def refused(**changes: Any) -> Callable[[], object]:
 @pytest.mark.parametrize(
     "call, said",
     [
-        (refused(method="suzuki4", dt=0.1), "method: a splitting takes sites of the same number of levels, not (2, 3); use exact"),
+        (refused(method="suzuki4", dt=0.1), "method: a splitting needs sites with equal levels, not (2, 3); use exact"),
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
-        (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes terms of one or two sites, and zzz acts on 3; give kd.Term"),
-        (lambda: kd.evolve(kd.chain([QUBIT] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1), "method: a splitting takes controls of one site, and coupling_1_2 is given on two"),
+        (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: a splitting needs terms of one or two sites, not 3 as zzz; give kd.Term"),
+        (lambda: kd.evolve(kd.chain([QUBIT] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1), "method: a splitting needs controls of one site, not two as coupling_1_2"),
         (lambda: kd.fidelity(np.eye(2) / 2, np.eye(2) / 2), "target: is not a pure state of norm 1 (mixed targets are not offered)"),
         (lambda: kd.average_gate_fidelity(np.eye(2), 2 * np.eye(2)), "target: is not unitary, but off by 3.0e+00"),
-        (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),
+        (refused(kind="unitary", rates=RATES), "rates: a unitary has no decay; use kind density"),
         (refused(kind="unitary", expect=np.eye(6)[None]), "expect: is of a ket or a density matrix, not of a unitary"),
         (refused(expect=OPERATOR[None]), "observables: is not Hermitian"),
         (refused(lengths=[1.0, 2.0]), "lengths: must be (4,), one of each segment, not (2,)"),

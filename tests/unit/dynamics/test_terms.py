@@ -134,7 +134,7 @@ def test_a_diagonal_of_many_states_is_sparse() -> None:
 
 def test_the_published_loop_does_not_lose_gradients() -> None:
     tasks = Tasks(torch.zeros(1, 2, 1, dtype=torch.float64), 1.0)
-    with pytest.raises(UserError, match="operators without gradients; use another propagator"):
+    with pytest.raises(UserError, match="fixed operators; use another propagator"):
         propagator("literal", dt=0.1).state(
             diagonal(torch.tensor([0.0, 5.0], dtype=torch.float64, requires_grad=True)), tasks
         )

@@ -50,7 +50,7 @@ def test_no_two_streams_seeds_and_steps_share_a_key():
 
 DRAWS: dict[str, Callable[[int, torch.Tensor, int], torch.Tensor]] = {
     "uniform": randomness.uniform,
-    "kept": lambda key, samples, columns: randomness.kept(key, samples, columns, 0.3),
+    "kept": lambda key, samples, columns: randomness.keep_mask(key, samples, columns, 0.3),
 }
 
 
@@ -72,7 +72,7 @@ def test_numbers_are_functions_of_key_and_sample_and_neighbours_are_independent(
     else:
         # 100,000 draws: five standard deviations of a binomial share.
         assert abs(numbers.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / 1e5)
-        assert randomness.kept(7, samples, 50, 0.0).all()
+        assert randomness.keep_mask(7, samples, 50, 0.0).all()
     # A key of 64 bits orders samples, too.
     first, again, other = (randomness.permutation(key, 100).tolist() for key in (2**63 + 5, 2**63 + 5, 1))
     assert first == again != other and sorted(first) == list(range(100))
@@ -94,7 +94,7 @@ def test_a_compiled_mask_is_the_scaled_choice_of_the_samples(p, columns, dtype):
     key = randomness.fold(3, 2**63 + 5)
     samples = torch.tensor([0, 2**40, 7, -3, 2**62, 7])
     every_second = samples.repeat_interleave(2)[::2]
-    expected = randomness.kept(key, samples, columns, p).to(dtype) * (1 / (1 - p))
+    expected = randomness.keep_mask(key, samples, columns, p).to(dtype) * (1 / (1 - p))
     device_key = torch.tensor(randomness.signed(key))
     for keys, rows in (([key], samples), ([key], every_second), ([device_key], samples)):
         found = masks.scaled(keys, rows, columns, p, dtype)

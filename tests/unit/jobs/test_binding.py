@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.jobs import surroundings
+from ketscale.jobs import context
 from ketscale.measure import host
 
 
@@ -21,4 +21,4 @@ def test_a_mistake_that_a_scheduler_prevents_is_an_error(monkeypatch: pytest.Mon
     )
     bound_apart = SimpleNamespace(local_rank=0, gather=lambda cores: [cores, [4]])
     with pytest.raises(UserError, match="one-device needs all ranks on the same cores"):
-        surroundings._bind(settings, bound_apart, 2)  # type: ignore[arg-type]
+        context._bind(settings, bound_apart, 2)  # type: ignore[arg-type]

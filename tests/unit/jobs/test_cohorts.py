@@ -104,7 +104,7 @@ def test_the_first_jobs_are_of_different_cohorts_of_about_one_size(number, cores
 def test_what_an_interruption_leaves_stays_together():
     wanted = [settings(run) for run in runs("epochs", seeds=6)]
     left = {one.run for one in wanted[1:]}
-    assert seeds(cohorts.plan(wanted, cores=2, needed=left)) == [[2, 4], [1, 3, 5]]
+    assert seeds(cohorts.plan(wanted, cores=2, missing=left)) == [[2, 4], [1, 3, 5]]
 
 
 def test_runs_of_other_allocations_are_other_cohorts():

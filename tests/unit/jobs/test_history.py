@@ -114,7 +114,7 @@ def test_a_run_without_its_history_does_not_go_on(tmp_path):
     path.unlink()
     other = trainer(classification(), {"epochs": 3}, history=History(path))
     config = maker.config(one=maker.study(seed=0))
-    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None, trainer=other)
+    run = started.ActiveRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None, trainer=other)
     checkpoint.save(tmp_path, KEY, saved)
     with pytest.raises(UserError, match=f"{path}: is missing.*put aside: run it again"):
         run._restore(saved, checkpoint.path_of(tmp_path, KEY), other.world)
@@ -124,7 +124,7 @@ def test_a_run_without_its_history_does_not_go_on(tmp_path):
 def test_a_run_that_starts_anew_says_whose_checkpoint_is_of_no_use_and_forgets_its_rows(tmp_path, capsys):
     config = maker.config(one=maker.study(seed=0))
     loop = trainer(classification(), {"epochs": 3})
-    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None, trainer=loop)
+    run = started.ActiveRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None, trainer=loop)
     for other in (False, True):
         filled(checkpoint.history_of(tmp_path, run.key), 3).state()
         if other:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ketscale.jobs import surroundings
+from ketscale.jobs import context
 from ketscale.jobs.slurm import site
 from tests.toys import run_at
 
@@ -26,6 +26,6 @@ def test_the_site_file_names_it_for_runs_in_a_job(tmp_path: Path, monkeypatch, n
     monkeypatch.setattr(site, "PATH", path)
     runs = [run_at(layout) for layout in ("cpu-n1r1t1", "gpu-n1r1t1")]
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert [surroundings.node_type(run) for run in runs] == [None, None]
+    assert [context.node_type(run) for run in runs] == [None, None]
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert [surroundings.node_type(run) for run in runs] == [cpu, gpu]
+    assert [context.node_type(run) for run in runs] == [cpu, gpu]

@@ -31,7 +31,7 @@ main(["train", sys.argv[1]])
 
 def forget():
     """As in a new process."""
-    for known in (provenance.code_hash, provenance.taken, provenance._first):
+    for known in (provenance.code_hash, provenance.snapshot, provenance._first):
         known.cache_clear()
 
 
@@ -77,7 +77,7 @@ def record():
 
 def test_what_is_committed_or_installed_while_runs_train_is_in_none_of_their_records(checkout, monkeypatch):
     first, version = checkout.head, importlib.metadata.version
-    started = provenance.taken()
+    started = provenance.snapshot()
     assert (started["code"]["commit"], started["code"]["dirty"]) == (first, False)
     checkout.commit("a = 2\n")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{version(name)}.post1")

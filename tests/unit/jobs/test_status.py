@@ -167,7 +167,7 @@ def call(capsys, *options):
 def three():
     """The runs of a study in this folder: one is done, one has failed, one is stale; and one of another study."""
     config = maker.config(one=maker.study(seed=[0, 1, 2]), two=maker.study(layers=4, seed=0))
-    Path("config.yaml").write_text(json.dumps({**config.given, "title": "A study"}))
+    Path("config.yaml").write_text(json.dumps({**config.raw, "title": "A study"}))
     first, second, third, _ = sorted(config.runs, key=lambda run: (run.size, run.seed))
     minutes = {"started": "2026-01-01T00:00:00+00:00", "stopped": "2026-01-01T00:10:00+00:00"}
     finish(config, first, **minutes, **maker.used(first), timing=maker.timed(first, 599))

@@ -5,7 +5,7 @@ import torch
 from ketscale.config import Protocol
 from ketscale.measure.clock import Clock
 from ketscale.measure.host import layouts
-from ketscale.measure.passes import again, next_pass
+from ketscale.measure.passes import next_pass, repeats
 
 
 def clock(*seconds, preempted=()):
@@ -18,15 +18,15 @@ def clock(*seconds, preempted=()):
 def test_steps_that_were_preempted_on_any_rank_are_left_out():
     found = clock(1.0, 9.0, 2.0, 3.0, 8.0, preempted={1})
     found.join([bytes(clock(*[1.0] * 5, preempted={4}).preempted)])
-    assert found.left_out == 2
+    assert found.excluded == 2
     assert found.step() == {"median_s": 2.0, "q25_s": 1.5, "q75_s": 2.5, "mean_s": 2.0, "count": 3}
 
 
 def test_if_most_were_preempted_all_count():
     found = clock(1.0, 2.0, 9.0, preempted={0, 2})
-    assert found.left_out is None
+    assert found.excluded is None
     assert found.step()["median_s"] == 2.0 and found.step()["count"] == 3
-    assert clock().step()["count"] == clock().left_out == 0
+    assert clock().step()["count"] == clock().excluded == 0
 
 
 class Counted:
@@ -37,7 +37,7 @@ class Counted:
     def begin(self):
         self.begun += 1
 
-    def seen(self):
+    def usage(self):
         return {"begun": self.begun}
 
 
@@ -49,7 +49,7 @@ def test_the_cores_are_watched_from_the_first_steady_step_to_the_end_of_the_loop
             timed.start_step(step)
             begun.append(watch.begun)
             timed.stop_step()
-    assert begun == [0, 0, 1, 1] and timed.seen == {"begun": 1} and len(timed.steady_s) == 2
+    assert begun == [0, 0, 1, 1] and timed.usage == {"begun": 1} and len(timed.steady_s) == 2
 
 
 def test_ranks_decide_alike_whether_steps_are_taken_again():
@@ -66,11 +66,11 @@ def test_ranks_decide_alike_whether_steps_are_taken_again():
     for limit_s, expected in ((None, True), (19.0, True), (17.0, False)):
         for train_s in (1.0, 100.0):
             timed = clock()
-            timed.seen = seen
+            timed.usage = seen
             passes = [next_pass([], timed, ranks, train_s)]
             settings = {"precision": "fp32", "steps": 3, "learning_rate": 0.1, "limit_s": limit_s}
-            assert again(passes, Protocol(**settings, timed=True)) == expected
-            assert not again(passes, Protocol(**settings, timed=False))
+            assert repeats(passes, Protocol(**settings, timed=True)) == expected
+            assert not repeats(passes, Protocol(**settings, timed=False))
 
 
 def test_a_machine_offers_threads_and_ranks_up_to_its_cores():
@@ -88,4 +88,4 @@ def test_steps_with_a_smaller_batch_are_no_steady_ones_and_the_next_is_sampled_f
         recorders.append(clock.start_step(step, partial=step % 2 == 1))
         clock.stop_step()
     assert [step for step, recorder in enumerate(recorders) if recorder] == [4]
-    assert (clock.taken, len(clock.sampled_s), len(clock.steady_s)) == (6, 1, 1)
+    assert (clock.count, len(clock.sampled_s), len(clock.steady_s)) == (6, 1, 1)

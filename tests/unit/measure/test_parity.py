@@ -9,7 +9,7 @@ import pytest
 
 from ketscale.grid import Run
 from ketscale.measure import parity
-from ketscale.measure.record import Checked
+from ketscale.measure.record import State
 from tests import records_factory as factory
 from tests.record_maker import typed
 
@@ -20,15 +20,13 @@ RANKS = replace(RUN, backend="mpi", ranks=2)
 LOSSES = [2.3 * 0.9**step for step in range(20)]
 
 
-Found = tuple[Run, Checked]
+Found = tuple[Run, State]
 
 
 def found(run: Run, off: float = 0.0, **changes: Any) -> Found:
     """A finished run whose losses are off by a relative amount."""
     losses = [loss * (1 + off) for loss in LOSSES]
-    return run, Checked(
-        "completed", record=typed(factory.record(CONFIG, run, **{"losses": losses, **changes}))
-    )
+    return run, State("completed", record=typed(factory.record(CONFIG, run, **{"losses": losses, **changes})))
 
 
 def compare(*pairs: Found) -> list[parity.Comparison]:
@@ -141,7 +139,7 @@ def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
 def test_of_failed_runs_those_that_timed_out_are_compared(state: Any, number: int) -> None:
     run, checked = found(LIGHTNING, 0.5)
     made = compare(found(RUN), (run, replace(checked, state=state)))
-    assert len(made) == number and not any(one.held for one in made)
+    assert len(made) == number and not any(one.agrees for one in made)
 
 
 def test_settings_of_another_version_are_typed() -> None:

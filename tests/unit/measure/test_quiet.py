@@ -10,7 +10,7 @@ import pytest
 
 from ketscale.jobs import outcome, results
 from ketscale.measure import quiet
-from ketscale.measure.quiet import Watch, judged
+from ketscale.measure.quiet import Watch, quietness
 from tests.toys import Rows, classification, trainer
 
 
@@ -77,7 +77,7 @@ def test_without_visible_groups_it_is_unknown_and_the_run_may_be_quiet(kernel):
         enter(*filter(None, [own]))
         assert quiet.throttled_s() is None
     assert quiet.longest_s(None, None) is None
-    found = judged([rank(throttled_share=None)])
+    found = quietness([rank(throttled_share=None)])
     assert found["quiet"] and found["throttled_share"] is None
 
 
@@ -110,15 +110,15 @@ def rank(host="a", **seen):
 )
 def test_a_run_is_quiet_only_if_every_host_and_rank_was(changes, why):
     for ranks in ([rank(**changes)], [rank(), rank("b", **changes)], [rank("b", **changes), rank()]):
-        found = judged(ranks)
+        found = quietness(ranks)
         assert (found["quiet"], found["why"]) == (not why, why)
 
 
 def test_ranks_of_one_host_are_no_others_to_each_other():
     """Both have seen what both did on the two CPUs of the host."""
     both = {"busy_s": 20.0, "capacity_s": 20.0, "cpus": [0, 1]}
-    assert judged([rank(**both), rank(**both)])["others_share"] == 0.0
-    assert judged([rank(**both), rank("b")])["others_share"] == pytest.approx(0.5, abs=2e-3)
+    assert quietness([rank(**both), rank(**both)])["others_share"] == 0.0
+    assert quietness([rank(**both), rank("b")])["others_share"] == pytest.approx(0.5, abs=2e-3)
 
 
 def test_what_a_loop_does_beside_its_steps_is_accounted_for():
@@ -167,8 +167,8 @@ def test_a_process_under_a_quota_is_not_quiet_and_says_why(quota):
             watch, end = Watch([0]), time.perf_counter() + 1
             while time.perf_counter() < end:
                 pass
-            seen = {"host": "a", "seen": watch.seen()}
-            os.write(theirs, json.dumps(judged([seen])).encode())
+            seen = {"host": "a", "seen": watch.usage()}
+            os.write(theirs, json.dumps(quietness([seen])).encode())
         finally:
             os._exit(0)
     os.close(theirs)

@@ -95,7 +95,7 @@ def test_a_record_vouches_for_its_history(path, damage, why):
 
 
 def test_an_absent_record_is_missing(path):
-    assert check(path) == record.Checked("missing")
+    assert check(path) == record.State("missing")
 
 
 def test_a_record_of_another_version_is_stale_and_one_that_had_probes_is_read(path):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ketscale.measure import host, quiet, topology
-from ketscale.measure.quiet import Watch, judged
+from ketscale.measure.quiet import Watch, quietness
 from ketscale.measure.topology import Processors, choose, shared_cores
 
 # Two sockets of two cores with two threads each, numbered as Linux does: 0-3 are first threads, 4-7 second ones.
@@ -153,7 +153,7 @@ class Kernel:
 
 def report(watch, own_s):
     """What the record says of a run of one rank that used so many processor seconds."""
-    return judged([{"host": "a", "seen": {**watch.seen(), "own_s": own_s}}])
+    return quietness([{"host": "a", "seen": {**watch.usage(), "own_s": own_s}}])
 
 
 def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):

@@ -117,7 +117,7 @@ def test_a_constructor_that_sets_torchs_seed_is_refused(folder: Path) -> None:
         ("qubits, layers", {"simulator": "none"}, ""),
         ("inputs", {"simulator": "none", "qubits": 0, "layers": 0}, ""),
         ("*, layers, spread=1, **more", {"simulator": "none", "qubits": 0}, ""),
-        ("qubits, layers, simulator", {"simulator": "none"}, "takes a simulator"),
+        ("qubits, layers, simulator", {"simulator": "none"}, "needs a simulator"),
         ("qubits, simulator", {}, "layers: 0"),
         ("qubits, layers", {}, "simulator: none"),
         ("inputs", {"simulator": "none", "layers": 0}, "qubits: 0"),

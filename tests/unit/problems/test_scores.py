@@ -54,7 +54,7 @@ def test_a_metric_by_name_is_scikit_learns(classes: int) -> None:
         "log_loss": reference.log_loss(labels, given),
         "roc_auc_ovr": scores.auc(torch.from_numpy(labels), torch.from_numpy(given)),
     }
-    known = {name: scores.named(name, torch.from_numpy(labels), torch.from_numpy(given)) for name in by_hand}
+    known = {name: scores.score(name, torch.from_numpy(labels), torch.from_numpy(given)) for name in by_hand}
     assert known == pytest.approx(by_hand, rel=1e-12)
 
 
@@ -69,7 +69,7 @@ def test_every_metric_that_a_workload_may_choose_is_one_of_scikit_learn_and_of_t
     for targets, (truth, good, bad) in made.items():
         for name in metrics_by_name(targets).keys() - {metric.name for metric in METRICS[targets]}:
             metric = metrics_by_name(targets)[name]
-            better, worse = (scores.named(name, truth, outputs) for outputs in (good, bad))
+            better, worse = (scores.score(name, truth, outputs) for outputs in (good, bad))
             assert better is not None and worse is not None
             assert better > worse if metric.better == "up" else better < worse, name
 

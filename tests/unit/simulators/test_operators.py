@@ -33,7 +33,7 @@ def test_a_circuit_is_read_as_it_was_written() -> None:
         numbered = numbered.ry(wire, "x0")
     permuted = CIRCUIT.permuted((1, 2, 3, 0), 1, 0).controlled("RX", [0], [1], "w2")
     for circuit in (CIRCUIT, permuted, numbered):
-        again = operators.read(operators.written(circuit))
+        again = operators.read(operators.encoded(circuit))
         assert again == circuit and hash(again) == hash(circuit)
 
 
@@ -45,7 +45,7 @@ def test_the_operator_is_whole(simulator: str, initial: torch.Tensor | None, pau
     """Its schema, meta function and derivatives, as torch checks them; and its values are the simulator's."""
     named = named_simulator(simulator)
     inputs, weights = some(3, 2).requires_grad_(), some(2).requires_grad_()
-    texts = operators.written(CIRCUIT), paulis, operators.written(named.settings)  # type: ignore[attr-defined]
+    texts = operators.encoded(CIRCUIT), paulis, operators.encoded(named.settings)  # type: ignore[attr-defined]
     given = (inputs, weights, initial, *texts)
     torch.library.opcheck(
         torch.ops.ketscale.evaluate,

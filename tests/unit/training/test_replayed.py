@@ -12,7 +12,7 @@ from torch import nn
 from benchmarks import steps
 from benchmarks.steps import ModelCase
 from ketscale.config.simulators.circuits import CircuitSimulator
-from ketscale.engines.graphs import Refused
+from ketscale.engines.graphs import NoGraph
 from ketscale.parallel.single import Single
 from ketscale.problems.vectors.vqc import VQC
 from ketscale.simulators.factory import build_simulator
@@ -137,7 +137,7 @@ def test_what_cannot_be_captured_is_said_once_and_trains(
     if why == "memory":
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 6)
     else:
-        monkeypatch.setattr(replayed, "captured", lambda *_, **__: Refused(why))
+        monkeypatch.setattr(replayed, "captured", lambda *_, **__: NoGraph(why))
     ours, theirs = steppers()
     for number in range(6):
         both(ours, theirs, number)

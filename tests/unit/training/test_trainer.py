@@ -194,4 +194,4 @@ def test_steps_that_warm_up_are_sampled_or_prepare_others_are_no_steady_ones():
         clock.start_step(step)
         clock.stop_step(preparing=step == 6)
         unsteady.append(clock.unsteady)
-    assert unsteady == [1, 2, 2, 2, 5, 5, 7, 7] and clock.taken == 8 and len(clock.steady_s) == 4
+    assert unsteady == [1, 2, 2, 2, 5, 5, 7, 7] and clock.count == 8 and len(clock.steady_s) == 4

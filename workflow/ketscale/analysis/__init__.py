@@ -26,7 +26,7 @@ def read(path: Path | str) -> Config:
     return of(load(path))
 
 
-def of(given: Mapping[str, Any], placed: bool = True) -> Config:
+def of(settings: Mapping[str, Any], placed: bool = True) -> Config:
     """The config with these settings, checked against the families and the kinds of studies.
 
     placed: whether the settings say where things are on this machine; those of a config's `text` do not.
@@ -34,7 +34,7 @@ def of(given: Mapping[str, Any], placed: bool = True) -> Config:
     Raises:
         UserError: names the setting that is wrong and what to do.
     """
-    config = Config.of(given, FAMILIES, placed)
+    config = Config.of(settings, FAMILIES, placed)
     kinds.check(config)
     if names := {study.name for study in config.studies} & {figure.name for figure in figures.OVERVIEWS}:
         raise UserError(f"studies.{min(names)}: another figure has files of this name; rename the study")

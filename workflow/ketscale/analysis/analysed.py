@@ -1,6 +1,6 @@
 """From the records of a results folder to its tables: their rows, the answer of each study, and whether they are current.
 
-Whether the tables are those of a config and its records is decided by contents, not by times; figures and page are made of
+Whether the tables are those of a config and its records depends on contents, not on times; figures and page are made of
 the tables. Imports nothing heavy, since Snakemake imports this at every start.
 """
 
@@ -58,22 +58,22 @@ class Analysed:
     def of(cls, config: Config, results: Path) -> Analysed:
         """From the records below `results`; raises what `read` does."""
         collected, runs = read(config, results)
-        known = kinds(config.families)
-        made: defaultdict[str, list[Any]] = defaultdict(list, runs=runs)
+        families = kinds(config.families)
+        tables: defaultdict[str, list[Any]] = defaultdict(list, runs=runs)
         status = {Run.of(row): row["status"] for row in runs}
         # Snakemake hands the studies over by name, so the config's order is not known everywhere.
-        order = {name: number for number, name in enumerate(known)}
+        order = {name: number for number, name in enumerate(families)}
         for study in sorted(config.studies, key=lambda study: (order[study.kind], study.name)):
-            kind, states = known[study.kind], Counter(status[run] for run in study.runs)
+            kind, states = families[study.kind], Counter(status[run] for run in study.runs)
             about = {"study": study.name, "kind": study.kind}
             rows = [{**about, **row} for row in kind.rows(study, collected)]
-            made[kind.table] += rows
-            made["fits"] += [{**about, **row} for row in kind.fits(study, collected)]
-            answered = answer(study, kind, rows, collected, states)
+            tables[kind.table] += rows
+            tables["fits"] += [{**about, **row} for row in kind.fits(study, collected)]
+            texts = answer(study, kind, rows, collected, states)
             leaks = prepared.leaks(results, sorted({run.workload for run in study.runs}))
-            answered["notes"] = "\n".join(filter(None, [*leaks, answered["notes"]]))
-            made["answers"].append({**about, **answered})
-        return cls(config, {name: table.csv(made[name], config) for name, table in columns.TABLES.items()})
+            texts["notes"] = "\n".join(filter(None, [*leaks, texts["notes"]]))
+            tables["answers"].append({**about, **texts})
+        return cls(config, {name: table.csv(tables[name], config) for name, table in columns.TABLES.items()})
 
     @classmethod
     def read(cls, config: Config, results: Path) -> Analysed:
@@ -106,57 +106,57 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     Raises:
         UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
-    found = records.read(config, results)
-    asked: dict[Run, dict[str, None]] = {}
+    states = records.read(config, results)
+    studies: dict[Run, dict[str, None]] = {}
     for study in config.studies:
         for run in config.runs_of(study):
-            asked.setdefault(run, {})["search" if config.is_trial(run) else study.name] = None
-    runs = sorted(asked)
-    usable = {run: record for run in runs if (record := found.checked[run].record)}
-    lost = {}
+            studies.setdefault(run, {})["search" if config.is_trial(run) else study.name] = None
+    runs = sorted(studies)
+    usable = {run: record for run in runs if (record := states.checked[run].record)}
+    reasons = {}
     for run in filter(lambda run: run not in usable, runs):
-        state, why = found.checked[run].state, found.checked[run].why
+        state, why = states.checked[run].state, states.checked[run].why
         untold = state == "missing" and not why
-        lost[run] = state, (records.why_missing(results / run.folder) or "not run yet") if untold else why
-    if lost and not config.partial:
+        reasons[run] = state, (records.why_missing(results / run.folder) or "not run yet") if untold else why
+    if reasons and not config.partial:
         raise UserError(
-            f"{len(lost)} of {len(runs)} runs cannot be used:",
-            *records.by_reason((*why, f"{config.results}/{run.path}") for run, why in lost.items()),
+            f"{len(reasons)} of {len(runs)} runs cannot be used:",
+            *records.by_reason((*why, f"{config.results}/{run.path}") for run, why in reasons.items()),
             "Run Snakemake again, or do without these runs: --partial, or in Snakemake --config partial=true",
         )
-    trained = (Trained(record, config.settings(run), [*asked[run]]) for run, record in usable.items())
-    known = dict(zip(usable, columns.RUNS.of(trained, config), strict=True))
+    trained = (Trained(record, config.settings(run), [*studies[run]]) for run, record in usable.items())
+    rows = dict(zip(usable, columns.RUNS.of(trained, config), strict=True))
     table: list[Row] = []
     for run in runs:
         if run in usable:
             spans = {f"span_{name}_s": span.median_s for name, span in usable[run].timing.spans.items()}
-            table.append({**known[run], **spans})
+            table.append({**rows[run], **spans})
         else:
             axes = {name: getattr(run, name) for name in (*AXES, "layout")} | config.sizes(run)
-            about = {"family": config.family(run.workload).name, "studies": " ".join(asked[run])}
-            status, reason = lost[run]
+            about = {"family": config.family(run.workload).name, "studies": " ".join(studies[run])}
+            status, reason = reasons[run]
             table.append({**axes, **about, "status": status, "why": reason})
     # A trial is no answer to a study's question.
     usable = {run: record for run, record in usable.items() if not config.is_trial(run)}
-    measured = [known[run] for run in usable]
-    without = {run: f"{status} ({why})" for run, (status, why) in lost.items()}
-    return Collected.of(config, measured, found.comparisons, usable, without), table
+    measured = [rows[run] for run in usable]
+    without = {run: f"{status} ({why})" for run, (status, why) in reasons.items()}
+    return Collected.of(config, measured, states.comparisons, usable, without), table
 
 
 def answer(
-    study: Study, kind: Kind, made: Sequence[Row], collected: Collected, states: Mapping[str, int]
+    study: Study, kind: Kind, rows: Sequence[Row], collected: Collected, states: Mapping[str, int]
 ) -> dict[str, Any]:
     """The row of answers.csv of a study.
 
-    made: its rows. states: how many of its runs have which status.
+    rows: its rows. states: how many of its runs have which status.
     """
-    compared = [row for row in made if row.get("verdict")]
-    known = [row for row in compared if row.get("effect") is not None]
+    compared = [row for row in rows if row.get("verdict")]
+    effects = [row for row in compared if row.get("effect") is not None]
     runs = [row for group in collected.groups(study) for row in group]
-    whole = [row for row in compared if row.get("row") == "data sets"]
+    overall = [row for row in compared if row.get("row") == "data sets"]
     text = ""
     if compared:
-        lead = whole[0] if whole else kind.lead(known) if known else compared[0]
+        lead = overall[0] if overall else kind.lead(effects) if effects else compared[0]
     elif runs and all(map(failed, runs)):
         lead, text = {"verdict": verdicts.FAILED}, f"Failed: all {len(runs)} runs."
     else:
@@ -166,8 +166,8 @@ def answer(
     if counts.total() > 1:
         listed = (f"{counts[word]} {word}" for word in verdicts.MEANINGS if counts[word])
         text += f" Of {counts.total()} comparisons: {', '.join(listed)}."
-    notes = [*kind.notes(list(made), study, collected)]
-    notes += _cautions(study, made, runs, collected.config, states)
+    notes = [*kind.notes(list(rows), study, collected)]
+    notes += _cautions(study, rows, runs, collected.config, states)
     return {
         "question": study.question,
         "answer": text,
@@ -178,13 +178,13 @@ def answer(
 
 
 def _cautions(
-    study: Study, made: Iterable[Row], runs: Iterable[Row], config: Config, states: Mapping[str, int]
+    study: Study, rows: Iterable[Row], runs: Iterable[Row], config: Config, states: Mapping[str, int]
 ) -> Iterator[str]:
     """What of the study's runs has not completed, whose numbers are noisy, and what limits its times."""
     if text := unfinished(states):
         yield f"{text}."
     yield from (f"{mode}." for mode in modes(config, (run.simulator for run in study.runs)))
-    flags = [row["flag"] for row in made if row.get("flag") and not row["flag"].startswith(TIMED_OUT)]
+    flags = [row["flag"] for row in rows if row.get("flag") and not row["flag"].startswith(TIMED_OUT)]
     if flags:
         yield f"{counted(len(flags), 'point')} not as good as it could be: {', '.join(sorted(set(flags)))}."
     if len({bool(run["replayed"]) for run in runs if run["gpu_hours"]}) > 1:
@@ -213,11 +213,11 @@ def outdated(config: Config, results: Path) -> str | None:
     note, tables = results / NOTE, [*(results / "tables").glob("*.csv")]
     if not note.exists():
         return f"{note}: is missing, so nothing says what {tables[0]} was made from" if tables else None
-    made_from, _, partial = note.read_text(errors="replace").strip().partition(" ")
+    stamp, _, partial = note.read_text(errors="replace").strip().partition(" ")
     if partial and not config.partial:
         return f"{results / 'tables'}: made while some runs had no record that could be used"
     # A folder may have been copied without its runs.
-    if not (results / grid.RUNS).is_dir() or made_from == digest(config, results):
+    if not (results / grid.RUNS).is_dir() or stamp == digest(config, results):
         return None
     return f"{results / 'tables'}: made of another config, other records or data, or by another version of KetScale"
 

@@ -55,10 +55,10 @@ class Trained:
 
     @property
     def least_step_s(self) -> float | None:
-        """The least that the median step can be without disturbance; the median of a run that nobody disturbed, None if unknown.
+        """The least median step without disturbance; that of a run that was not disturbed; None if unknown.
 
         Say others cost the run L seconds at most, and so L / n a step on average. Then at most a quarter of the steps lost more
-        than 4 L / n, and a quarter took less than the lower quartile; so no more than half of the undisturbed steps take less
+        than 4 L / n, and a quarter took less than the lower quartile; so at most half of the undisturbed steps take less
         than the difference of the two.
         """
         record = self.record
@@ -77,23 +77,23 @@ class Trained:
     @property
     def shared_cores(self) -> bool | None:
         """Whether some threads shared a physical core; None if no rank says so and not every rank knows."""
-        found = {rank.shared_cores for rank in self.record.machine.ranks}
-        return True if True in found else None if None in found else False
+        shares = {rank.shared_cores for rank in self.record.machine.ranks}
+        return True if True in shares else None if None in shares else False
 
 
 def code(record: Record) -> str:
     """The code that made a record: version and commit, marked where the tree was dirty."""
-    made = record.code
-    return f"{made.version} {(made.commit or 'no commit')[:10]}{'+dirty' if made.dirty else ''}"
+    version = record.code
+    return f"{version.version} {(version.commit or 'no commit')[:10]}{'+dirty' if version.dirty else ''}"
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table.
 
-    name: in the file. meaning: in words, for the docs. of: how it is taken from what a row is made from, such as `Trained`;
+    name: in the file. meaning: in words, for the docs. of: how it is computed from a row's source, such as `Trained`;
     None where the rows of the table are made with it. heading: on the page, by default the name. unit: of its numbers, such
-    as 's', 'bytes' or 'seeds'. shown: whether the page has it. text: whether it has names, even if no row has one.
+    as 's', 'bytes' or 'seeds'. page: whether the report has it. text: whether it has names, even if no row has one.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Column:
     of: Callable[[Any], Any] | None = None
     heading: str = ""
     unit: str = ""
-    shown: bool = False
+    page: bool = False
     text: bool = False
 
     @property
@@ -131,11 +131,11 @@ class Table:
         """The columns for a config."""
         return tuple(c for part in self.parts for c in ([part] if isinstance(part, Column) else part(config)))
 
-    def of(self, made_from: Iterable[Any], config: Config) -> Iterator[dict[str, Any]]:
+    def of(self, items: Iterable[Any], config: Config) -> Iterator[dict[str, Any]]:
         """What each of these has in all columns that say how to take it."""
-        taken = [(column.name, column.of) for column in self.columns(config) if column.of]
-        for one in made_from:
-            yield {name: of(one) for name, of in taken}
+        functions = [(column.name, column.of) for column in self.columns(config) if column.of]
+        for one in items:
+            yield {name: of(one) for name, of in functions}
 
     def csv(self, rows: Iterable[Row], config: Config) -> bytes:
         """The content of its file; a cell is empty where a row has no value. Runs also have whatever columns their rows have.
@@ -144,11 +144,11 @@ class Table:
             ValueError: a row has a value of no column.
         """
         # NaN is no value.
-        known = [{name: value for name, value in row.items() if value == value} for row in rows]
+        cells = [{name: value for name, value in row.items() if value == value} for row in rows]
         names = [column.name for column in self.columns(config)]
         if self is RUNS:
-            names += sorted({name for row in known for name in row} - {*names})
-        return csv_of(known, names)
+            names += sorted({name for row in cells for name in row} - {*names})
+        return csv_of(cells, names)
 
     def read(self, content: bytes, config: Config) -> pd.DataFrame:
         """Its rows from the content of its file: numbers, truth values and text, missing where a cell is empty."""
@@ -180,8 +180,8 @@ def _metrics(config: Config) -> Iterator[Column]:
     for split in ("test", "validation"):
         for name in metrics(config):
             of = partial(Trained.metric, split=split, name=name)
-            shown = split == "test" and name in heads
-            yield Column(f"{split}_{name}", f"The metric `{name}` on {split} data", of, shown=shown)
+            visible = split == "test" and name in heads
+            yield Column(f"{split}_{name}", f"The metric `{name}` on {split} data", of, page=visible)
 
 
 def _axis(name: str, meaning: str) -> Column:
@@ -211,8 +211,8 @@ _AXES = {column.name: column for column in (
     _axis("seed", "The run's seed"),
 )}
 FAMILY = Column("family", "The problem family of the workload", lambda run: run.settings.family.name, text=True)
-STUDIES = Column("studies", "The studies that ask for the run, `search` for a trial", lambda run: " ".join(run.studies), shown=True, text=True)
-STATUS = Column("status", "`completed`; `diverged`, `out_of_memory` and `timed_out`, which are results; `missing`, `stale` and `refused`, which are none", lambda run: run.record.status, "state", shown=True, text=True)
+STUDIES = Column("studies", "The studies that ask for the run, `search` for a trial", lambda run: " ".join(run.studies), page=True, text=True)
+STATUS = Column("status", "`completed`; `diverged`, `out_of_memory` and `timed_out`, which are results; `missing`, `stale` and `refused`, which are none", lambda run: run.record.status, "state", page=True, text=True)
 TIMED = Column("timed", "Whether the protocol asks for a machine to itself", lambda run: run.settings.protocol.timed)
 QUIET = Column("quiet", "Whether the run was timed alone, on each of its hosts", lambda run: run.record.quiet.quiet)
 FEATURES = Column("features", "`cached` or `inline`", lambda run: run.settings.protocol.features, text=True)
@@ -227,7 +227,7 @@ AT: tuple[Column | Columns, ...] = (*(_AXES[name] for name in POINT), FAMILY, _s
 
 RUNS = Table("runs", "One row per run of the studies and of their searches: its state, axes, quality, times and memory, and whether the machine was quiet. Columns `span_NAME_s` are the exclusive medians of the parts of a sampled step.", (
     *RUN, STUDIES, STATUS,
-    Column("why", "Why the run was not completed, or has no record that can be used", lambda run: run.record.reason, shown=True, text=True),
+    Column("why", "Why the run was not completed, or has no record that can be used", lambda run: run.record.reason, page=True, text=True),
     Column("cohort", "How many runs one process trained together, this one included: 1 where it was alone", lambda run: 1 + len(run.record.cohort)),
     TIMED,
     Column("precision", "`fp32`, `fp64` or `amp`", lambda run: run.settings.protocol.precision, text=True),
@@ -236,24 +236,24 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     _metrics,
     Column("test_chance", "What guessing gives on the test data", lambda run: run.chance),
     Column("test_samples", "Number of test samples", lambda run: run.test_samples),
-    Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),
+    Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, page=True),
     Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by, text=True),
     Column("fold", "The fold that is the test set", lambda run: run.record.split.fold),
     Column("folds", "Number of folds", lambda run: run.record.split.folds),
     Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared),
-    Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", shown=True),
+    Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", page=True),
     Column("sampled_step_s", "Median of whole sampled steps", lambda run: run.record.timing.sampled_step.median_s, unit="s"),
-    Column("least_step_s", "The least that this median can be on a quiet machine: the median itself if nobody disturbed its steps; empty if that is unknown", attrgetter("least_step_s"), unit="s"),
+    Column("least_step_s", "The least that this median can be on a quiet machine: the median itself if its steps were not disturbed; empty if that is unknown", attrgetter("least_step_s"), unit="s"),
     Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, unit="s"),
-    Column("epoch_s", "Median wall time of whole epochs of steady steps, validation left out; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
-    Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown=True),
+    Column("epoch_s", "Median wall time of whole epochs of steady steps, without validation; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
+    Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", page=True),
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
     Column("train_s", "Wall time of the training loop, of a cohort until the run had ended", lambda run: run.record.timing.train_s, unit="s"),
     Column("fit_s", "The one phase of a model that is fitted, with all that it tried; such a model has no steps", lambda run: run.record.timing.fit_s, unit="s"),
-    Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True),
+    Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", page=True),
     Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes"),
     QUIET,
-    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "busy", shown=True, text=True),
+    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "busy", page=True, text=True),
     Column("shared_cores", "Whether threads of the run shared a physical core", lambda run: run.shared_cores),
     Column("gpus", "Models of the GPUs", lambda run: "; ".join(sorted(gpu.name for gpu in run.record.machine.gpus)), text=True),
     HARDWARE, CODE,
@@ -271,14 +271,14 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("imported", "The modules of the package that the run imported, with hashes of their code; times are compared only where they agree", lambda run: run.record.code.imported, text=True),
 ))
 
-POINT_WORDS = Column("point", "The point in words: whatever varies in the study", shown=True, text=True)
+POINT_WORDS = Column("point", "The point in words: whatever varies in the study", page=True, text=True)
 # What every study says of a point, in its table and in answers.csv.
 COMPARED = (
-    Column("reference", "What the point is compared with; empty of a reference", heading="compared with", shown=True, text=True),
-    Column("effect", "The ratio, difference or value, in its unit", shown=True), *_ends("", "its 95 % interval; none below three seeds"),
+    Column("reference", "What the point is compared with; empty of a reference", heading="compared with", page=True, text=True),
+    Column("effect", "The ratio, difference or value, in its unit", page=True), *_ends("", "its 95 % interval; none below three seeds"),
     Column("unit", "`times as fast` and `times as long` of ratios of times, `points` of differences of shares, `times` of ratios of metrics, else what it is", text=True),
-    Column("verdict", "What the interval says, all comparisons of the study together", shown=True, text=True),
-    Column("why", "Why nothing can be told, or what limits the comparison", shown=True, text=True),
+    Column("verdict", "What the interval says, all comparisons of the study together", page=True, text=True),
+    Column("why", "Why there is no verdict, or what limits the comparison", page=True, text=True),
 )
 
 ANSWERS = Table("answers", "The answer of each study: its leading row in a sentence, and how many comparisons have which verdict.", (
@@ -293,28 +293,28 @@ ANSWERS = Table("answers", "The answer of each study: its leading row in a sente
 SPEED = Table("speed", "One row per point of every study of speed, and per pair of runs of studies of parity. Effects pair runs of the same seed on the same kind of host. Times are of the typical run. Failed runs, and busy ones beyond known bounds, are counted, but no time includes them. If all seeds were such, or none finished within its protocol's time, what they measured is shown and flagged.", (
     STUDY, KIND, POINT_WORDS, *AT, FEATURES,
     Column("workers", "Ranks times threads; on GPUs the ranks"),
-    Column("step_s", "Steady step of the typical run", heading="step", unit="s", shown=True), *_ends("step_", "its 95 % interval over seeds; none below three", unit="s"),
+    Column("step_s", "Steady step of the typical run", heading="step", unit="s", page=True), *_ends("step_", "its 95 % interval over seeds; none below three", unit="s"),
     *COMPARED,
-    Column("pairs", "Number of pairs of the same seed", heading="n", unit="pairs", shown=True),
-    Column("outliers", "Number of outliers among the pairs, which below 15 pairs are left out"),
-    Column("over_serial", "Speedup over the best that one process does on at most as many cores, with any simulator", heading="over best serial", shown=True), *_ends("over_serial_", "its 95 % interval"),
+    Column("pairs", "Number of pairs of the same seed", heading="n", unit="pairs", page=True),
+    Column("outliers", "Number of outliers among the pairs, which are excluded below 15 pairs"),
+    Column("over_serial", "Speedup over the best that one process does on at most as many cores, with any simulator", heading="over best serial", page=True), *_ends("over_serial_", "its 95 % interval"),
     Column("serial", "What that process is", text=True),
-    Column("efficiency", "Speedup, or gain in throughput, as a share of the number of workers", unit="share", shown=True),
+    Column("efficiency", "Speedup, or gain in throughput, as a share of the number of workers", unit="share", page=True),
     Column("karp_flatt", "Serial fraction by Karp and Flatt"),
-    Column("work_s", "Work per worker: the step of one worker by this speedup, over the number of workers", heading="work per worker", unit="s", shown=True),
-    Column("first_s", "Median of the first step, with compiling", heading="first step", unit="s", shown=True),
-    Column("epoch_s", "Median over seeds of the time of an epoch", heading="epoch", unit="s", shown=True),
+    Column("work_s", "Work per worker: the step of one worker by this speedup, over the number of workers", heading="work per worker", unit="s", page=True),
+    Column("first_s", "Median of the first step, with compiling", heading="first step", unit="s", page=True),
+    Column("epoch_s", "Median over seeds of the time of an epoch", heading="epoch", unit="s", page=True),
     Column("samples_per_s", "Throughput at this step"),
     Column("mistake", "What is misconfigured in studies of mistakes", text=True),
-    Column("dt", "Step of the simulator, in units of simulated time", shown=True),
-    Column("error", "Largest error of the simulator", shown=True),
+    Column("dt", "Step of the simulator, in units of simulated time", page=True),
+    Column("error", "Largest error of the simulator", page=True),
     Column("method", "The simulator without its step", text=True),
-    Column("losses", "Largest relative difference of the first losses from those of the reference, in studies of changes", heading="losses differ by", shown=True),
+    Column("losses", "Largest relative difference of the first losses from those of the reference, in studies of changes", heading="losses differ by", page=True),
     Column("n", "Number of seeds in the step"),
-    Column("busy", "Number of seeds on a busy machine that no time includes, or of all if there is no other", unit="seeds", shown=True),
-    Column("timed_out", "Number of seeds that timed out", unit="seeds", shown=True),
-    Column("failed", "Number of seeds that diverged or ran out of memory", unit="seeds", shown=True),
-    Column("absent", "Number of seeds without a record", unit="seeds", shown=True),
+    Column("busy", "Number of seeds on a busy machine that no time includes, or of all if there is no other", unit="seeds", page=True),
+    Column("timed_out", "Number of seeds that timed out", unit="seeds", page=True),
+    Column("failed", "Number of seeds that diverged or ran out of memory", unit="seeds", page=True),
+    Column("absent", "Number of seeds without a record", unit="seeds", page=True),
     Column("flag", "Why the point or its reference is not ideal, such as `busy`, `bounded` (busy within known bounds), `timed_out`, `untimed` or `mixed` (runs that are not comparable)", text=True),
     HARDWARE, CODE,
 ))
@@ -325,7 +325,7 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
     Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak, `power` of sweeps of a size", text=True),
     Column("parameter", "Name of the parameter", text=True),
     *COMPARED,
-    Column("n", "Number of seeds", unit="seeds", shown=True),
+    Column("n", "Number of seeds", unit="seeds", page=True),
     Column("points", "Number of points in the fit"),
     HARDWARE, CODE,
 ))
@@ -333,13 +333,13 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
 QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, and is compared with the best of its controls. In studies of kind comparison there is a row for all data sets together.", (
     STUDY, KIND, Column("row", "`data sets` of the row that is of several data sets", text=True), POINT_WORDS, *AT,
     Column("metric", "The headline metric of the family", text=True),
-    Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),
+    Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", page=True), *_ends("value_", "its 95 % interval"),
     *COMPARED,
-    Column("pairs", "Number of pairs of seeds", heading="n", unit="pairs", shown=True),
-    Column("errors", "The error of each of several targets", heading="error of each", shown=True, text=True),
+    Column("pairs", "Number of pairs of seeds", heading="n", unit="pairs", page=True),
+    Column("errors", "The error of each of several targets", heading="error of each", page=True, text=True),
     Column("n", "Number of seeds that were completed, of all splits"),
-    Column("failed", "Number of seeds that were not", unit="seeds", shown=True),
-    Column("parameters", "Number of trainable parameters", shown=True),
+    Column("failed", "Number of seeds that were not", unit="seeds", page=True),
+    Column("parameters", "Number of trainable parameters", page=True),
     Column("train_s", "Median time of training, of a cohort until the run had ended", unit="s"),
     Column("chance", "What guessing gives", heading="guessing"),
     Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs"),

@@ -27,7 +27,7 @@ _NOT_COMPUTING = "snakemake"
 SHARED = ("a core for each thread", "threads that share cores")
 # Hashes say nothing to a reader.
 _HASHED = ("code", "data")
-# Kernels and firmware keep some of a machine's memory, so it is told in steps of 2^(1/14), 5 %.
+# Kernels and firmware keep some of a machine's memory, so it is rounded to steps of 2^(1/14), 5 %.
 _STEPS = 14
 
 
@@ -35,15 +35,15 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
     """The key of a run's times.
 
     row: of runs.csv. varied: the axes, as `grid.POINT` names them, in which the runs differ that are compared, and
-    'device'. A layout decides how cores are shared, a protocol the precision, a workload the data.
+    'device'. The layout determines how cores are shared, the protocol the precision, the workload the data.
     """
     shared = "" if row["shared_cores"] is None else SHARED[bool(row["shared_cores"])]
     return (
         *_software(row),
-        ("hosts", _known({"": "device" not in varied and row["hardware"]})),
-        ("cores", _known({"": "layout" not in varied and shared})),
+        ("hosts", _versions({"": "device" not in varied and row["hardware"]})),
+        ("cores", _versions({"": "layout" not in varied and shared})),
         ("data", frozenset() if "workload" in varied else _data(row)),
-        ("precision", _known({"": "protocol" not in varied and row["precision"]})),
+        ("precision", _versions({"": "protocol" not in varied and row["precision"]})),
     )
 
 
@@ -52,31 +52,31 @@ def quality(row: Row, of: str = "") -> Key:
 
     of: the split that the run is of, where several of the same data are joined.
     """
-    named = (
-        (part, frozenset((f"{name} of {of}".strip() if of else name, value) for name, value in found))
-        for part, found in tested(row)
+    parts = (
+        (part, frozenset((f"{name} of {of}".strip() if of else name, value) for name, value in versions))
+        for part, versions in tested(row)
     )
-    return (*_software(row), *named)
+    return (*_software(row), *parts)
 
 
 def tested(row: Row) -> Key:
     """The key of what a run was trained and tested on."""
     samples = "samples" if row["fold"] is None else f"samples of fold {row['fold']}"
     split = {"": row["split"], "folds": row["folds"], samples: row["test_samples"]}
-    return ("data", _data(row)), ("splits", _known(split))
+    return ("data", _data(row)), ("splits", _versions(split))
 
 
-def hindrance(keys: Iterable[Key]) -> str:
+def mismatch(keys: Iterable[Key]) -> str:
     """Why runs of these keys can be neither compared nor joined, in words; '' if they can."""
-    known: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    first: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for key in dict.fromkeys(keys):
         whys = []
         for part, versions in key:
-            other = sorted((name, value) for name, value in versions if known[part].get(name, value) != value)
-            words = ", ".join(f"{name} {known[part][name]} and {value}".strip() for name, value in other)
+            other = sorted((name, value) for name, value in versions if first[part].get(name, value) != value)
+            words = ", ".join(f"{name} {first[part][name]} and {value}".strip() for name, value in other)
             if other:
                 whys.append(f"other {part}" if part in _HASHED else f"other {part} ({words})")
-            known[part].update(versions)
+            first[part].update(versions)
         if whys:
             return "; ".join(whys)
     return ""
@@ -101,8 +101,8 @@ def modules(imported: str) -> Versions:
     return frozenset((part[:NAME], part[NAME:]) for part in parts)
 
 
-def _known(named: Mapping[str, Any]) -> Versions:
-    return frozenset((name, str(value)) for name, value in named.items() if value)
+def _versions(values: Mapping[str, Any]) -> Versions:
+    return frozenset((name, str(value)) for name, value in values.items() if value)
 
 
 def _software(row: Row) -> Key:
@@ -111,12 +111,12 @@ def _software(row: Row) -> Key:
 
 
 def _data(row: Row) -> Versions:
-    return _known({"data": row["data_hash"], "features": row["features_hash"]})
+    return _versions({"data": row["data_hash"], "features": row["features_hash"]})
 
 
 @functools.cache
 def _packages(packages: str, mpi: str) -> Versions:
     """From the text in runs.csv, such as 'numpy=2.3 torch=2.9'."""
-    named = (part.partition("=")[::2] for part in packages.split())
-    found = {(name, version) for name, version in named if name != _NOT_COMPUTING}
-    return frozenset(found | {("MPI", mpi)} if mpi else found)
+    pairs = (part.partition("=")[::2] for part in packages.split())
+    versions = {(name, version) for name, version in pairs if name != _NOT_COMPUTING}
+    return frozenset(versions | {("MPI", mpi)} if mpi else versions)

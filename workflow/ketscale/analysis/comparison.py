@@ -1,8 +1,8 @@
-"""What the tables of studies are made from, and the times of two points beside each other: the only place that makes an
+"""What the tables of studies are made from, and the comparison of the times of two points: the only place that makes an
 estimate of them, so that all quote the same.
 
 The estimand is the ratio of the *typical* run's times: of runs in the state in which most of a point's runs are. It is
-estimated on the logarithm from pairs of runs of one seed; pairs that are outliers are left out, and counted.
+estimated on the logarithm from pairs of runs of one seed; pairs that are outliers are excluded and counted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.measure.form import Record
 from ketscale.measure.parity import Comparison
 
-# Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
+# Times of single runs are not distinguished below this ratio, whatever the spread over few seeds.
 RESOLUTION = 0.005
-# The flag of a comparison of which a side has lost more than half of its seeds, so that the rest are a choice.
+# The flag of a comparison one side of which has lost more than half of its seeds, so that the rest are a choice.
 FAILED = "failed"
 STEP, LEAST = "step_s", "least_step_s"
 
@@ -35,7 +35,7 @@ class Compared:
     """How many times as fast a point is as another, or why that is not known.
 
     ratio: None without a pair of seeds; without an interval from fewer than three. flag: `FAILED`, or as `points.usable`
-    gives it, of the point, or with ' reference' of the other. why: what stands in the way of the comparison, in words;
+    gives it, of the point, or with ' reference' of the other. why: the reason why they cannot be compared, in words;
     there is no ratio then. hosts: the class of host, or both if the study compares devices.
     """
 
@@ -53,12 +53,12 @@ class Times:
 
     def speedup(self, of: Group, over: Group) -> Compared:
         """How many times as fast the runs `of` are as `over`, if they can be compared; see the function `speedup`."""
-        return speedup(of, over, self.least, apart)
+        return speedup(of, over, self.least, mismatch)
 
     def typical(self, group: Group) -> Compared:
         """The time of a step of the typical run of a point, in seconds."""
         used, flag = usable(group)
-        why = comparability.hindrance(comparability.times(row) for row in used)
+        why = comparability.mismatch(comparability.times(row) for row in used)
         hosts = tuple(dict.fromkeys(row["hardware"] for row in used))
         if not used or why:
             return Compared(None, flag, why, hosts)
@@ -70,7 +70,7 @@ class Times:
 
     @cached_property
     def least(self) -> float:
-        """The least standard deviation of a log ratio over seeds that is believed.
+        """The least standard deviation of a log ratio over seeds that is accepted.
 
         Three equal times do not show that there is no noise. So it is that of the quietest tenth of all pairs of points
         that do the same work, a pool of the whole folder, and at least that of `RESOLUTION`.
@@ -81,43 +81,43 @@ class Times:
             if len(used) >= FEWEST and not flag and len({row["hardware"] for row in used}) == 1:
                 work = tuple(used[0][name] for name in WORK)
                 groups.setdefault((*work, used[0]["hardware"]), []).append(by_seed(used))
-        return pooled(logs(*two) for found in groups.values() for two in combinations(found, 2))
+        return pooled(logs(*two) for sides in groups.values() for two in combinations(sides, 2))
 
 
 def pooled(samples: Iterable[Sequence[float]]) -> float:
-    """The least standard deviation that is believed of any of these samples of log ratios; see `Times.least`."""
-    found = sorted(spread(inliers(values)) for values in samples if len(values) >= FEWEST)
-    return max(RESOLUTION, found[len(found) // 10] if found else 0.0)
+    """The least standard deviation that is accepted for any of these samples of log ratios; see `Times.least`."""
+    spreads = sorted(spread(inliers(values)) for values in samples if len(values) >= FEWEST)
+    return max(RESOLUTION, spreads[len(spreads) // 10] if spreads else 0.0)
 
 
-def speedup(of: Group, over: Group, least: float, apart: Callable[[Group, Group], str]) -> Compared:
+def speedup(of: Group, over: Group, least: float, reason: Callable[[Group, Group], str]) -> Compared:
     """How many times as fast the runs `of` are as `over`: t_over / t_of of the typical run, paired by seed.
 
-    of, over: all rows of one point each; beside itself it is 1. least: as of `Times.least`. apart: why their usable runs
+    of, over: all rows of one point each; with itself it is 1. least: as of `Times.least`. reason: why their usable runs
     cannot be compared, in words.
     """
-    (ours, flag), (theirs, other) = usable(of), usable(over)
-    said = points.worst((flag, other and other + points.REFERENCE))
-    said = FAILED if any(map(points.mostly_failed, (of, over))) else said
-    if not ours or not theirs:
-        return Compared(None, said)
-    hosts = tuple(dict.fromkeys(row["hardware"] for row in (*theirs, *ours)))
-    if why := apart(ours, theirs):
-        return Compared(None, said, why, hosts)
+    (subject, flag), (reference, other) = usable(of), usable(over)
+    note = points.worst((flag, other and other + points.REFERENCE))
+    note = FAILED if any(map(points.mostly_failed, (of, over))) else note
+    if not subject or not reference:
+        return Compared(None, note)
+    hosts = tuple(dict.fromkeys(row["hardware"] for row in (*reference, *subject)))
+    if why := reason(subject, reference):
+        return Compared(None, note, why, hosts)
     if of is over:
-        return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), said, "", hosts)
+        return Compared(Estimate(1.0, 1.0, 1.0, len(subject)), note, "", hosts)
     sides = [(STEP, STEP), *([(LEAST, STEP), (STEP, LEAST)] if points.BOUNDED in (flag, other) else [])]
-    found = [paired(by_seed(theirs, one), by_seed(ours, two), least) for one, two in sides]
-    return Compared(hull(found), said, "", hosts)
+    estimates = [paired(by_seed(reference, one), by_seed(subject, two), least) for one, two in sides]
+    return Compared(hull(estimates), note, "", hosts)
 
 
-def apart(ours: Group, theirs: Group) -> str:
+def mismatch(subject: Group, reference: Group) -> str:
     """Why the usable runs of two points cannot be compared, in words; '' if they can."""
-    varied = {name for name in POINT if ours[0][name] != theirs[0][name]}
-    if BACKENDS[ours[0]["backend"]].device != BACKENDS[theirs[0]["backend"]].device:
+    varied = {name for name in POINT if subject[0][name] != reference[0][name]}
+    if BACKENDS[subject[0]["backend"]].device != BACKENDS[reference[0]["backend"]].device:
         varied.add("device")
-    own = [comparability.hindrance(comparability.times(row) for row in side) for side in (ours, theirs)]
-    both = comparability.hindrance(comparability.times(row, varied) for row in (*ours, *theirs))
+    own = [comparability.mismatch(comparability.times(row) for row in side) for side in (subject, reference)]
+    both = comparability.mismatch(comparability.times(row, varied) for row in (*subject, *reference))
     return next(filter(None, (*own, both)), "")
 
 
@@ -126,8 +126,8 @@ def paired(of: Mapping[int, float], over: Mapping[int, float], least: float) -> 
 
     least: as of `Times.least`.
     """
-    found = typical(logs(of, over), least)
-    return found and found.mapped(math.exp)
+    estimate = typical(logs(of, over), least)
+    return estimate and estimate.mapped(math.exp)
 
 
 def logs(of: Mapping[int, float], over: Mapping[int, float]) -> list[float]:
@@ -136,9 +136,9 @@ def logs(of: Mapping[int, float], over: Mapping[int, float]) -> list[float]:
     return [math.log(one) - math.log(two) for one, two in pairs if min(one, two) > 0]
 
 
-def hull(found: Sequence[Estimate | None]) -> Estimate | None:
+def hull(estimates: Sequence[Estimate | None]) -> Estimate | None:
     """The first estimate, with an interval that has those of the others too: of times within bounds."""
-    first, *others = found
+    first, *others = estimates
     if first is None or first.low is None or first.high is None:
         return first
     ends = [end for each in others if each for end in (each.low, each.high) if end is not None]

@@ -24,11 +24,11 @@ def run(results: Path, form: str, out: Path) -> str:
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_LOGGING_LEVEL="WARNING")
     with needed_for(f"export --to {form}"):
         library = import_module("mlflow" if form == "mlflow" else "torch.utils.tensorboard")
-    found = read(results).values()
-    runs = [Trained(checked.record, settings) for checked, settings in found if checked.record and settings]
+    records = read(results).values()
+    runs = [Trained(result.record, settings) for result, settings in records if result.record and settings]
     out.mkdir()
     command = (_mlflow if form == "mlflow" else _tensorboard)(runs, results, out.absolute(), library)
-    return f"{len(runs)} of {len(found)} records in {out}: {command.format(out)}"
+    return f"{len(runs)} of {len(records)} records in {out}: {command.format(out)}"
 
 
 def _scalars(one: Trained, results: Path) -> Iterator[tuple[str, float, float, int]]:
@@ -47,14 +47,14 @@ def _scalars(one: Trained, results: Path) -> Iterator[tuple[str, float, float, i
 
 def _settings(one: Trained) -> dict[str, Any]:
     """The settings by dotted names, and how the run ended."""
-    found = pd.json_normalize({**one.record.config, "status": one.record.status}).to_dict("records")[0]
-    return {str(name): of if isinstance(of, int | float) else str(of) for name, of in found.items()}
+    rows = pd.json_normalize({**one.record.config, "status": one.record.status}).to_dict("records")[0]
+    return {str(name): of if isinstance(of, int | float) else str(of) for name, of in rows.items()}
 
 
-def _tensorboard(runs: list[Trained], results: Path, made: Path, board: Any) -> str:
+def _tensorboard(runs: list[Trained], results: Path, folder: Path, board: Any) -> str:
     for one in runs:
         scalars = [*_scalars(one, results)]
-        with board.SummaryWriter(str(made / one.settings.run.name)) as writer:
+        with board.SummaryWriter(str(folder / one.settings.run.name)) as writer:
             for summary in board.summary.hparams(_settings(one), {name: 0.0 for name, *_ in scalars}):
                 writer.file_writer.add_summary(summary)
             for name, value, at, step in scalars:
@@ -62,15 +62,15 @@ def _tensorboard(runs: list[Trained], results: Path, made: Path, board: Any) -> 
     return "tensorboard --logdir {}"
 
 
-def _mlflow(runs: list[Trained], results: Path, made: Path, mlflow: Any) -> str:
-    client, entities = mlflow.MlflowClient(f"sqlite:///{made}/mlflow.db"), mlflow.entities
+def _mlflow(runs: list[Trained], results: Path, folder: Path, mlflow: Any) -> str:
+    client, entities = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db"), mlflow.entities
     experiment = client.create_experiment(results.resolve().name)
     for one in runs:
-        began, ended = (round(1000 * at.timestamp()) for at in (one.record.started, one.record.stopped))
+        began, stop = (round(1000 * at.timestamp()) for at in (one.record.started, one.record.stopped))
         run_id = client.create_run(experiment, began, run_name=one.settings.run.name).info.run_id
         scalars = [entities.Metric(n, v, round(1000 * at), step) for n, v, at, step in _scalars(one, results)]
         params = [entities.Param(name, str(value)) for name, value in _settings(one).items()]
         for at in range(0, max(len(scalars), len(params)), 100):  # the library takes 100 parameters at a time
             client.log_batch(run_id, metrics=scalars[at : at + 100], params=params[at : at + 100])
-        client.set_terminated(run_id, "FINISHED" if one.record.status == "completed" else "FAILED", ended)
+        client.set_terminated(run_id, "FINISHED" if one.record.status == "completed" else "FAILED", stop)
     return "mlflow ui --backend-store-uri sqlite:///{}/mlflow.db"

@@ -34,11 +34,11 @@ OTHER = "outside any span"
 
 def figures_of(config: Config) -> tuple[Figure, ...]:
     """The figures of the config's studies: of each study that of its kind, by the study's name, and then the overviews."""
-    known = kinds(config.families)
+    families = kinds(config.families)
     own = (
         replace(figure, name=study.name, studies=(study.name,))
         for study in config.studies
-        if (figure := known[study.kind].figure)
+        if (figure := families[study.kind].figure)
     )
     of_several = (
         replace(figure, studies=tuple(study.name for study in config.studies if study.kind in figure.kinds))
@@ -47,7 +47,7 @@ def figures_of(config: Config) -> tuple[Figure, ...]:
     return (*own, *(figure for figure in of_several if figure.studies))
 
 
-def drawn(analysed: Analysed) -> dict[str, dict[str, bytes]]:
+def drawings(analysed: Analysed) -> dict[str, dict[str, bytes]]:
     """The files of each figure that has something to show, by its name and their endings."""
     style.theme()
     tables = {name: frame for name, frame in analysed.tables.items() if name != "answers"}
@@ -92,7 +92,7 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     axes.set(xlim=(0, 1), xlabel="share of a sampled step")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     figure.legend(loc="outside upper left", ncols=5)
-    note = f"Exclusive medians{style.left_out(len(every), MOST, 'point')}"
+    note = f"Exclusive medians{style.omission(len(every), MOST, 'point')}"
     style.footnote(figure, steps, inputs, note)
     return figure, pd.concat([steps[[*bar, "n", "sampled_step_s", "quiet"]], shares], axis=1)
 

@@ -20,10 +20,10 @@ else:
         """A module that is imported when something of it is used."""
 
         def __getattr__(self, name: str) -> Any:
-            found = getattr(import_module(self.__name__), name)
+            value = getattr(import_module(self.__name__), name)
             # The next use does not come here.
-            setattr(self, name, found)
-            return found
+            setattr(self, name, value)
+            return value
 
     mpl, plt, np, pd = map(_Library, ("matplotlib", "matplotlib.pyplot", "numpy", "pandas"))
     optimize, special, stats = map(_Library, ("scipy.optimize", "scipy.special", "scipy.stats"))

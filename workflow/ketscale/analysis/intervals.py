@@ -15,7 +15,7 @@ from ketscale.analysis.heavy import special
 LEVEL = 0.95
 # The columns of an effect with its interval.
 EFFECT = ("effect", "low", "high")
-# With fewer seeds there is no interval, so nothing is decided.
+# With fewer seeds there is no interval, so there is no verdict.
 FEWEST = 3
 # From this number of seeds on, the interval of the typical one assumes no distribution.
 FREE_FROM = 15
@@ -25,7 +25,7 @@ FREE_FROM = 15
 class Estimate:
     """A value with its 95 % interval (None with fewer than three seeds), in the values' unit.
 
-    n: the seeds that it is from. outliers: how many more were left out as such. freedom: the degrees of freedom of the
+    n: the seeds that it is from. outliers: how many more were excluded as such. freedom: the degrees of freedom of the
     interval; None for those that follow from these numbers.
     """
 
@@ -50,33 +50,33 @@ class Estimate:
         return self.mapped(lambda value: factor * value)
 
 
-def columns(found: Estimate | None, *names: str) -> dict[str, float | None]:
+def columns(estimate: Estimate | None, *names: str) -> dict[str, float | None]:
     """The columns of an estimate: its value and the ends of its interval."""
-    values = (found.value, found.low, found.high) if found else (None, None, None)
+    values = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
     return dict(zip(names, values, strict=True))
 
 
 def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
     """What the typical one of some values is, one for each seed, with its interval; None without a value.
 
-    Outliers are left out and counted. Below 15 values it is their mean with Student's interval (Biometrika 6, 1, 1908);
+    Outliers are excluded and counted. Below 15 values it is their mean with Student's interval (Biometrika 6, 1, 1908);
     from 15 on their median, with the order statistics that the sign test gives (Thompson, Ann. Math. Stat. 7, 122, 1936),
     so that slow runs do little that are too many or too near to be outliers. docs/timing.md has its coverage.
 
-    least: the least standard deviation that is believed.
+    least: the least standard deviation that is accepted.
     """
-    kept = sorted(inliers(values))
-    n, outliers = len(kept), len(values) - len(kept)
+    inner = sorted(inliers(values))
+    n, outliers = len(inner), len(values) - len(inner)
     if n == 0:
         return None
-    centre = statistics.fmean(kept) if n < FREE_FROM else statistics.median(kept)
+    centre = statistics.fmean(inner) if n < FREE_FROM else statistics.median(inner)
     if n < FEWEST:
         return Estimate(centre, None, None, n)
     free = n >= FREE_FROM
-    half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else spread(kept)) / math.sqrt(n)
+    half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else spread(inner)) / math.sqrt(n)
     # As many lie below the interval of a median as the sign test allows; the shown median is inside in any case.
     below = math.floor(float(special.bdtrik((1 - LEVEL) / 2, n, 0.5))) if free else (n - 1) // 2
-    low, high = min(centre - half, kept[below]), max(centre + half, kept[-1 - below])
+    low, high = min(centre - half, inner[below]), max(centre + half, inner[-1 - below])
     return Estimate(centre, low, high, n, outliers)
 
 
@@ -96,16 +96,16 @@ def inliers(values: Sequence[float], tail: float | None = None) -> list[float]:
     tail: another level of the test.
     """
     tail = tail or (0.01 if len(values) >= FREE_FROM else 0.001)
-    left, kept = list(values), list(values)
+    rest, inner = list(values), list(values)
     for _ in range(len(values) // 3 if len(values) > FEWEST else 0):
-        n, centre, deviation = len(left), statistics.fmean(left), spread(left)
-        farthest = max(left, key=lambda value: abs(value - centre))
+        n, centre, deviation = len(rest), statistics.fmean(rest), spread(rest)
+        farthest = max(rest, key=lambda value: abs(value - centre))
         quantile = exceeded(tail / (2 * n), n - 2)
         limit = (n - 1) * quantile / math.sqrt(n * (n - 2 + quantile**2))
-        left.remove(farthest)
+        rest.remove(farthest)
         if abs(farthest - centre) > limit * deviation:
-            kept = list(left)
-    return kept
+            inner = list(rest)
+    return inner
 
 
 def exceeded(tail: float, freedom: float) -> float:

@@ -58,13 +58,13 @@ def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> 
 
     ends = [0.0] * (m + 1), [law.largest] * m + [math.inf]
     try:
-        found = [
+        fits = [
             optimize.curve_fit(time, p, row, [0.1] * m + [row[0]], sigma=row, bounds=ends)[0][:-1]
             for row in times
         ]
     except RuntimeError:  # it does not converge
         return ()
-    estimates = tuple(each for each in map(typical, np.transpose(found).tolist()) if each)
+    estimates = tuple(each for each in map(typical, np.transpose(fits).tolist()) if each)
     # Times that grow with the workers end there.
     return () if any(each.value >= law.largest * (1 - 1e-6) for each in estimates) else estimates
 
@@ -78,8 +78,8 @@ def slope(at: Any, logs: Any) -> tuple[Estimate, float | None]:
     far the points are from a line. The test compares the residuals of the means with the pure error (Draper & Smith, Applied
     Regression Analysis, 1998, 2.1; seeds are blocks). at: where the points are, (m,). logs: (n, m), a row for each seed.
     """
-    apart = at - at.mean()
-    slopes = logs @ apart / (apart @ apart)
+    centred = at - at.mean()
+    slopes = logs @ centred / (centred @ centred)
     (n, m), mean = logs.shape, float(slopes.mean())
     if n < FEWEST:
         return Estimate(mean, None, None, n), None
@@ -87,8 +87,8 @@ def slope(at: Any, logs: Any) -> tuple[Estimate, float | None]:
     halves = [(exceeded(tail, n - 1) * float(slopes.std(ddof=1)) / math.sqrt(n), n - 1)]
     if m > 2:
         centre = logs.mean(0)
-        missed = float(((centre - centre.mean() - mean * apart) ** 2).sum()) / (m - 2)
-        halves.append((exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)), m - 2))
+        missed = float(((centre - centre.mean() - mean * centred) ** 2).sum()) / (m - 2)
+        halves.append((exceeded(tail, m - 2) * math.sqrt(missed / float(centred @ centred)), m - 2))
         pure = logs - centre - logs.mean(1, keepdims=True) + logs.mean()
         variance = float((pure**2).sum()) / ((m - 1) * (n - 1))
         if variance > 0:
@@ -108,14 +108,14 @@ def exponents(axis: str, study: Study, collected: Collected) -> Iterator[dict[st
         sizes, times = _joined(groups, "size")
         if len(sizes) < FEWEST:
             continue
-        found, p_value = slope(np.log(np.array(sizes)), np.log(np.array(times)))
-        if found.low is None or p_value is None or p_value < 1 - LEVEL:
+        exponent, p_value = slope(np.log(np.array(sizes)), np.log(np.array(times)))
+        if exponent.low is None or p_value is None or p_value < 1 - LEVEL:
             continue
         first = next(iter(groups.values()))[0]
         yield {
             **{name: first[name] for name in ("workload", "model", "batch", "simulator", "layout", "protocol", "hardware", "code")},
             "point": f"{first['model']}, {first['simulator']}", "series": f"{sizes[0]:g} to {sizes[-1]:g} {axis}",
-            "law": "power", "parameter": "exponent", **columns(found, *EFFECT), "n": found.n, "points": len(sizes),
+            "law": "power", "parameter": "exponent", **columns(exponent, *EFFECT), "n": exponent.n, "points": len(sizes),
         }  # fmt: skip
 
 
@@ -138,34 +138,34 @@ def of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     for groups in series.values():
         first = next(iter(groups.values()))[0]
         share = first["batch"] // workers(first["layout"]) if weak else first["batch"]
-        alone = collected.points.get(point({**first, "layout": serial(first["backend"]), "batch": share}))
-        if alone and (first["threads"] == 1 or not BACKENDS[first["backend"]].several_ranks):
-            groups.setdefault(1, alone)
+        base = collected.points.get(point({**first, "layout": serial(first["backend"]), "batch": share}))
+        if base and (first["threads"] == 1 or not BACKENDS[first["backend"]].several_ranks):
+            groups.setdefault(1, base)
         counts, times = _joined(groups, "layout")
-        named = {name: first[name] for name in (*SAME, "hardware", "code")} | {
+        names = {name: first[name] for name in (*SAME, "hardware", "code")} | {
             "batch": None if weak else first["batch"],
             "series": series_of(first["layout"]), "points": len(counts),
         }  # fmt: skip
         for law in LAWS[study.kind]:
             for name, each in zip(law.parameters, fit(law, counts, times), strict=False):
-                yield {**named, "law": law.name, "parameter": name, **columns(each, *EFFECT), "n": each.n}
+                yield {**names, "law": law.name, "parameter": name, **columns(each, *EFFECT), "n": each.n}
 
 
 def _joined(groups: Mapping[float, Group], varied: str) -> tuple[list[float], list[list[float]]]:
     """The places (m,) of the points that can be fitted, in order, and their times (n, m), a row for each seed that all of
     them have; none if their runs, which differ in the axis `varied`, cannot be compared.
     """
-    found = {at: times for at in sorted(groups) if (times := _sound(groups[at]))}
-    used = [row for at in found for row in usable(groups[at])[0]]
-    if not found or comparability.hindrance(comparability.times(row, (varied,)) for row in used):
+    sound = {at: times for at in sorted(groups) if (times := _sound(groups[at]))}
+    used = [row for at in sound for row in usable(groups[at])[0]]
+    if not sound or comparability.mismatch(comparability.times(row, (varied,)) for row in used):
         return [], []
-    seeds = sorted(set.intersection(*map(set, found.values())))
-    return [*found] if seeds else [], [[times[seed] for times in found.values()] for seed in seeds]
+    seeds = sorted(set.intersection(*map(set, sound.values())))
+    return [*sound] if seeds else [], [[times[seed] for times in sound.values()] for seed in seeds]
 
 
 def _sound(rows: Group) -> dict[int, float]:
     """The times of a point's seeds, from quiet runs whose workers are known to have a core or a GPU each; none without."""
-    found, flag = usable(rows)
+    used, flag = usable(rows)
 
     def own_cores(row: Row) -> bool:
         if BACKENDS[row["backend"]].device == "gpu":
@@ -174,7 +174,7 @@ def _sound(rows: Group) -> dict[int, float]:
             )
         return row["shared_cores"] is False
 
-    return {} if flag or not all(map(own_cores, found)) else {row["seed"]: row["step_s"] for row in found}
+    return {} if flag or not all(map(own_cores, used)) else {row["seed"]: row["step_s"] for row in used}
 
 
 def series_of(text: str) -> str:

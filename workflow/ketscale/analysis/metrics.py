@@ -56,7 +56,7 @@ Tests = Mapping[Seed, Scored]
 
 def scored(records: Iterable[Record], metric: Metric) -> dict[Seed, Scored]:
     """The test of each seed whose run was completed and has this metric."""
-    found = {}
+    values = {}
     for record in records:
         quality = record.quality
         value = quality.test.get(metric.name) if quality else None
@@ -64,8 +64,8 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[Seed, Scored]:
             trained, tested = record.samples.get("train", 0), record.samples.get("test", 0)
             seed = str(record.run["workload"]), int(record.run["seed"])
             ratio = tested / trained if trained else 0.0
-            found[seed] = Scored(float(value), _added(value, quality), record.split.fold, ratio)
-    return dict(sorted(found.items()))
+            values[seed] = Scored(float(value), _added(value, quality), record.split.fold, ratio)
+    return dict(sorted(values.items()))
 
 
 def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:
@@ -103,11 +103,11 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     }
     if not metric.is_share:
         ratio = is_ratio(tests, control, metric)
-        apart = {
+        differences = {
             seed: one.value / other.value if ratio else one.value - other.value
             for seed, (one, other) in pairs.items()
         }
-        return _mean(apart, rows, tests, level, positive=ratio)
+        return _mean(differences, rows, tests, level, positive=ratio)
     mean, half, samples = _spread(tests, rows, level)
     more = _normal(level) ** 2
     centre = mean * samples / (samples + more)
@@ -142,16 +142,16 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
     samples = sum(table.shape[1] for table in tables)
     mean = math.fsum(float(table.mean(1).sum()) for table in tables) / len(rows)
     if len(tables) > 1:
-        apart = [float((table.mean(1) - mean).sum()) / len(rows) for table in tables]
-        variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
-        half = _student(level, len(apart)) * math.sqrt(variance)
+        residuals = [float((table.mean(1) - mean).sum()) / len(rows) for table in tables]
+        variance = len(residuals) / (len(residuals) - 1) * math.fsum(part**2 for part in residuals)
+        half = _student(level, len(residuals)) * math.sqrt(variance)
         if len({split for split, _ in rows}) > 1:
             mean, half, _ = _replicates({seed: float(row.mean()) for seed, row in rows.items()}, tests, level)
         # A few parts may be alike by chance, though their samples are not.
-        alone = (
+        sampling = (
             math.fsum(float(((table - mean) ** 2).mean(1).sum()) for table in tables) / len(rows) / samples
         )
-        return mean, max(half, _normal(level) * math.sqrt(alone)), samples
+        return mean, max(half, _normal(level) * math.sqrt(sampling)), samples
     (table,) = tables
     seeds = table.shape[0]
     of_seed, of_sample = table.mean(1) - mean, table.mean(0) - mean
@@ -173,8 +173,8 @@ def _rest(table: Table) -> float:
 def _added(value: float, of: Quality) -> Table | None:
     """What each sample adds to a metric of this value, or to its logarithm, as `Scored` has it."""
     if of.influence is not None and value > 0:
-        moved = np.array(unpacked_numbers(of.influence))
-        return math.log(value) + moved - moved.mean()
+        shifts = np.array(unpacked_numbers(of.influence))
+        return math.log(value) + shifts - shifts.mean()
     return None if of.right is None else _row(unpacked(of.right))
 
 
@@ -201,11 +201,11 @@ def _mean(
     scaled = {seed: math.log(value) for seed, value in values.items()} if logarithmic else values
     if logarithmic and len(rows) == len(values):
         mean, half, _ = _spread(tests, rows, level)
-        known = half > 1e-12 * abs(mean)
+        usable = half > 1e-12 * abs(mean)
     else:
         mean, half, count = _replicates(scaled, tests, level)
-        known = count >= FEWEST and half > 1e-12 * max(map(abs, scaled.values()))
-    low, high = (mean - half, mean + half) if known else (None, None)
+        usable = count >= FEWEST and half > 1e-12 * max(map(abs, scaled.values()))
+    low, high = (mean - half, mean + half) if usable else (None, None)
     return Estimate(mean, low, high, len(values)).mapped(math.exp if logarithmic else float)
 
 
@@ -221,8 +221,8 @@ def _replicates(values: Mapping[Seed, float], tests: Tests, level: float) -> tup
     common = sorted(set.intersection(*map(set, of_split.values())))
     if splits > 1 and len(common) > 1:
         table = np.array([[seeds[seed] for seed in common] for seeds in of_split.values()])
-        apart = max(0.0, float(table.mean(0).var(ddof=1)) - _rest(table) / splits) / len(common)
-        squared = _student(level, len(common)) ** 2 * apart
+        between = max(0.0, float(table.mean(0).var(ddof=1)) - _rest(table) / splits) / len(common)
+        squared = _student(level, len(common)) ** 2 * between
     if len(means) > 1:
         squared += _student(level, len(means)) ** 2 * (1 / len(means) + ratio) * spread(means) ** 2
     return statistics.fmean(means), math.sqrt(squared), len(means)

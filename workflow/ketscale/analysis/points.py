@@ -29,7 +29,7 @@ WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "prot
 # machine; runs that are not comparable, so that they have no median.
 BUSY, BOUNDED, TIMED_OUT, UNTIMED, MIXED = "busy", "bounded", "timed_out", "untimed", "mixed"
 REFERENCE = " reference"
-# Flags of a point whose own time is hollow in figures and left out of fits, and of one whose ratios are hollow.
+# Flags of a point whose own time is hollow in figures and excluded from fits, and of one whose ratios are hollow.
 HOLLOW = (BUSY, TIMED_OUT)
 HOLLOW_RATIOS = (*HOLLOW, *(flag + REFERENCE for flag in HOLLOW))
 
@@ -42,8 +42,8 @@ def worst(flags: Iterable[str]) -> str:
 
 def workers(text: str) -> int:
     """The number of workers of a layout: on GPUs the ranks (one GPU each), else ranks x threads."""
-    found = layout(text)
-    return int(found["ranks"] * (1 if BACKENDS[found["backend"]].device == "gpu" else found["threads"]))
+    parts = layout(text)
+    return int(parts["ranks"] * (1 if BACKENDS[parts["backend"]].device == "gpu" else parts["threads"]))
 
 
 def serial(backend: str) -> str:
@@ -57,21 +57,21 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
 
     Diverged and out-of-memory runs are never included, and those that timed out only if no seed was completed. Three seeds that
     nothing disturbed are enough; with fewer, busy ones are included whose time alone has a known bound (`bounded`). Other busy
-    runs are included only if there is no other seed: then the point is flagged `timed_out` or `busy`, and left out of fits.
+    runs are included only without another seed: then the point is flagged `timed_out` or `busy`, and in no fit.
     `untimed` flags protocols whose runs share the machine, also where all timed out.
     """
     measured = [row for row in rows if row["step_s"]]
     completed = [row for row in measured if row["status"] == "completed"]
-    finished = completed or [row for row in measured if row["status"] == "timed_out"]
+    stopped = completed or [row for row in measured if row["status"] == "timed_out"]
     quiet = [
-        row for row in finished if row["quiet"] or (row["timed"] and row["least_step_s"] == row["step_s"])
+        row for row in stopped if row["quiet"] or (row["timed"] and row["least_step_s"] == row["step_s"])
     ]
     if completed and len(quiet) < FEWEST:
         bounded = [row for row in completed if row["quiet"] or (row["timed"] and row["least_step_s"])]
         if len(bounded) > len(quiet):
             return bounded, BOUNDED
-    if finished and not quiet:
-        return finished, BUSY
+    if stopped and not quiet:
+        return stopped, BUSY
     if not all(row["timed"] for row in quiet):
         return quiet, UNTIMED
     return quiet, TIMED_OUT if quiet and not completed else ""
@@ -79,8 +79,8 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
 
 def median(values: Iterable[float | None]) -> float | None:
     """The median of the values that are known; None without one."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
 
 
 def failed(row: Row) -> bool:
@@ -105,22 +105,22 @@ def counted(value: float, axis: SizeAxis) -> str:
 
 
 def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
-    """What tells some points apart, except the columns `but`: each point's values in words, empty if nothing varies.
+    """What distinguishes some points, except the columns `but`: each point's values in words, empty if nothing varies.
 
     Where the model is among them, it stands for whatever every model has one value of.
     """
     # A classical model has the simulator none, which its name implies.
-    known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
-    several = [name for name in axis_names(config) if known[name].nunique() > 1]
-    # A protocol that follows from all the others, such as fewer steps at a larger batch, tells nothing apart.
+    frame = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
+    several = [name for name in axis_names(config) if frame[name].nunique() > 1]
+    # A protocol that follows from all the others, such as fewer steps at a larger batch, distinguishes nothing.
     rest = [name for name in several if name != "protocol"]
-    if rest and "protocol" in several and known.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
+    if rest and "protocol" in several and frame.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
         several = rest
     varied = [name for name in several if name not in {*but}]
     if "model" in varied:
-        differing = known.groupby("model")[varied].nunique().max() > 1
+        differing = frame.groupby("model")[varied].nunique().max() > 1
         varied = [name for name in varied if name == "model" or differing[name]]
-    words = [", ".join(axis_words(config, row, varied)) for row in known.to_dict("records")]
+    words = [", ".join(axis_words(config, row, varied)) for row in frame.to_dict("records")]
     return pd.Series(words, index=points.index, dtype=str)
 
 

@@ -22,7 +22,7 @@ POINTS = 2.0
 FASTER, SLOWER, BETTER, WORSE, SAME = "faster", "slower", "better", "worse", "same"
 DIFFERS = "differs"
 CANNOT_TELL, NOT_COMPARABLE, FAILED, MISSING = "cannot tell", "not comparable", "failed", "missing"
-# Why nothing can be told, where no interval is to blame.
+# Why there is no verdict, other than by an interval.
 FEW, BUSY, MOST_FAILED = f"fewer than {FEWEST} seeds", "busy machine", "more than half of the seeds failed"
 
 # Every verdict, and no other word is one. All that is said of an interval holds for all comparisons of a study together.
@@ -36,34 +36,34 @@ MEANINGS = {
     DIFFERS: "Runs that must compute the same have other first losses, so that their times say nothing.",
     CANNOT_TELL: "The interval reaches across one of these bounds, or there is none: the row says why.",
     NOT_COMPARABLE: "The runs are of other code, packages, hosts or data: the row says which.",
-    FAILED: "Seeds diverged or ran out of memory: more than half of a side's, or so many that, counted as wrong, they decide.",
+    FAILED: "Seeds diverged or ran out of memory: most of a side's, or so many that the verdict depends on them.",
     MISSING: "There is no result to compare, or nothing to compare it with.",
 }  # fmt: skip
-# An interval has decided these.
+# Verdicts that rest on an interval.
 DECIDED = (FASTER, SLOWER, BETTER, WORSE, SAME)
 
 
 def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
-    """Verdicts that hold together with 95 %; None where an interval decides nothing.
+    """Verdicts that hold together with 95 %; None where an interval gives none.
 
     decide: gives, for each comparison, the verdict of its interval at a level between 0 and 1, None if it has none. A
-    wider interval may decide less, but nothing else.
+    wider interval may give no verdict, but no other one.
     """
-    found: dict[int, str] = {}
-    while left := [number for number in range(len(decide)) if number not in found]:
-        level = 1 - (1 - LEVEL) / len(left)
-        accepted = {number: word for number in left if (word := decide[number](level))}
+    words: dict[int, str] = {}
+    while open_numbers := [number for number in range(len(decide)) if number not in words]:
+        level = 1 - (1 - LEVEL) / len(open_numbers)
+        accepted = {number: word for number in open_numbers if (word := decide[number](level))}
         if not accepted:
             break
-        found |= accepted
-    return [found.get(number) for number in range(len(decide))]
+        words |= accepted
+    return [words.get(number) for number in range(len(decide))]
 
 
-def ratios(found: Sequence[Compared]) -> list[tuple[str, str]]:
-    """The verdicts on the ratios of one study, in their order, and why one cannot be told."""
-    able = [each.ratio for each in found if each.ratio and not undecided(each)]
+def ratios(compared: Sequence[Compared]) -> list[tuple[str, str]]:
+    """The verdicts on the ratios of one study, in their order, and why there is none."""
+    able = [each.ratio for each in compared if each.ratio and not undecided(each)]
     words = iter(holm([partial(of_ratio, ratio) for ratio in able]))
-    return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in found]
+    return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in compared]
 
 
 def of_ratio(ratio: Estimate, level: float, within: float = WORTH) -> str | None:
@@ -76,21 +76,21 @@ def of_ratio(ratio: Estimate, level: float, within: float = WORTH) -> str | None
     return SAME if low >= 1 / within and high <= within else None
 
 
-def undecided(found: Compared) -> tuple[str, str] | None:
-    """The verdict on a comparison that decides nothing, and why; None if its interval may decide."""
-    if found.why:
-        return NOT_COMPARABLE, found.why
-    if found.flag.removesuffix(points.REFERENCE) in (points.BUSY, points.UNTIMED):
+def undecided(compared: Compared) -> tuple[str, str] | None:
+    """The verdict on a comparison without a usable interval, and why; None if its interval is usable."""
+    if compared.why:
+        return NOT_COMPARABLE, compared.why
+    if compared.flag.removesuffix(points.REFERENCE) in (points.BUSY, points.UNTIMED):
         return CANNOT_TELL, BUSY
-    if found.flag == comparison.FAILED:
+    if compared.flag == comparison.FAILED:
         return FAILED, MOST_FAILED
-    return (CANNOT_TELL, FEW) if found.ratio is None or found.ratio.low is None else None
+    return (CANNOT_TELL, FEW) if compared.ratio is None or compared.ratio.low is None else None
 
 
 def widened(ratio: Estimate, level: float) -> tuple[float, float]:
     """The ends of a ratio's interval at another level, by Student's t.
 
-    Each outlier that was left out costs two degrees of freedom: where a value was left out that was none, the others look
+    Each outlier that was excluded costs two degrees of freedom: where the value was no outlier, the others look
     too much alike, and the wider the interval, the more that matters.
     """
     assert ratio.low is not None and ratio.high is not None

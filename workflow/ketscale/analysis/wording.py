@@ -17,18 +17,18 @@ AS = {"times as fast": "as fast", "times as long": "as long", "times": "as high"
 
 def where(text: str) -> str:
     """A layout in words, such as 'two MPI ranks on two nodes' for 'mpi-n2r2t1'."""
-    found = layout(text)
-    backend = BACKENDS[found["backend"]]
-    ranks, threads, nodes = (spelled(found[name]) for name in ("ranks", "threads", "nodes"))
+    parts = layout(text)
+    backend = BACKENDS[parts["backend"]]
+    ranks, threads, nodes = (spelled(parts[name]) for name in ("ranks", "threads", "nodes"))
     if not backend.several_ranks:
         if backend.device == "gpu":
-            return "one GPU" + (f" with {threads} threads" if found["threads"] > 1 else "")
-        return "one core" if found["threads"] == 1 else f"{threads} threads"
-    on = f" on {nodes} nodes" if found["nodes"] > 1 else ""
-    plural = "s" if found["ranks"] > 1 else ""
+            return "one GPU" + (f" with {threads} threads" if parts["threads"] > 1 else "")
+        return "one core" if parts["threads"] == 1 else f"{threads} threads"
+    on = f" on {nodes} nodes" if parts["nodes"] > 1 else ""
+    plural = "s" if parts["ranks"] > 1 else ""
     if backend.device == "gpu":
         return f"{ranks} GPU{plural} ({backend.title}){on}"
-    of = f" of {threads} threads" if found["threads"] > 1 else ""
+    of = f" of {threads} threads" if parts["threads"] > 1 else ""
     return f"{ranks} {backend.title} rank{plural}{of}{on}"
 
 
@@ -37,7 +37,7 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def shown(value: object, factor: float = 1.0) -> str:
+def number_of(value: object, factor: float = 1.0) -> str:
     """A value of a table: numbers with four digits, and without decimals from 10,000 on; empty if it is missing."""
     if value is None or value != value:
         return ""
@@ -53,16 +53,16 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
     A factor below one is that of the opposite: 0.5 times as fast is 2 times as long, and -2 points are 2 points lower.
     """
     low, high = (None if end is None or end != end else end for end in (low, high))
-    found, words = Estimate(value, low, high, 0), unit if isinstance(unit, str) else ""
+    of, words = Estimate(value, low, high, 0), unit if isinstance(unit, str) else ""
     if unit in OPPOSITE and value < 1:
-        found, words = found.inverse(), OPPOSITE[unit]
+        of, words = of.inverse(), OPPOSITE[unit]
     elif unit == "times":
-        found, words = (found.inverse(), "times lower") if value < 1 else (found, "times higher")
+        of, words = (of.inverse(), "times lower") if value < 1 else (of, "times higher")
     elif unit == "points":
-        found, words = (found.times(-1), "points lower") if value < 0 else (found, "points higher")
+        of, words = (of.times(-1), "points lower") if value < 0 else (of, "points higher")
     write = {"points": "{:.1f}".format, "relative difference": "{:.2g}".format}.get(unit, digits)
-    number = "no" if unit == "relative difference" and not value else write(found.value)
-    interval = "" if found.low is None or found.high is None else f"{write(found.low)} to {write(found.high)}"
+    number = "no" if unit == "relative difference" and not value else write(of.value)
+    interval = "" if of.low is None or of.high is None else f"{write(of.low)} to {write(of.high)}"
     if unit in AS and number == "1":
         return AS.get(words, AS[unit]), interval
     return f"{number} {words}".rstrip(), interval
@@ -101,8 +101,8 @@ def data(workload: str, config: Config) -> str:
 def modes(config: Config, simulators: Iterable[str]) -> list[str]:
     """What is to be said of the numbers of some simulators, such as 'noisy: 100 shots, noisy value, exact gradient'."""
     names = sorted({*simulators} & {*config.simulators})
-    known = ((name, config.simulators[name].mode) for name in names)
-    return [f"{name}: {mode}" for name, mode in known if mode]
+    modes_of = ((name, config.simulators[name].mode) for name in names)
+    return [f"{name}: {mode}" for name, mode in modes_of if mode]
 
 
 def unfinished(states: Mapping[str, int]) -> str:

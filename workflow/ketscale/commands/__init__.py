@@ -61,8 +61,8 @@ def json_object(text: str, option: str) -> dict[str, Any]:
     return value
 
 
-def checked_config(path: Path) -> Config:
-    """The config in a file, with its kinds of studies: what trains or prepares checks what tables will be refused for."""
+def load_config(path: Path) -> Config:
+    """The config in a file, with its kinds of studies: training and preparation check it as the tables do."""
     from ketscale import analysis
 
     return analysis.read(path)

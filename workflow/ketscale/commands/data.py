@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import grid
-from ketscale.commands import Add, add_source, checked_config, json_object
+from ketscale.commands import Add, add_source, json_object, load_config
 from ketscale.errors import UserError
 from ketscale.words import say
 
@@ -124,7 +124,7 @@ def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
     if family.prepare is None:
         raise UserError(f"workloads.{name}: the family {family.name} has no data to prepare")
     try:
-        # Before they are read: what changes meanwhile is prepared again.
+        # Before they are read: files that change in the meantime are prepared again.
         sources = prepared.digest(workload.sources(), out)
         family.prepare(workload, out, store.fetched(fetched) if workload.fetched else None)
     except UserError as error:
@@ -145,9 +145,9 @@ def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:
     from ketscale.words import suggestion
 
     if options.settings:
-        given = json_object(options.settings, "--settings") | json_object(options.local, "--local")
-        return workload_of(given, f"workloads.{options.workload}"), Path("results")
-    config = checked_config(options.config)
+        settings = json_object(options.settings, "--settings") | json_object(options.local, "--local")
+        return workload_of(settings, f"workloads.{options.workload}"), Path("results")
+    config = load_config(options.config)
     if options.workload not in config.workloads:
         raise UserError(
             f"{options.config}: no workload is called {options.workload}{suggestion(options.workload, config.workloads)}"

@@ -58,7 +58,7 @@ def add(command: Add) -> None:
         "export",
         _export,
         "Write the histories, settings and metrics of a results folder for TensorBoard or MLflow",
-        "Records that cannot be used are left out.",
+        "Records that cannot be used are omitted.",
     )
     export.add_argument("folder", type=Path, metavar="FOLDER", help="the results folder")
     export.add_argument("--to", choices=("tensorboard", "mlflow"), required=True, help="who shall read it")
@@ -70,11 +70,11 @@ def study(options: argparse.Namespace) -> tuple[Config, Path]:
     from ketscale import analysis
     from ketscale.config import load
 
-    given = json_object(options.study, "--study") if options.study else load(options.config)
+    settings = json_object(options.study, "--study") if options.study else load(options.config)
     partial = {"partial": True} if options.partial else {}
     if options.study and options.local:
-        splits = analysis.of(given, placed=False).splits
-        blocks = dict(given["workloads"])
+        splits = analysis.of(settings, placed=False).splits
+        blocks = dict(settings["workloads"])
         for workload, places in json_object(options.local, "--local").items():
             name = splits.get(workload, workload)
             if name not in blocks or not isinstance(places, dict):
@@ -82,8 +82,8 @@ def study(options: argparse.Namespace) -> tuple[Config, Path]:
                     f"--local: {name} is no workload of the study, or has no JSON object of its files"
                 )
             blocks[name] = {**blocks[name], **places}
-        given = {**given, "workloads": blocks}
-    config = analysis.of({**given, **partial}, placed=not options.study or options.local is not None)
+        settings = {**settings, "workloads": blocks}
+    config = analysis.of({**settings, **partial}, placed=not options.study or options.local is not None)
     return config, Path(config.results)
 
 
@@ -100,7 +100,7 @@ def _report(options: argparse.Namespace) -> None:
         (report.PARTS[options.only] if options.only else report.build)(config, results)
     except UserError as error:
         # The same call trains their runs again.
-        aside = [] if config.partial else records.put_aside(results / run.path for run in config.runs)
+        aside = [] if config.partial else records.set_aside(results / run.path for run in config.runs)
         renamed = [f"{counted(len(aside), 'damaged record')}: renamed to {path.name}" for path in aside[:1]]
         raise UserError(*error.args, *renamed) from None
     if options.only:
@@ -115,18 +115,18 @@ def _compare(options: argparse.Namespace) -> int:
 
     if options.threshold < 1:
         raise UserError(f"--threshold: {options.threshold:g} should be a ratio from 1 on, such as 1.05")
-    found = compare.compare(options.a, options.b, options.threshold)
+    result = compare.compare(options.a, options.b, options.threshold)
     if options.json:
-        write_atomic(options.json, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
+        write_atomic(options.json, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
     if options.csv:
-        write_csv(options.csv, found["rows"], [*compare.COLUMNS])
+        write_csv(options.csv, result["rows"], [*compare.COLUMNS])
     numbers = dict.fromkeys(("a", "b", "effect", "low", "high"), float)
-    table = pd.DataFrame(found["rows"], columns=[*compare.COLUMNS]).astype(numbers)
+    table = pd.DataFrame(result["rows"], columns=[*compare.COLUMNS]).astype(numbers)
     alike = [name for name in (*grid.POINT, "hardware") if table[name].nunique() == 1 < len(table)]
     text = table.drop(columns=alike).to_string(index=False, float_format="{:.4g}".format, na_rep="")
     counts = table["verdict"].value_counts()
-    print(*found["notes"], text, ", ".join(f"{count} {word}" for word, count in counts.items()), sep="\n")
-    return int(bool(found["failed"]) or any(word in compare.REGRESSIONS for word in counts.index))
+    print(*result["notes"], text, ", ".join(f"{count} {word}" for word, count in counts.items()), sep="\n")
+    return int(bool(result["failed"]) or any(word in compare.REGRESSIONS for word in counts.index))
 
 
 def _export(options: argparse.Namespace) -> None:

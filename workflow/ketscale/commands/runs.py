@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ketscale import grid
-from ketscale.commands import Add, add_source, checked_config, json_object
+from ketscale.commands import Add, add_source, json_object, load_config
 from ketscale.errors import UserError
 from ketscale.words import say
 
@@ -28,7 +28,7 @@ def add(command: Add) -> None:
         _train,
         "Train one run and write its record",
         "It is the process of one rank; `launch` starts all ranks. A run that was stopped resumes from its checkpoint; a "
-        "timed one starts anew.",
+        "timed one starts again.",
     )
     launch = command(
         "launch",
@@ -59,14 +59,14 @@ def _train(options: argparse.Namespace) -> NoReturn:
     from ketscale.jobs import provenance
 
     # Before what trains is imported: whatever happens to the sources from now on is none of this run's.
-    provenance.taken()
-    settings = _chosen(options)
-    from ketscale.process import THREAD_VARIABLES, end, kept_for_good
+    provenance.snapshot()
+    settings = _searched(options)
+    from ketscale.process import THREAD_VARIABLES, end, permanent
 
-    # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
+    # A run that is started by hand may lack these. Thread pools read them on import; other values are rejected later.
     for name in THREAD_VARIABLES:
         os.environ[name] = os.environ.get(name) or str(settings.run.threads)
-    with kept_for_good():
+    with permanent():
         from ketscale.jobs.session import train
         from ketscale.training.loop import Stopped
 
@@ -89,7 +89,7 @@ def _launch(options: argparse.Namespace) -> int:
     try:
         return _launched(options)
     except UserError as error:
-        # What is wrong with a call by hand is said on its terminal alone.
+        # What is wrong with a call by hand is printed on its terminal only.
         if call() is not None and _folder(options).is_dir():
             supervise.leave_note_of("", _folder(options), str(error))
         raise
@@ -99,20 +99,20 @@ def _launched(options: argparse.Namespace) -> int:
     from ketscale.jobs import cohorts, finished, host_lock, launch, supervise, tried
 
     run, folder, settings = _run(options), _folder(options), options.settings
-    # The ranks check them while they start; those of another run are refused before.
+    # The ranks check them while they start; those of another run are rejected first.
     if not settings or json_object(settings, "--settings").get("run") != dataclasses.asdict(run):
         settings = _settings(options).text
     if _has_result(options, folder):
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
     cohort = cohorts.file_of(run)
-    if cohort and tried.alone(folder, _chosen(options).content):
+    if cohort and tried.is_single(folder, _searched(options).content):
         cohort = None
     for name, value in (("features", options.features), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]
     with host_lock.hold(json_object(settings, "--settings")["protocol"]["timed"]):
-        # Another process may have trained it meanwhile.
+        # Another process may have trained it in the meantime.
         if _has_result(options, folder):
             return 0
         if finished.AGAIN in os.environ:
@@ -122,7 +122,7 @@ def _launched(options: argparse.Namespace) -> int:
 
 
 def _has_result(options: argparse.Namespace, folder: Path) -> bool:
-    """Whether the run need not be trained; then its record is in its place, and that is said."""
+    """Whether the run need not be trained; then its record is in its place, and a message says so."""
     from ketscale.jobs import finished, supervise
 
     # Most have none, and need not import what checks it.
@@ -130,7 +130,7 @@ def _has_result(options: argparse.Namespace, folder: Path) -> bool:
         return False
     from ketscale.jobs import prepared
 
-    settings = _chosen(options)
+    settings = _searched(options)
     features = prepared.features_hash(_manifest(options, settings))
     if finished.result(folder, settings, features) is None:
         return False
@@ -146,7 +146,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
     run = _run(options)
     if not options.settings:
-        return checked_config(options.config).settings(run)
+        return load_config(options.config).settings(run)
     settings = Settings.of(json_object(options.settings, "--settings"), FAMILIES, "--settings")
     if settings.run != run:
         raise UserError(
@@ -155,7 +155,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     return settings
 
 
-def _chosen(options: argparse.Namespace) -> Settings:
+def _searched(options: argparse.Namespace) -> Settings:
     """The same with what a search has chosen for the run."""
     from ketscale.jobs import choice, prepared
 
@@ -163,8 +163,8 @@ def _chosen(options: argparse.Namespace) -> Settings:
     if settings.protocol.search is None or settings.choice:
         return settings
     features = prepared.features_hash(_manifest(options, settings))
-    made = choice.make(settings, _results(options, settings), features)
-    return settings.chosen(made.chosen, made.hash)
+    pick = choice.make(settings, _results(options, settings), features)
+    return settings.chosen(pick.chosen, pick.hash)
 
 
 def _run(options: argparse.Namespace) -> grid.Run:

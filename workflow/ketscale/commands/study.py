@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import grid
-from ketscale.commands import Add, add_config, add_source, amount, checked_config, json_object
+from ketscale.commands import Add, add_config, add_source, amount, json_object, load_config
 from ketscale.errors import UserError, in_words
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add(command: Add) -> None:
         "try",
         _try,
         "Take one step of each model on each workload and simulator of a study, at the smallest size",
-        "It takes seconds, and says what would fail later. Data that are not prepared yet are prepared.",
+        "It takes seconds and reports what would fail later. Data that are not prepared yet are prepared.",
     )
     tries.add_argument("workload", nargs="?", help="only this workload")
     add_source(tries, "--study", "the whole config as JSON, instead of a file")
@@ -114,7 +114,7 @@ def _try(options: argparse.Namespace) -> int:
     if options.study:
         config = analysis.of(json_object(options.study, "--study"), placed=False)
     else:
-        config = checked_config(options.config)
+        config = load_config(options.config)
     names = (
         [options.workload] if options.workload else [*dict.fromkeys(map(config.first_split, config.studied))]
     )
@@ -127,8 +127,8 @@ def _try(options: argparse.Namespace) -> int:
     # A process for each, so that none sees what the code of another one has changed.
     source = ["--study", options.study] if options.study else ["--config", str(options.config)]
     command = [sys.executable, "-P", "-m", "ketscale", "try", *source]
-    ended = [subprocess.run([*command, name]).returncode for name in names]
-    return max(128 - status if status < 0 else status for status in ended)
+    codes = [subprocess.run([*command, name]).returncode for name in names]
+    return max(128 - status if status < 0 else status for status in codes)
 
 
 def _try_workload(config: Config, name: str, options: argparse.Namespace) -> None:
@@ -145,24 +145,24 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
 
     for leak in prepared.leaks(results, [name]):
         say(leak)
-    found: dict[str, tried.Tried] = {}
+    trials: dict[str, tried.Tried] = {}
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
         try:
-            found[key] = one = first_step.take(settings, manifest)
+            trials[key] = one = first_step.take(settings, manifest)
             print(f"{settings.run.name}: {one}", flush=True)
         except (Exception, SystemExit) as error:
-            if (said := in_words(error)) is None:
+            if (message := in_words(error)) is None:
                 raise
-            failed.setdefault(said, []).append(settings.run.name)
+            failed.setdefault(message, []).append(settings.run.name)
     if failed:
         lines = []
-        for said, (first, *others) in failed.items():
+        for message, (first, *others) in failed.items():
             more = f", and of {counted(len(others), 'other')}" if others else ""
-            lines.append(f"{said} (the first step of {first}{more})")
+            lines.append(f"{message} (the first step of {first}{more})")
         raise UserError(*lines)
     note = options.out or results / grid.TRIED.format(workload=name)
-    tried.write(note, prepared.features_hash(manifest), found)
+    tried.write(note, prepared.features_hash(manifest), trials)
 
 
 def _status(options: argparse.Namespace) -> None:
@@ -191,8 +191,8 @@ def _plan(options: argparse.Namespace) -> None:
     for folder in options.records:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
-    made = plan.make(config, options.config, options.node_hours, options.records)
-    print(plan.as_targets(made) if options.targets else plan.as_text(made))
+    current = plan.make(config, options.config, options.node_hours, options.records)
+    print(plan.as_targets(current) if options.targets else plan.as_text(current))
 
 
 def _recommend(options: argparse.Namespace) -> None:

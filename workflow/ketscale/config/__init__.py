@@ -35,4 +35,4 @@ from ketscale.words import suggestion
 
 # PyYAML is needed only to read a file, not to use settings.
 load: Callable[[Path | str], dict[str, Any]] = lazily("ketscale.config.yaml:load")
-laid: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lazily("ketscale.config.yaml:laid")
+merge: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lazily("ketscale.config.yaml:merge")

@@ -51,9 +51,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def content(self) -> dict[str, Any]:
         """The fields that affect numbers, as plain values."""
-        usual = _defaults(type(self))
-        left_out = self.machine | {name for name in self.later if getattr(self, name) == usual[name]}
-        own = {name: value for name, value in self._plain().items() if name not in left_out}
+        defaults = _defaults(type(self))
+        omitted = self.machine | {name for name in self.later if getattr(self, name) == defaults[name]}
+        own = {name: value for name, value in self._plain().items() if name not in omitted}
         return {**self.former, **own}
 
     def places(self) -> dict[str, Any]:
@@ -69,5 +69,5 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @functools.cache
 def _defaults(kind: type[Block]) -> dict[str, Any]:
     """The defaults of the fields that earlier versions lacked."""
-    found = {field.name: field for field in msgspec.structs.fields(kind)}
-    return {name: found[name].default for name in kind.later}
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    return {name: fields[name].default for name in kind.later}

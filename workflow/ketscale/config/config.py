@@ -46,7 +46,7 @@ class Config:
     trials: of each protocol that is a trial of a search, the protocol that searches, and its number.
     """
 
-    given: Mapping[str, Any]
+    raw: Mapping[str, Any]
     families: Families
     title: str
     results: str
@@ -62,7 +62,7 @@ class Config:
     trials: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], families: Families, placed: bool = True) -> Config:
+    def of(cls, settings: Mapping[str, Any], families: Families, placed: bool = True) -> Config:
         """The config with these settings.
 
         placed: whether the settings say where things are on this machine; those of `text` do not.
@@ -73,11 +73,11 @@ class Config:
         """
         faults, kinds = Faults(), families.values()
         of_workloads, of_models, devices = workload_kinds(kinds), model_kinds(kinds), simulators(kinds)
-        blocks = {section: _blocks(given, section) for section in ("workloads", "models", "simulators")}
+        blocks = {section: _blocks(settings, section) for section in ("workloads", "models", "simulators")}
         workloads, models = dict[str, tuple[str, Workload]](), dict[str, tuple[str, Model]]()
         of_simulators, splits = dict[str, Simulator](), dict[str, str]()
         with faults:
-            file = parse(ConfigFile, given, "")
+            file = parse(ConfigFile, settings, "")
             for name, protocol in file.protocols.items():
                 faults += [at(f"protocols.{name}", fault) for fault in protocol.faults()]
         for base in blocks["workloads"]:
@@ -99,7 +99,7 @@ class Config:
                 _, of_simulators[name] = _of_kind(block, name, "simulators", devices, "device")
         faults.refuse()
         # Each kind is also a model with default settings, unless the config gives its name another meaning.
-        models |= {kind: (kind, made()) for kind, made in of_models.items() if kind not in models}
+        models |= {kind: (kind, build()) for kind, build in of_models.items() if kind not in models}
         for name, (_, model) in models.items():
             if isinstance(model, FileModel) and model.control and model.control not in models:
                 why = f"no model is called {model.control}{suggestion(model.control, models)}"
@@ -111,7 +111,7 @@ class Config:
         faults.refuse()
         protocols, trials = _searched(file.protocols, models)
         config = cls(
-            given,
+            settings,
             families,
             file.title,
             # As Snakemake has it: out/ and ./out are out.
@@ -156,11 +156,11 @@ class Config:
     def runs(self) -> tuple[Run, ...]:
         """Every run of every study once, in scheduling order; the trials of searches come first."""
         finals = schedule(self.studies, self.timed)
-        tried = dict.fromkeys(trial for run in finals for trial in self.trials_of(run))
-        return (*sorted(tried, key=lambda run: run.seed), *finals)
+        trials = dict.fromkeys(trial for run in finals for trial in self.trials_of(run))
+        return (*sorted(trials, key=lambda run: run.seed), *finals)
 
     def trials_of(self, run: Run) -> Iterator[Run]:
-        """The trials of which the settings of a run are chosen; none without a search."""
+        """The trials from which the settings of a run are chosen; none without a search."""
         search = self.protocols[run.protocol].search if run.protocol in self.protocols else None
         if search is not None:
             for seed, number in itertools.product(search.seeds, range(search.trials)):
@@ -178,8 +178,8 @@ class Config:
         }
         own = {name for name, (_, model) in self.models.items() if model.own_code}
         classical = {name for name, (_, model) in self.models.items() if model.classical}
-        alone = {name for name in own - simulated if self.models[name][1].control is None}
-        return frozenset((classical - own) | alone)
+        simple = {name for name in own - simulated if self.models[name][1].control is None}
+        return frozenset((classical - own) | simple)
 
     @cached_property
     def run_set(self) -> frozenset[Run]:
@@ -205,12 +205,12 @@ class Config:
         """The config that tables, figures and report are made for, as one canonical text: without `partial` and
         `cohorts`, and without the locations of data on this machine. It says of models in files what is read in them.
         """
-        rest = {name: value for name, value in self.given.items() if name not in ("partial", "cohorts")}
+        rest = {name: value for name, value in self.raw.items() if name not in ("partial", "cohorts")}
         workloads, models = dict[str, Any](), dict[str, Any]()
-        for name, block in self.given["workloads"].items():
+        for name, block in self.raw["workloads"].items():
             machine = self.block(name)[1].machine
             workloads[name] = {key: value for key, value in block.items() if key not in machine}
-        for name, block in self.given.get("models", {}).items():
+        for name, block in self.raw.get("models", {}).items():
             kind, model = self.models[name]
             models[name] = {"kind": kind, **model.content()} if isinstance(model, FileModel) else block
         return canonical({**rest, "workloads": workloads, **({"models": models} if models else {})})
@@ -239,13 +239,13 @@ class Config:
         if run in self.run_set:
             return self._settings(run)  # all of its studies are checked, and there are thousands
         with within(run.path):
-            for axis, known in self._names().items():
+            for axis, names in self._names().items():
                 name = getattr(run, axis)
-                if name not in known and name not in (self.trials if axis == "protocol" else ()):
-                    raise UserError(f"no {axis} is called {name}{suggestion(name, known)}")
-            return self._checked(run)
+                if name not in names and name not in (self.trials if axis == "protocol" else ()):
+                    raise UserError(f"no {axis} is called {name}{suggestion(name, names)}")
+            return self._validated(run)
 
-    def _checked(self, run: Run) -> Settings:
+    def _validated(self, run: Run) -> Settings:
         """The settings of a run whose names are known.
 
         Raises:
@@ -289,22 +289,22 @@ class Config:
 
     def _study(self, name: str, block: StudyBlock) -> Study:
         """The study of a block, whose points and runs are checked."""
-        where, faults, wanted = f"studies.{name}", Faults(), set[str]()
+        where, faults, sizes = f"studies.{name}", Faults(), set[str]()
         points = [{**block.axes, **point} for point in block.points or [{}]]
         for index, point in enumerate(points):
-            if "workload" in point:  # a block that has several splits stands for all of them
+            if "workload" in point:  # a block with several splits means all of them
                 names = map(self._splits_of, listed(point["workload"]))
                 point["workload"] = list(itertools.chain.from_iterable(names))
             with faults:
-                wanted |= self._check_point(where, block, index, point)
+                sizes |= self._check_point(where, block, index, point)
         faults.refuse()
         for size in self.size_names:
-            if size in block.axes and size not in wanted:
+            if size in block.axes and size not in sizes:
                 raise UserError(f"{where}.axes.{size}: no model of this study has {size}; leave it out")
         with within(where):
             runs = expand(points, lambda workload: self.family(workload).sizes)
             for run in runs:
-                self._checked(run)
+                self._validated(run)
                 search = self.protocols[run.protocol].search
                 if search and run.seed in search.seeds:
                     raise UserError(
@@ -312,7 +312,7 @@ class Config:
                         "of the trial that was chosen would count; give search.seeds others, such as 1000"
                     )
         for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
-            self._checked(trial)  # whose faults are named by the search's own settings
+            self._validated(trial)  # whose faults are named by the search's own settings
         return Study(name, block.kind, block.question, runs)
 
     def _splits_of(self, data: Any) -> list[Any]:
@@ -332,28 +332,28 @@ class Config:
                 if value not in names:
                     place = here if axis in of_point else f"{where}.axes"
                     raise UserError(f"{place}.{axis}: no {axis} is called {value}{suggestion(value, names)}")
-        wanted = {
+        sizes = {
             axis.name
             for workload in listed(point.get("workload", []))
             for axis in self.family(workload).sizes
         }
         for axis in axes.__struct_fields__:
-            if axis not in point and (axis in wanted or axis not in self.size_names):
+            if axis not in point and (axis in sizes or axis not in self.size_names):
                 raise UserError(f"{here}: {axis} is missing; give it in axes, or in every point")
         # Points of several families may share `axes`, so those are looked at all together.
         for name in self.size_names:
-            if name in of_point and name not in wanted:
+            if name in of_point and name not in sizes:
                 raise UserError(
                     f"{here}.{name}: models of {', '.join(point['workload'])} have no {name}; leave it out"
                 )
-        return wanted
+        return sizes
 
 
 def _splits(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The block of a workload, or that of each of its splits, NAME.sSEED, by name.
 
     Raises:
-        UserError: seeds are given beside one seed, or a split has the name of another workload.
+        UserError: both seeds and seed are given, or a split has the name of another workload.
     """
     block = workloads[base]
     if SPLIT_SEEDS not in block:
@@ -369,8 +369,8 @@ def _splits(base: str, workloads: Mapping[str, Any]) -> dict[str, dict[str, Any]
         raise UserError(f"{where}: split_seed gives one split; leave one of them out")
     rest = {name: value for name, value in block.items() if name != SPLIT_SEEDS}
     splits = {f"{base}.s{seed}": {**rest, "split_seed": seed} for seed in seeds}
-    if taken := splits.keys() & workloads.keys():
-        raise UserError(f"workloads.{min(taken)}: has the name of a split of {base}; choose another")
+    if clash := splits.keys() & workloads.keys():
+        raise UserError(f"workloads.{min(clash)}: has the name of a split of {base}; choose another")
     return splits
 
 
@@ -379,12 +379,12 @@ def _axes(families: Families) -> type[Block]:
 
 
 def _searched(
-    given: Mapping[str, Protocol], models: Mapping[str, tuple[str, Model]]
+    plain: Mapping[str, Protocol], models: Mapping[str, tuple[str, Model]]
 ) -> tuple[dict[str, Protocol], dict[str, tuple[str, int]]]:
     """The protocols with one for each trial of their searches; of each of these, the protocol and its number."""
     kinds = {name: type(model) for name, (_, model) in models.items() if not isinstance(model, FileModel)}
-    protocols, trials = dict(given), dict[str, tuple[str, int]]()
-    for name, protocol in given.items():
+    protocols, trials = dict(plain), dict[str, tuple[str, int]]()
+    for name, protocol in plain.items():
         if protocol.search is None:
             continue
         where, search = f"protocols.{name}.search", protocol.search.typed(kinds)
@@ -394,7 +394,7 @@ def _searched(
         protocols[name] = msgspec.structs.replace(protocol, search=search)
         for number in range(search.trials):
             trial = search.name(name, number)
-            if trial in given:
+            if trial in plain:
                 raise UserError(f"protocols.{trial}: has the name of a trial of {name}; choose another")
             trials[trial] = name, number
             protocols[trial] = msgspec.structs.replace(protocol, search=None, keep_model=False)
@@ -407,8 +407,8 @@ def _of_kind(
     """A named block's kind, by default its name, and its settings."""
     kind = block.get(key, name)
     if not isinstance(kind, str) or kind not in kinds:
-        place, needed = (f".{key}", "") if key in block else ("", f"; give it a {key}")
-        why = f"no {key} of {section} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
+        place, hint = (f".{key}", "") if key in block else ("", f"; give it a {key}")
+        why = f"no {key} of {section} is called {kind}{hint}{suggestion(str(kind), list(kinds))}"
         raise UserError(f"{section}.{name}{place}: {why}")
     settings = {name: value for name, value in block.items() if name != "kind" or key != "kind"}
     return kind, parse(kinds[kind], settings, f"{section}.{name}")
@@ -428,11 +428,11 @@ def _size_names(families: Families) -> tuple[str, ...]:
     return tuple(dict.fromkeys(axis.name for family in families.values() for axis in family.sizes))
 
 
-def _blocks(given: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
-    """The blocks of a section; what is none is refused with the form of the file."""
-    blocks = given.get(section)
-    named = blocks.items() if isinstance(blocks, dict) else ()
-    return {name: block for name, block in named if isinstance(block, dict)}
+def _blocks(settings: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
+    """The blocks of a section; anything else is an error of the file's form."""
+    blocks = settings.get(section)
+    items = blocks.items() if isinstance(blocks, dict) else ()
+    return {name: block for name, block in items if isinstance(block, dict)}
 
 
 def sources(config: Config, workload: str) -> list[Path]:

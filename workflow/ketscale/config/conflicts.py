@@ -92,7 +92,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             yield f"{where} has optimiser: l-bfgs, but {settings.family.samples} are drawn afresh in each step; use adam"
         for setting in ("steps", "plateau", "cosine", "clip_norm", "weight_decay", "dropout", "mistake"):
             if getattr(protocol, setting):
-                yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
+                yield f"{where} has optimiser: l-bfgs, which does not support {setting}; leave it out, and use epochs"
         if getattr(settings.simulator, "random", False):
             yield f"{where} has optimiser: l-bfgs, but simulator {run.simulator} draws anew in each step; use adam"
     yield from _of_targets(settings)
@@ -112,6 +112,6 @@ def _of_targets(settings: Settings) -> Iterator[str]:
     if settings.protocol.class_weights is not None and targets != "classes":
         yield f"protocol {run.protocol} has class_weights, but workload {run.workload} has no classes; leave them out"
     if isinstance(settings.workload, WithTargets) and (metric := settings.workload.metric) is not None:
-        known = metrics_by_name(settings.workload.targets)
-        if metric not in known:
-            yield f"workload {run.workload} has metric: {metric}, which is none of its metrics{suggestion(metric, known)}"
+        metrics = metrics_by_name(settings.workload.targets)
+        if metric not in metrics:
+            yield f"workload {run.workload} has metric: {metric}, which is none of its metrics{suggestion(metric, metrics)}"

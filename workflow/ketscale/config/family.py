@@ -120,7 +120,7 @@ class WithTargets(Workload, frozen=True, kw_only=True):
         return pkgutil.resolve_name(self.loader)(self, fetched)
 
     def content(self) -> dict[str, Any]:
-        """What decides the data; the metric is part of a run's settings alone (`Settings.content`)."""
+        """What determines the data; the metric is part of a run's settings alone (`Settings.content`)."""
         return {name: value for name, value in super().content().items() if name != "metric"}
 
 
@@ -144,9 +144,9 @@ class Model(Part, frozen=True, kw_only=True):
     stacks: ClassVar[bool | None] = False
     # It is fitted in one phase, not trained by steps: its module is a `Fitted`.
     fitted: ClassVar[bool] = False
-    # It is a standard method, which stands beside all models, and in for the control of those that have none.
+    # It is a standard method, shown with all models, and the control of those that have none.
     baseline: ClassVar[bool] = False
-    # It is the user's own code, of which one step is tried before the first run.
+    # It is the user's own code, one step of which is tried before the first run.
     own_code: ClassVar[bool] = False
     # The kind of the model that it is compared with.
     control: ClassVar[str | None] = None
@@ -205,7 +205,7 @@ class Simulator(Part, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str | None:
-        """What stands beside its numbers, such as 'torch, backprop' or '100 shots, noisy value, exact gradient'; None if nothing."""
+        """Its numbers in words, as 'torch, backprop' or '100 shots, noisy value, exact gradient'; None if plain."""
         return None
 
     @property
@@ -380,7 +380,7 @@ class Settings:
         """Everything as plain values; `of` is its inverse."""
         metric = getattr(self.workload, "metric", None)
         workload = {"kind": self.workload_kind, **self.workload.content()}
-        found = {
+        parts = {
             "run": dict(vars(self.run)),
             "family": self.family.name,
             "workload": workload | ({"metric": metric} if metric else {}),
@@ -389,7 +389,7 @@ class Settings:
             "protocol": self.protocol.content(),
         }
         searched = {"choice": self.choice, "trial_of": self.trial_of}
-        return found | {name: value for name, value in searched.items() if value}
+        return parts | {name: value for name, value in searched.items() if value}
 
     @property
     def text(self) -> str:
@@ -417,19 +417,19 @@ class Settings:
         search, name = self.protocol.search, self.run.protocol
         assert search is not None
         point, where = search.point(self.run.model, number), f"protocols.{name}.search"
-        tried = msgspec.structs.replace(self.protocol, search=None, keep_model=False, **point.training)
+        protocol = msgspec.structs.replace(self.protocol, search=None, keep_model=False, **point.training)
         return replace(
             self,
             run=replace(self.run, protocol=search.name(name, number), seed=seed),
             model=self.model.changed(point.model, f"{where}.models.{self.run.model}"),
-            protocol=checked(tried, f"{where}.settings"),
+            protocol=checked(protocol, f"{where}.settings"),
             trial_of=name,
         )
 
     def chosen(self, number: int, choice: str) -> Settings:
         """The same settings with the values of the trial that was chosen, and the hash of the choice."""
-        trial, mine = self.trial(number, self.run.seed), self.protocol
-        protocol = msgspec.structs.replace(trial.protocol, search=mine.search, keep_model=mine.keep_model)
+        trial, own = self.trial(number, self.run.seed), self.protocol
+        protocol = msgspec.structs.replace(trial.protocol, search=own.search, keep_model=own.keep_model)
         return replace(trial, run=self.run, protocol=protocol, choice=choice, trial_of=None)
 
     @classmethod

@@ -12,10 +12,10 @@ from ketscale.config.block import Block, Name, Positive, Seed
 from ketscale.config.protocol import Protocol
 from ketscale.grid import LAYOUT_PATTERN, SizeAxis
 
-# The key of a file that is laid over another (see `yaml.load`).
+# The key of a file that extends another (see `yaml.load`).
 OVER = "over"
 
-# Several splits of the same data: a block of a workload with this key stands for one workload for each seed.
+# Several splits of the same data: a workload's block with this key means one workload for each seed.
 SPLIT_SEEDS = "split_seeds"
 SplitSeeds = Annotated[list[Seed], Meta(min_length=1, description="Instead of split_seed: seeds of several splits of the "
     "same data, each a workload NAME.sSEED; a study that names the workload has them all")]  # fmt: skip
@@ -81,5 +81,5 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
         several = Annotated[list[one], Meta(min_length=1)]  # type: ignore[valid-type]
         kind = Annotated[one | several | msgspec.UnsetType, Meta(description=description)]  # type: ignore[valid-type]
         fields.append((name, kind, msgspec.UNSET))
-    made = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
-    return cast(type[Block], made)
+    struct = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
+    return cast(type[Block], struct)

@@ -77,10 +77,10 @@ OF_ONE_TARGET = frozenset({"max_error", "mean_gamma_deviance", "mean_poisson_dev
 
 def metrics_by_name(targets: Targets) -> dict[str, Metric]:
     """The metrics that a workload may choose: the usual ones, and scikit-learn's."""
-    made = {
+    by_name = {
         name: Metric(name, name.replace("_", " "), "", better, "data")
         for (kind, better), names in _NAMES.items()
         if kind == targets
         for name in names.split()
     }
-    return made | {metric.name: metric for metric in METRICS[targets]}
+    return by_name | {metric.name: metric for metric in METRICS[targets]}

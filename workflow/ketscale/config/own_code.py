@@ -1,4 +1,4 @@
-"""A user's own code: a file, and the modules that it imports from beside it. It is read here, and never run.
+"""A user's own code: a file, and the modules that it imports from its folder. It is read here, and never run.
 
 What it imports is looked for in the file's own folder, and then in the working directory, which is the config's. The
 hash of all these files is part of a run's settings. `problems.importer` runs them.
@@ -23,13 +23,13 @@ from typing import Self
 from ketscale.errors import UserError, damaged, short
 
 # A statement that imports one of these names, and no relative one, never means a user's file.
-TAKEN = {*sys.stdlib_module_names, "ketscale"}
+RESERVED = {*sys.stdlib_module_names, "ketscale"}
 _INIT = "/__init__.py"
 
 
 @dataclass(frozen=True)
 class OwnCode:
-    """A user's file and what it imports from beside it.
+    """A user's file and what it imports from its folder.
 
     file: as the user names it. sources: the content of each file by its name below the folder that it is imported from,
     such as 'ring.py' or 'parts/__init__.py'; the user's own is the first. paths: where each was read.
@@ -64,8 +64,8 @@ class OwnCode:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the names of all files and of what they say, whatever their comments, docstrings and layout are."""
-        said = ((name, _said(_tree(self.paths[name], self.sources[name]))) for name in sorted(self.sources))
-        return hashlib.sha256(repr(list(said)).encode()).hexdigest()
+        codes = ((name, _code(_tree(self.paths[name], self.sources[name]))) for name in sorted(self.sources))
+        return hashlib.sha256(repr(list(codes)).encode()).hexdigest()
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -117,7 +117,7 @@ def _tree(path: Path | str, content: bytes) -> ast.Module:
         raise UserError(f"{path}, line {getattr(error, 'lineno', None) or 1}: {short(error)}") from None
 
 
-def _said(tree: ast.Module) -> str:
+def _code(tree: ast.Module) -> str:
     """What a file says, as a text without comments, docstrings and positions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -141,7 +141,7 @@ def _imported(tree: ast.Module, name: str, roots: Iterable[Path]) -> Iterator[tu
             module = ".".join(filter(None, [*above, node.module]))
             modules = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
         for parts in (module.split(".") for module in modules if module):
-            if relative or parts[0] not in TAKEN:
+            if relative or parts[0] not in RESERVED:
                 for length in range(1, len(parts) + 1):
                     yield from _located("/".join(parts[:length]), roots)
 

@@ -39,7 +39,7 @@ class FileBlock(Model, frozen=True, kw_only=True):
 class FileModel(FileBlock, frozen=True, kw_only=True):
     """The settings of such a model; what its constructor takes is known where it runs (`problems.models`).
 
-    settings: the block's others. code: the hash of the file and of what it imports from beside it (`OwnCode.hash`). reads:
+    settings: the block's others. code: the hash of the file and of its local imports (`OwnCode.hash`). reads:
     SHA-256 of each other file and variable that it reads.
     """
 
@@ -60,9 +60,9 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
         Raises:
             UserError: the file cannot be read, or a setting is one that the run gives, or none that JSON can say.
         """
-        named = {key: value for key, value in block.items() if key in ("file", "class", "control", "reads")}
-        free = {key: value for key, value in block.items() if key not in ("kind", *named)}
-        head = parse(FileBlock, named, where)
+        about = {key: value for key, value in block.items() if key in ("file", "class", "control", "reads")}
+        free = {key: value for key, value in block.items() if key not in ("kind", *about)}
+        head = parse(FileBlock, about, where)
         with within(where):
             code = OwnCode.read(head.file).hash
             reads = {name: content_hash(name) for name in head.reads or ()}

@@ -1,4 +1,4 @@
-"""The one validator: msgspec's, asked value by value, so that all faults of a config are told at once, each with its path."""
+"""The one validator: msgspec's, called for each value, so that it reports all faults at once, each with its path."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ B = TypeVar("B", bound=Block)
 
 # A fault that begins with the name of its field.
 _FIELD = re.compile(r"^\w+(\.[\w.-]+)?: ")
-# More lines nobody reads.
+# Nobody reads more lines.
 MOST_FAULTS = 10
 
 
 class Faults(list[str]):
-    """Faults, a line each. As a context it takes those of a `UserError`, and the block goes on behind it."""
+    """Faults, a line each. As a context it takes those of a `UserError`, and execution continues after the block."""
 
     def __enter__(self) -> None:
         pass
@@ -60,14 +60,14 @@ def parse(kind: type[B], value: Any, where: str) -> B:
 
 def checked(block: B, where: str) -> B:
     """The block, which may have been made in code, where nothing checks the types of its fields."""
-    return parse(type(block), _given(msgspec.to_builtins(block)), where)
+    return parse(type(block), _without_none(msgspec.to_builtins(block)), where)
 
 
-def _given(node: Any) -> Any:
+def _without_none(node: Any) -> Any:
     """Settings as an author gives them, who leaves out what is None."""
     if not isinstance(node, dict):
         return node
-    return {name: _given(value) for name, value in node.items() if value is not None}
+    return {name: _without_none(value) for name, value in node.items() if value is not None}
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
@@ -76,10 +76,10 @@ def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
     Raises:
         UserError: the content does not fit this version.
     """
-    gone = {"kind": content.get("kind"), **kind.former}
-    given = {name: value for name, value in content.items() if name not in gone or value != gone[name]}
+    dropped = {"kind": content.get("kind"), **kind.former}
+    values = {name: value for name, value in content.items() if name not in dropped or value != dropped[name]}
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise UserError(f"{where}: not settings of this version ({error})") from None
 
@@ -99,7 +99,7 @@ def fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 
 def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
     """Everything that is wrong with a value: with what is in it, else with itself."""
-    kind = _meant(kind, value)
+    kind = _intended(kind, value)
     plain, metas = _parts(kind)
     holder, of = _holder(type(value)), get_args(plain)
     if holder is not _holder(plain):
@@ -120,19 +120,19 @@ def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
 
 
 def _of_block(
-    known: Mapping[str, msgspec.structs.FieldInfo], given: Mapping[Any, Any], where: str
+    fields_of: Mapping[str, msgspec.structs.FieldInfo], block: Mapping[Any, Any], where: str
 ) -> Iterator[str]:
     """What is wrong with the settings of a block that has these fields."""
-    for name, item in given.items():
+    for name, item in block.items():
         place = f"{where}.{name}" if where else str(name)
-        if name not in known:
-            yield f"{place}: unknown setting{suggestion(str(name), list(known))}"
+        if name not in fields_of:
+            yield f"{place}: unknown setting{suggestion(str(name), list(fields_of))}"
         elif item is None:  # whoever writes `groups_column:` and no name wants groups
             yield f"{place}: nothing is given here; give a value, or leave the setting out"
-        elif item is not known[name].default:  # most settings of thousands of trials are
-            yield from faults_of(known[name].type, item, place)
-    for name, field in known.items():
-        if field.required and name not in given:
+        elif item is not fields_of[name].default:  # most settings of thousands of trials are
+            yield from faults_of(fields_of[name].type, item, place)
+    for name, field in fields_of.items():
+        if field.required and name not in block:
             meaning = next((meta.description for meta in _parts(field.type)[1] if meta.description), "add it")
             yield f"{where or 'config'}: {name} is missing ({meaning[:1].lower()}{meaning[1:]})"
 
@@ -142,7 +142,7 @@ def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return (get_args(kind)[0], kind.__metadata__) if get_origin(kind) is Annotated else (kind, ())
 
 
-def _meant(kind: Any, value: Any) -> Any:
+def _intended(kind: Any, value: Any) -> Any:
     """The alternative that the author of a value means, if it shows: the one list, mapping or word among several."""
     plain, _ = _parts(kind)
     if get_origin(plain) not in (Union, types.UnionType):
@@ -166,15 +166,15 @@ def _fault(kind: Any, plain: Any, metas: Iterable[Any], value: Any) -> str:
     """What is wrong with a value itself, in msgspec's words where it has some; '' if nothing is."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is no finite number"
-    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    text = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     if plain is Any and not isinstance(value, str | int | float | list | dict | None):
-        return f"{shown} cannot be a setting; give numbers, texts, true or false, or lists of them"
+        return f"{text} cannot be a setting; give numbers, texts, true or false, or lists of them"
     if get_origin(plain) is Literal and value not in get_args(plain):
-        return f"{shown} is not one of its values{suggestion(str(value), list(map(str, get_args(plain))))}"
+        return f"{text} is not one of its values{suggestion(str(value), list(map(str, get_args(plain))))}"
     for form in (meta.extra_json_schema or {} for meta in metas):
         # $ is the end of the text, also after a newline.
         if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", form.get("pattern", "")), value):
-            return f"{shown} does not match {form['pattern']}" + "".join(
+            return f"{text} does not match {form['pattern']}" + "".join(
                 f", as {one} does" for one in form.get("examples", ())
             )
     try:
@@ -183,5 +183,5 @@ def _fault(kind: Any, plain: Any, metas: Iterable[Any], value: Any) -> str:
         msgspec.convert(value, kind)
     except ValueError as error:
         number = isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value)
-        return f"{shown}: {error}" + (f"; YAML reads it as text, so write {float(value)!r}" if number else "")
+        return f"{text}: {error}" + (f"; YAML reads it as text, so write {float(value)!r}" if number else "")
     return ""

@@ -57,7 +57,7 @@ class Protocol(Block, frozen=True, kw_only=True):
         "earliest")] = None
     timed: Annotated[bool, Meta(description="The run has the machine to itself; if it is interrupted, it starts "
         "anew, without checkpoints")]
-    warmup: Annotated[int, Meta(ge=1, description="First steps, left out of the steady step time, as those that "
+    warmup: Annotated[int, Meta(ge=1, description="First steps, excluded from the steady step time, as those that "
         "prepare a CUDA graph are")] = 2
     sampled_steps: Annotated[int, Meta(ge=0, description="Steps whose spans are measured with the device "
         "synchronised (at most half of those after warm-up)")] = 0
@@ -131,10 +131,10 @@ class Protocol(Block, frozen=True, kw_only=True):
                 f"{name}: is searched; leave it out here" for name in self._changed if name in searched
             )
         if not self.stepped:
-            if given := [name for name in (*self._changed, *searched) if name not in _OF_FITS]:
+            if names := [name for name in (*self._changed, *searched) if name not in _OF_FITS]:
                 yield (
                     "give epochs or steps; without them it is for models that are fitted, which take no "
-                    f"{', '.join(given)}"
+                    f"{', '.join(names)}"
                 )
             elif self.precision == "amp":
                 yield "precision: amp needs steps; give fp32 or fp64 to models that are fitted"
@@ -144,7 +144,7 @@ class Protocol(Block, frozen=True, kw_only=True):
         if self.learning_rate is None and "learning_rate" not in searched:
             yield "learning_rate is missing"
         if self.momentum and self.optimiser != "sgd":
-            yield f"momentum: {self.optimiser} has none; use optimiser: sgd, or leave it out"
+            yield f"momentum: {self.optimiser} does not support it; use optimiser: sgd, or leave it out"
         if self.cosine and self.plateau:
             yield "cosine: plateau sets the learning rate too; leave one of them out"
         if self.steps is None:

@@ -15,13 +15,13 @@ from ketscale.config.own_model import FileBlock
 
 
 def published_schema(families: Families) -> dict[str, Any]:
-    """The schema of configs with these families; what must be in a block is said when it is missing, and not here.
+    """The schema of configs with these families; required keys are reported when they are missing, not here.
 
     A block that is named after its kind needs no `kind`.
     """
     definitions: dict[str, Any] = {}
-    whole = _of_block(ConfigFile, definitions)
-    properties = whole["properties"]
+    full = _of_block(ConfigFile, definitions)
+    properties = full["properties"]
     by_section: dict[str, Mapping[str, type[Block]]] = {
         "workloads": workload_kinds(families.values()),
         "models": model_kinds(families.values()),
@@ -43,33 +43,33 @@ def published_schema(families: Families) -> dict[str, Any]:
     study["points"]["anyOf"][0]["items"] = point
     over = {
         "type": "string",
-        "description": "The config that this one is laid over, from the folder of this file: what stands here is added to it, "
+        "description": "The config that this one extends, from the folder of this file: the keys here are added to it, "
         "or counts instead",
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_partial({**whole, "properties": {OVER: over, **properties}}),
-        # A file that is laid over another may leave out whatever that one has.
+        **_partial({**full, "properties": {OVER: over, **properties}}),
+        # A file that extends another may omit whatever that one has.
         "if": {"required": [OVER]},
-        "else": {"required": whole["required"]},
+        "else": {"required": full["required"]},
         "$defs": _partial(definitions),
     }
 
 
-def _partial(whole: Any) -> Any:
+def _partial(schema: Any) -> Any:
     """A schema of the same settings, none of which must be there. A setting may be called `required` too."""
 
     def without(node: dict[str, Any]) -> dict[str, Any]:
         return {name: part for name, part in node.items() if name != "required" or isinstance(part, dict)}
 
-    return json.loads(json.dumps(whole), object_hook=without)
+    return json.loads(json.dumps(schema), object_hook=without)
 
 
 def _of_block(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a block; those of the blocks in it are added to the definitions."""
-    made = schema(block)["$defs"]
-    own: dict[str, Any] = made.pop(block.__name__)
-    definitions.update(made)
+    definition = schema(block)["$defs"]
+    own: dict[str, Any] = definition.pop(block.__name__)
+    definitions.update(definition)
     return own
 
 

@@ -40,24 +40,24 @@ class Range(Block, frozen=True, kw_only=True):
             yield f"low: {self.low} has no logarithm; give a number above 0, or scale: linear"
 
     @property
-    def whole(self) -> bool:
+    def integral(self) -> bool:
         """Whether its numbers are whole."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def points(self) -> float:
         """How many numbers it has."""
-        return self.high - self.low + 1 if self.whole else math.inf
+        return self.high - self.low + 1 if self.integral else math.inf
 
     def at(self, share: float) -> int | float:
         """The number below which this share of them lies, from 0 to 1."""
         # A whole number has as much room as its neighbours, at the ends too.
-        low, high = (self.low - 0.5, self.high + 0.5) if self.whole else (self.low, self.high)
+        low, high = (self.low - 0.5, self.high + 0.5) if self.integral else (self.low, self.high)
         if self.scale == "log":
             number = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
         else:
             number = low + share * (high - low)
-        rounded = round(number) if self.whole else float(f"{number:.{_DIGITS}g}")
+        rounded = round(number) if self.integral else float(f"{number:.{_DIGITS}g}")
         return min(max(rounded, self.low), self.high)
 
 
@@ -72,7 +72,7 @@ class Point(NamedTuple):
 
 
 class Search(Block, frozen=True, kw_only=True):
-    """Trials of settings, of which validation chooses one for each point of a study; it is trained again for all seeds."""
+    """Trials of settings, one of which validation selects for each point of a study; all seeds train it."""
 
     # fmt: off
     trials: Annotated[int, Meta(ge=2, le=1000, description="How many settings are tried, as many for each model")]
@@ -80,7 +80,7 @@ class Search(Block, frozen=True, kw_only=True):
     method: Annotated[Literal["random", "grid"], Meta(description="random: drawn, none twice; grid: every "
         "combination of the lists, as many as `trials`")] = "random"
     seeds: Annotated[list[Seed], Meta(min_length=1, description="The seeds that each trial is trained with, none of "
-        "them a seed of the study; their mean decides")] = msgspec.field(default_factory=lambda: [1000])
+        "them a seed of the study; their mean is compared")] = msgspec.field(default_factory=lambda: [1000])
     settings: Annotated[_Space, Meta(description="Lists, or ranges (low, high, scale), of learning_rate, "
         "weight_decay, clip_norm or dropout")] = msgspec.field(default_factory=dict)
     models: Annotated[dict[Name, _Space], Meta(description="Lists, or ranges, of settings of models, by the model's "
@@ -100,15 +100,15 @@ class Search(Block, frozen=True, kw_only=True):
             if isinstance(values, Range):
                 yield from (f"{where}.{name}.{fault}" for fault in values.faults())
                 if self.method == "grid":
-                    yield f"{where}.{name}: a grid takes lists, not ranges; give a list, or method: random"
+                    yield f"{where}.{name}: a grid needs lists, not ranges; give a list, or method: random"
             elif len({_key(value) for value in values}) < len(values):
                 yield f"{where}.{name}: a value is given twice; keep one"
 
     def space(self, model: str) -> dict[tuple[bool, str], Any]:
         """What is searched for a model, by whether it is a setting of the model and the setting's name, in a fixed order."""
-        found = {(False, name): values for name, values in self.settings.items()}
-        found |= {(True, name): values for name, values in self.models.get(model, {}).items()}
-        return dict(sorted(found.items()))
+        ranges = {(False, name): values for name, values in self.settings.items()}
+        ranges |= {(True, name): values for name, values in self.models.get(model, {}).items()}
+        return dict(sorted(ranges.items()))
 
     def lacks(self, model: str) -> str:
         """Why there are not as many settings as trials for a model; '' if there are."""
@@ -135,10 +135,10 @@ class Search(Block, frozen=True, kw_only=True):
         """
         spaces = {}
         for name, space in self.models.items():
-            known = fields(models[name]) if name in models else {}
-            real = {setting for setting, field in known.items() if _takes_reals(field.type)}
-            spaces[name] = {setting: _usual(values, setting in real) for setting, values in space.items()}
-        settings = {name: _usual(values, True) for name, values in self.settings.items()}
+            fields_of = fields(models[name]) if name in models else {}
+            real = {setting for setting, field in fields_of.items() if _takes_reals(field.type)}
+            spaces[name] = {setting: _canonical(values, setting in real) for setting, values in space.items()}
+        settings = {name: _canonical(values, True) for name, values in self.settings.items()}
         return msgspec.structs.replace(self, seeds=sorted(self.seeds), settings=settings, models=spaces)
 
     def for_model(self, model: str) -> Search:
@@ -152,33 +152,33 @@ def _points(encoded: bytes, model: str) -> tuple[Point, ...]:
     """The settings of every trial of a model by a search, which must have enough."""
     search = msgspec.json.decode(encoded, type=Search)
     space = search.space(model)
-    every = itertools.product(*space.values()) if search.method == "grid" else _drawn(search.seed, space)
-    found = []
+    every = itertools.product(*space.values()) if search.method == "grid" else _draws(search.seed, space)
+    points = []
     for values in itertools.islice(every, search.trials):
         point = Point({}, {})
         for (of_model, name), value in zip(space, values, strict=True):
             point[of_model][name] = value
-        found.append(point)
-    return tuple(found)
+        points.append(point)
+    return tuple(points)
 
 
-def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[Any, ...]]:
+def _draws(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[Any, ...]]:
     """The settings of one trial after the other, none twice.
 
     Raises:
         UserError: a narrow range has no more numbers.
     """
-    seen = set[str]()
+    texts = set[str]()
     for trial in itertools.count():
-        for again in range(1000):
-            values = tuple(_at(each, _share(seed, *key, trial, again)) for key, each in space.items())
-            if repr(values) not in seen:
+        for attempt in range(1000):
+            values = tuple(_at(each, _share(seed, *key, trial, attempt)) for key, each in space.items())
+            if repr(values) not in texts:
                 break
         else:
             raise UserError(
                 f"trials: {trial} trials have all settings that were found; ask for fewer, or widen a range"
             )
-        seen.add(repr(values))
+        texts.add(repr(values))
         yield values
 
 
@@ -186,7 +186,7 @@ def _takes_reals(kind: Any) -> bool:
     return kind is float or any(map(_takes_reals, get_args(kind)))
 
 
-def _usual(values: list[Any] | Range, real: bool) -> list[Any] | Range:
+def _canonical(values: list[Any] | Range, real: bool) -> list[Any] | Range:
     """A sorted list, or a range, of real numbers if the setting takes them."""
     if isinstance(values, list):
         return sorted(values, key=_key)

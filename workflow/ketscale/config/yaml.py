@@ -14,7 +14,7 @@ from ketscale import strict_json
 from ketscale.config.file import OVER
 from ketscale.errors import UserError, within
 
-# YAML 1.1, which PyYAML reads, takes 020 for 16 and 1:30 for 90; YAML 1.2 takes 020 for 20 and 1:30 for text. People
+# YAML 1.1, which PyYAML reads, parses 020 as 16 and 1:30 as 90; YAML 1.2 parses 020 as 20 and 1:30 as text. People
 # mean either.
 _AMBIGUOUS = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
@@ -34,17 +34,17 @@ class _Loader(yaml.SafeLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A node of a mapping, before what it merges (`<<`) is in it."""
         node = super().compose_mapping_node(anchor)
-        seen = set[str]()
+        keys = set[str]()
         for key, _ in node.value:
-            if str(key.value) in seen:
+            if str(key.value) in keys:
                 problem = f"{key.value!r} is given twice; keep one of the two"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(str(key.value))
+            keys.add(str(key.value))
         return node
 
 
 def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The settings in a file, not yet checked; one with `over` is laid over the file that it names. above: what lies over it.
+    """The settings in a file, not yet checked; one with `over` extends the file that it names. above: what extends it.
 
     Raises:
         UserError: a file is missing or is not YAML, gives a key twice, has a number that is ambiguous, or lies over itself.
@@ -61,17 +61,17 @@ def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
             f"{path}: {OVER}: {below} lies over this file, so neither is a base; remove one {OVER}"
         )
     with within(f"{path}: {OVER}"):
-        return laid(settings, load(under, files))
+        return merge(settings, load(under, files))
 
 
-def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Settings over others, block by block, as Snakemake merges files: of two values the upper one counts."""
-    made = dict(over)
+    merged = dict(over)
     for key, value in settings.items():
-        below = made.get(key)
-        made[key] = laid(value, below) if isinstance(value, dict) and isinstance(below, dict) else value
-    made.pop(OVER, None)
-    return made
+        below = merged.get(key)
+        merged[key] = merge(value, below) if isinstance(value, dict) and isinstance(below, dict) else value
+    merged.pop(OVER, None)
+    return merged
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -45,9 +45,9 @@ def chain(
     parameters: dict[str, float] = {}
     rates: dict[str, float] = {}
     for number, (site, first) in enumerate(zip(sites, starts, strict=False), start=1):
-        for kind, made in pieces.items():
+        for kind, terms in pieces.items():
             for name, term in site.terms(kind).items():
-                made[f"{name}_{number}"] = Term([first + each for each in term.sites], term.operator)
+                terms[f"{name}_{number}"] = Term([first + each for each in term.sites], term.operator)
         parameters |= {f"{name}_{number}": value for name, value in site.parameters.items()}
         rates |= {f"{name}_{number}": site.rates.get(name, 0.0) for name in site.jumps}
     for pair, strength in (couplings or {}).items():
@@ -62,9 +62,9 @@ def chain(
         operator = driven[pair] if isinstance(driven, Mapping) else _exchange(pair, levels)
         _check_new(name, pieces["controls"])
         pieces["controls"][name] = Term(pair, operator)
-    usual = rates if any(site.rates for site in sites) else {}
+    shared_rates = rates if any(site.rates for site in sites) else {}
     drift, controls, jumps = pieces.values()
-    return System(drift, parameters, controls, jumps, rates=usual, levels=levels)
+    return System(drift, parameters, controls, jumps, rates=shared_rates, levels=levels)
 
 
 def _coupling(pair: Pair) -> str:
@@ -86,5 +86,5 @@ def _exchange(pair: Pair, levels: Sequence[int]) -> Matrix:
     if not set(pair) <= set(range(len(levels))):
         raise UserError(f"couplings: {pair} are not two sites from 0 to {len(levels) - 1}")
     first, second = (np.diag(np.sqrt(np.arange(1, levels[site])), 1) for site in pair)
-    made: Matrix = (np.kron(first.T, second) + np.kron(first, second.T)).astype(complex)
-    return made
+    matrix: Matrix = (np.kron(first.T, second) + np.kron(first, second.T)).astype(complex)
+    return matrix

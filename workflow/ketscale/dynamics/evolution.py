@@ -1,7 +1,7 @@
 """Evolves kets, unitaries, density matrices and channels under piecewise-constant controls or pulses with carriers.
 
 The convention of axes, here and in all of `ketscale.dynamics`: (batch, times, states..., columns). A batch is in front, a
-trajectory's times come next; a ket is (d,), and kets beside one another are columns (d, k). Controls are (segments, controls).
+trajectory's times come next; a ket is (d,), and several kets are columns (d, k). Controls are (segments, controls).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ketscale.private_torch import transforms_active
 from ketscale.words import suggestion
 
 Kind = Literal["ket", "unitary", "density", "channel"]
-# A tensor, an array, or numbers and tensors by name; names that are left out keep their usual value.
+# A tensor, an array, or numbers and tensors by name; names that are omitted keep their usual value.
 Values = Any
 
 # Initial states of each kind, of d amplitudes.
@@ -80,7 +80,7 @@ def evolve(
         one segment. Or `engines.pulses.Pulses`, whose carriers a `method` with a step samples; they are in no batch.
     duration: the time of all segments together, a number or a real tensor (). Pulses have their own.
     kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
-        (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
+        (d,), usually |0>; the system's own rates are ignored, also for a unitary. 'unitary': kets as columns,
         (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from one ket (d,) its projector is
         made; several kets are given as projectors. 'channel': the images of |i><j| for kets i, j that are the columns of
         `initial`, (d, k), usually the system's computational states; the result is (k, k, d, d).
@@ -93,7 +93,7 @@ def evolve(
         these, in steps that are equal and as many in each of their segments, or whole-space, of order 6, which evolves any
         system and with it density matrices and channels. No `dt` bounds an error by construction; `error_estimate` checks one.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
-        matrices by torch's operators, on any device; auto: for CPU tensors what takes least time. That is compiled, but for kets
+        matrices by torch's operators, on any device; auto: the fastest for CPU tensors. That is compiled, but for kets
         and unitaries of 8 levels and more, or of segments whose angle may exceed 200 radians, also products or the eigenvectors
         of each segment's Hamiltonian (not within `torch.func`), and but for density matrices of few levels in segments whose angle
         or decay may exceed 2,000, products. A batch goes one way, so a member's rounding may depend on the others.
@@ -123,12 +123,12 @@ def evolve(
     }  # fmt: skip
     systems, listed = as_systems(system), not isinstance(system, System)
     system = systems[0]
-    named, kind = kind is not None, kind or _usual_kind(systems, rates)
+    explicit, kind = kind is not None, kind or _default_kind(systems, rates)
     if kind not in _INITIAL:
         raise UserError(f"kind: {kind!r} is none of {', '.join(_INITIAL)}")
     columns = kind in ("ket", "unitary")
     if columns and rates is not None:
-        raise UserError(f"rates: a {kind} has none; use kind density or channel, or leave them out")
+        raise UserError(f"rates: a {kind} has no decay; use kind density or channel, or leave them out")
     pulses = controls if isinstance(controls, Pulses) else None
     propagator = _propagator(method, dt, route, columns, pulses)
     if rates is None and not columns and any(each.rates for each in systems):
@@ -150,11 +150,11 @@ def evolve(
             raise UserError(
                 f"lengths: must be ({controls.shape[-2]},), one of each segment, not {tuple(parts.shape)}"
             )
-        whole = duration[..., None] if isinstance(duration, torch.Tensor) else duration
-        duration = whole * parts / parts.sum(-1, keepdim=True)
+        length = duration[..., None] if isinstance(duration, torch.Tensor) else duration
+        duration = length * parts / parts.sum(-1, keepdim=True)
     if expect is not None and kind not in ("ket", "density"):
         raise UserError(f"expect: is of a ket or a density matrix, not of a {kind}")
-    given = {
+    tensors_of = {
         "controls": (controls, 2),
         "duration": (duration, 0 if lengths is None else 1),
         "rates": (named_values("rates", rates, systems, controls), 1),
@@ -162,21 +162,21 @@ def evolve(
         "initial": _initial(system, initial, kind, controls),
     }
     if rate_factors is not None:
-        factors, by_jumps = as_real("rate_factors", rate_factors, controls), given["rates"][0]
+        factors, by_jumps = as_real("rate_factors", rate_factors, controls), tensors_of["rates"][0]
         if by_jumps is None:
             raise UserError("rate_factors: there are no rates; give them, with kind density or channel")
-        wanted = (controls.shape[-2], len(system.jumps))
-        if factors.shape[-2:] != wanted:
+        shape = (controls.shape[-2], len(system.jumps))
+        if factors.shape[-2:] != shape:
             raise UserError(
-                f"rate_factors: must be {wanted}, of each segment's rates, not {tuple(factors.shape)}"
+                f"rate_factors: must be {shape}, of each segment's rates, not {tuple(factors.shape)}"
             )
-        given["rates"] = (by_jumps[..., None, :] * factors, 2)
+        tensors_of["rates"] = (by_jumps[..., None, :] * factors, 2)
     d = system.dimension
-    if not named and kind == "ket" and initial is not None and given["initial"][0].shape == (d, d, 1):
+    if not explicit and kind == "ket" and initial is not None and tensors_of["initial"][0].shape == (d, d, 1):
         raise UserError(
             f"initial: ({d}, {d}) may be a density matrix, columns or {d} kets; say kind='density', 'unitary' or 'ket'"
         )
-    batch = _batch({**given, "system": (torch.empty(len(systems)), 0)} if listed else given)
+    batch = _batch({**tensors_of, "system": (torch.empty(len(systems)), 0)} if listed else tensors_of)
     if controls.dtype == torch.float32:
         options: Any = {"kind": kind, "method": method, "dt": dt, "route": route, "trajectory": trajectory}
         double = evolve(systems if listed else system, **_in_fp64(arguments), **options)
@@ -195,7 +195,7 @@ def evolve(
         name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
         if isinstance(each, torch.Tensor) and (each.ndim > axes or axes >= _BATCHED.get(name, math.inf))
         else each
-        for name, (each, axes) in given.items()
+        for name, (each, axes) in tensors_of.items()
     }
     if listed and batch:
         # A search has each of an ensemble's systems for each of its starts.
@@ -205,22 +205,22 @@ def evolve(
         finals = []
         for each, numbers in members.items():
             rows = {
-                name: tensor[numbers] if getattr(tensor, "ndim", 0) > given[name][1] else tensor
+                name: tensor[numbers] if getattr(tensor, "ndim", 0) > tensors_of[name][1] else tensor
                 for name, tensor in tensors.items()
             }
             finals.append(evolved(each, Tasks(**rows)))
-        made = torch.cat(finals)[
+        final = torch.cat(finals)[
             torch.tensor([number for each in members.values() for number in each]).argsort()
         ]
     else:
-        made = evolved(system, Tasks(**tensors))
-    made = _images(made) if kind == "channel" else made
-    made = made if batch is not None else made.squeeze(0)
-    made = made.squeeze(-1) if kind == "ket" else made
+        final = evolved(system, Tasks(**tensors))
+    final = _images(final) if kind == "channel" else final
+    final = final if batch is not None else final.squeeze(0)
+    final = final.squeeze(-1) if kind == "ket" else final
     if columns and expect is not None:
         observables = as_observables(expect, system, controls)
-        made = torch.einsum("...a,oab,...b->...o", made.conj(), observables, made).real
-    return made
+        final = torch.einsum("...a,oab,...b->...o", final.conj(), observables, final).real
+    return final
 
 
 def as_systems(system: System | Sequence[System]) -> Sequence[System]:
@@ -232,21 +232,21 @@ def as_systems(system: System | Sequence[System]) -> Sequence[System]:
     systems = [system] if isinstance(system, System) else system
     for number, each in enumerate(systems[1:], 1):
         for what in ("levels", "drift", "controls", "jumps"):
-            own, known = (tuple(getattr(one, what)) for one in (each, systems[0]))
-            if own != known:
+            own, first = (tuple(getattr(one, what)) for one in (each, systems[0]))
+            if own != first:
                 raise UserError(
-                    f"system: number {number} has {what} {own}, and the first {known}; systems of a list have the same"
+                    f"system: number {number} has {what} {own}, and the first {first}; systems of a list have the same"
                 )
     return systems
 
 
-def _in_fp64(given: Any) -> Any:
+def _in_fp64(value: Any) -> Any:
     """Arguments of `evolve`, whose tensors in fp32 are in fp64, and all else as it is."""
-    if isinstance(given, Mapping):
-        return {name: _in_fp64(each) for name, each in given.items()}
-    if isinstance(given, torch.Tensor) and given.dtype in (torch.float32, torch.complex64):
-        return given.to(torch.promote_types(given.dtype, torch.float64))
-    return given
+    if isinstance(value, Mapping):
+        return {name: _in_fp64(each) for name, each in value.items()}
+    if isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.complex64):
+        return value.to(torch.promote_types(value.dtype, torch.float64))
+    return value
 
 
 @torch.no_grad()
@@ -278,7 +278,7 @@ def error_estimate(
         True
     """
     systems = as_systems(system)
-    kind = kind or _usual_kind(systems, others.get("rates"))
+    kind = kind or _default_kind(systems, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
     axes = axes if others.get("expect") is None else 1
     pulses, lengths = controls if isinstance(controls, Pulses) else None, others.pop("lengths", None)
@@ -286,27 +286,27 @@ def error_estimate(
         controls = _parts(pulses, lengths)
         # Without lengths all parts are evolved in one call: 2,000 in 0.2 s, and not in 40.
         lengths = controls.new_ones(len(controls)) if lengths is None and trajectory else lengths
-    whole = _controls(systems[0], controls)
+    single = _controls(systems[0], controls)
 
     def evolved(parts: int) -> torch.Tensor:
-        given = {"duration": duration, "dt": dt, **others}
+        arguments = {"duration": duration, "dt": dt, **others}
         if lengths is not None:
-            given["lengths"] = as_real("lengths", lengths, whole).repeat_interleave(parts, -1)
-        if given.get("rate_factors") is not None:
-            factors = as_real("rate_factors", given["rate_factors"], whole)
-            given["rate_factors"] = factors.repeat_interleave(parts, -2)
-        played = whole if pulses is None else pulses.divided(parts if lengths is None else 1)
+            arguments["lengths"] = as_real("lengths", lengths, single).repeat_interleave(parts, -1)
+        if arguments.get("rate_factors") is not None:
+            factors = as_real("rate_factors", arguments["rate_factors"], single)
+            arguments["rate_factors"] = factors.repeat_interleave(parts, -2)
+        played = single if pulses is None else pulses.divided(parts if lengths is None else 1)
         if parts > 1:
-            given = _in_fp64(given) | {"dt": dt and dt / 2}
-            played = whole.double().repeat_interleave(parts, -2) if pulses is None else played
-            if given.get("method", "exact") == "exact":
+            arguments = _in_fp64(arguments) | {"dt": dt and dt / 2}
+            played = single.double().repeat_interleave(parts, -2) if pulses is None else played
+            if arguments.get("method", "exact") == "exact":
                 # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
-                given["method"] = Batched(route=given.get("route", "auto"), eigenvectors=False)
-        return evolve(system, played, kind=kind, trajectory=trajectory, **given)
+                arguments["method"] = Batched(route=arguments.get("route", "auto"), eigenvectors=False)
+        return evolve(system, played, kind=kind, trajectory=trajectory, **arguments)
 
     coarse, errors = evolved(1), []
     # Halves of segments without steps would repeat the same substeps bit for bit, and two roundings may be alike by chance.
-    for parts in (2,) if dt else (3,) if whole.dtype == torch.float32 else (3, 5):
+    for parts in (2,) if dt else (3,) if single.dtype == torch.float32 else (3, 5):
         fine = evolved(parts)
         if trajectory:
             times = fine.ndim - axes - 1
@@ -317,7 +317,7 @@ def error_estimate(
     return torch.stack(errors).amax(0)
 
 
-def _usual_kind(systems: Sequence[System], rates: Values) -> Kind:
+def _default_kind(systems: Sequence[System], rates: Values) -> Kind:
     return "density" if rates is not None or any(each.rates for each in systems) else "ket"
 
 
@@ -328,7 +328,7 @@ def _propagator(
     by_object = isinstance(method, Propagator)
     if pulses is not None and (by_object or method in dense or not (columns or method == "whole-space")):
         which = "interaction4, suzuki4 or whole-space" if columns else "whole-space"
-        raise UserError(f"method: carriers need steps, and {method} has none for them; use {which} with a dt")
+        raise UserError(f"method: carriers need steps, which {method} does not have; use {which} with a dt")
     if by_object:
         return method
     if method in dense:
@@ -361,50 +361,50 @@ def _controls(system: System, controls: Any) -> torch.Tensor:
 
 
 def named_values(
-    what: Literal["parameters", "rates"], given: Values, systems: Sequence[System], like: torch.Tensor
+    what: Literal["parameters", "rates"], numbers: Values, systems: Sequence[System], like: torch.Tensor
 ) -> torch.Tensor | None:
     """Parameters or rates as `evolve` takes them, as a tensor (terms,) or (batch, terms); None stays None.
 
     Raises:
         UserError: a name is unknown, or one without a usual value is missing.
     """
-    if given is None:
+    if numbers is None:
         return None
-    if not isinstance(given, Mapping):
-        return as_real(what, given, like)
+    if not isinstance(numbers, Mapping):
+        return as_real(what, numbers, like)
     terms = list(systems[0].drift if what == "parameters" else systems[0].jumps)
     own = [getattr(each, what) for each in systems]
     # A system without usual rates has none if another one has.
-    usual = (
+    defaults = (
         own[0]
         if len(own) == 1
         else {name: [each.get(name, 0.0) for each in own] for name in max(own, key=len)}
     )
-    for name in given:
+    for name in numbers:
         if name not in terms:
             raise UserError(f"{what}: this system has no {name}{suggestion(name, terms)}")
     for name in terms:
-        if name not in given and name not in usual:
+        if name not in numbers and name not in defaults:
             raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
-    values = [as_real(f"{what}.{name}", given.get(name, usual.get(name)), like) for name in terms]
+    values = [as_real(f"{what}.{name}", numbers.get(name, defaults.get(name)), like) for name in terms]
     return torch.stack(torch.broadcast_tensors(*values), -1) if values else like.new_zeros(0)
 
 
-def _initial(system: System, given: Any, kind: Kind, like: torch.Tensor) -> tuple[torch.Tensor | None, int]:
+def _initial(system: System, start: Any, kind: Kind, like: torch.Tensor) -> tuple[torch.Tensor | None, int]:
     """The initial states as `Tasks` has them, and the number of their axes without the batch's."""
-    if given is None and kind == "ket":
-        given = [1.0, *[0.0] * (system.dimension - 1)]
-    if given is None and kind == "channel":
-        given = system.computational_states
-    if given is None:
+    if start is None and kind == "ket":
+        start = [1.0, *[0.0] * (system.dimension - 1)]
+    if start is None and kind == "channel":
+        start = system.computational_states
+    if start is None:
         return None, 2
     state = (
-        as_states("initial", given) if isinstance(given, torch.Tensor) else as_complex(given, like, "initial")
+        as_states("initial", start) if isinstance(start, torch.Tensor) else as_complex(start, like, "initial")
     )
     d, axes = system.dimension, 1 if kind == "ket" else 2
-    known = axes <= state.ndim <= axes + 1 or (kind == "density" and state.ndim == 1)
+    valid = axes <= state.ndim <= axes + 1 or (kind == "density" and state.ndim == 1)
     ends = (d,) * min(axes, state.ndim) if kind in ("ket", "density") else (d, *state.shape[-1:])
-    if not known or state.shape[-len(ends) :] != ends:
+    if not valid or state.shape[-len(ends) :] != ends:
         raise UserError(f"initial: must be {_INITIAL[kind].format(d=d)}, not {tuple(state.shape)}")
     if kind == "ket":
         return state[..., None], 2
@@ -416,20 +416,20 @@ def _initial(system: System, given: Any, kind: Kind, like: torch.Tensor) -> tupl
     return state, 2
 
 
-def _batch(given: Mapping[str, tuple[Any, int]]) -> int | None:
+def _batch(arguments: Mapping[str, tuple[Any, int]]) -> int | None:
     """The length of the batch; None: nothing has one."""
-    for name, (each, axes) in given.items():
+    for name, (each, axes) in arguments.items():
         if isinstance(each, torch.Tensor) and each.ndim > axes + 1:
             raise UserError(f"{name}: is of shape {tuple(each.shape)}, and has one batch axis at most")
     sizes = {
         name: each.shape[0]
-        for name, (each, axes) in given.items()
+        for name, (each, axes) in arguments.items()
         if isinstance(each, torch.Tensor) and each.ndim > axes
     }
     longer = {size for size in sizes.values() if size != 1}
     if len(longer) > 1:
-        said = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise UserError(f"batch: arguments have batches of several lengths: {said}")
+        listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise UserError(f"batch: arguments have batches of several lengths: {listing}")
     return next(iter(longer), 1) if sizes else None
 
 

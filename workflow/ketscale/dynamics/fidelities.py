@@ -94,14 +94,14 @@ def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
         >>> leakage(0.6 * torch.eye(2, dtype=torch.complex128)).item()
         0.64
     """
-    block = _block(*_checked(final, states))
-    return 1 - _kept(block) / block.shape[-1]
+    block = _block(*_validated(final, states))
+    return 1 - _retained(block) / block.shape[-1]
 
 
 @uncompiled
 def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, averaged: bool) -> torch.Tensor:
     """The process or, `averaged`, the average gate fidelity."""
-    final, basis = _checked(final, states)
+    final, basis = _validated(final, states)
     ideal, size = as_complex(target, final), final.shape[-1] if basis is None else basis.shape[-1]
     if not 2 <= ideal.ndim <= 3 or ideal.shape[-2:] != (size, size):
         raise UserError(
@@ -114,10 +114,10 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
         return _overlap(final, basis @ ideal, virtual_z) / size**2
     block = _block(final, basis)
     overlap = _overlap(block, ideal, virtual_z)
-    return (overlap + _kept(block)) / (size * (size + 1)) if averaged else overlap / size**2
+    return (overlap + _retained(block)) / (size * (size + 1)) if averaged else overlap / size**2
 
 
-def _checked(final: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _validated(final: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     """What was evolved, and the computational states, checked against each other."""
     final = as_states("final", final)
     if not 2 <= final.ndim <= 5:
@@ -155,7 +155,7 @@ def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch
     return torch.view_as_real(products.sum((-2, -1))).square().sum(-1)
 
 
-def _kept(block: torch.Tensor) -> torch.Tensor:
+def _retained(block: torch.Tensor) -> torch.Tensor:
     """The population of all D computational states that stays in them."""
     if block.ndim > 3:
         return torch.einsum("...iipp->...", block).real
@@ -221,17 +221,17 @@ def _check_norms(target: torch.Tensor, axes: int) -> None:
     # Looking at a GPU's numbers would wait for it.
     if transforms_active() or not target.is_cpu or target.layout != torch.strided or not target.numel():
         return
-    wanted = 1 if axes == 1 else target.shape[-1]
+    size = 1 if axes == 1 else target.shape[-1]
     rows = target.numpy(force=True).reshape(-1, target.shape[-1] ** axes)
     norms = (rows.real**2 + rows.imag**2).sum(-1)
-    off = float(np.abs(norms / wanted - 1).max())
+    off = float(np.abs(norms / size - 1).max())
     if not off <= 2 * UNITARY:
         what = "a pure state of norm 1 (mixed targets are not offered)" if axes == 1 else "unitary"
         raise UserError(f"target: is not {what}, but off by {off:.1e}")
 
 
-def _density_matrices(given: Any) -> torch.Tensor:
-    rho = as_states("rho", given)
+def _density_matrices(value: Any) -> torch.Tensor:
+    rho = as_states("rho", value)
     if rho.ndim < 2 or rho.shape[-2] != rho.shape[-1]:
         raise UserError(
             f"rho: must be density matrices (..., d, d), not {tuple(rho.shape)}; of kets use ket_fidelity"

@@ -42,19 +42,19 @@ def lbfgs(
     scale = torch.ones_like(value)
     direction, length = _downhill(gradient)
     low, high = torch.zeros_like(value), torch.full_like(value, torch.inf)
-    tries, steepest, ended = torch.zeros_like(value), torch.ones_like(value).bool(), ~value.isfinite()
+    tries, steepest, finished = torch.zeros_like(value), torch.ones_like(value).bool(), ~value.isfinite()
     for _ in range(evaluations):
-        if not reached(value) or bool(ended.all()):
+        if not reached(value) or bool(finished.all()):
             break
         trial = point + length[:, None] * direction
         trial_value, trial_gradient = value.clone(), gradient.clone()
-        going = every[~ended]
+        going = every[~finished]
         trial_value[going], trial_gradient[going] = _evaluated(losses, trial[going], going)
         slope = _dot(gradient, direction)
         lower = trial_value <= value + DECREASE * length * slope
         flat = _dot(trial_gradient, direction) >= SLOPE * slope
         tries += 1
-        accepted = lower & (flat | (tries > TRIES)) & ~ended
+        accepted = lower & (flat | (tries > TRIES)) & ~finished
         # The next trial of the others.
         high, low = torch.where(lower, high, length), torch.where(lower, length, low)
         length = torch.where(high.isfinite(), (low + high) / 2, 2 * length)
@@ -72,7 +72,7 @@ def lbfgs(
         value = torch.where(accepted, trial_value, value)
 
         stuck = ~accepted & (tries > TRIES)
-        ended |= (stuck & steepest) | (gradient.norm(dim=-1) <= FLAT)
+        finished |= (stuck & steepest) | (gradient.norm(dim=-1) <= FLAT)
         for _, _, weight in pairs:
             weight[stuck] = 0
         steepest = (steepest | stuck) & ~accepted

@@ -70,7 +70,7 @@ def optimise(
     frame: in which a gate is read, whatever `parameters` are; for a list of systems also one for each (`dressed_frame` of the
         list); None: `bare_frame`. virtual_z: of a gate, see `process_fidelity`.
     expect, trajectory: of a cost, see `evolve`.
-    rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).
+    rates, parameters: see `evolve`; (members, ...) makes an ensemble and minimises its mean (robust pulses).
         With rates the evolution is open.
     method, dt: see `evolve`.
     starts: how many random ones, by the seed; or the pulse's parameters to begin with, (starts, size), such as the `numbers`
@@ -145,15 +145,15 @@ def optimise(
 
     def reached(values: torch.Tensor) -> bool:
         history.append(values)
-        found = values.nan_to_num(nan=torch.inf).reshape(len(targets), count)
-        least = float(found.min(1).values.max())
+        losses = values.nan_to_num(nan=torch.inf).reshape(len(targets), count)
+        least = float(losses.min(1).values.max())
         bar.update()
         bar.set_postfix_str(f"{quantity} {least:.2e}", refresh=False)
         return least > enough
 
     generator = torch.Generator().manual_seed(seed)
     for each in pulses:
-        each(each.start(1, generator)[0], low)  # refuses what is shorter than its limits allow
+        each(each.start(1, generator)[0], low)  # raises if it is shorter than its limits allow
     if begins is None:
         point = torch.cat([each.start(len(targets) * count, generator) for each in pulses], 1)
     else:
@@ -199,20 +199,20 @@ def optimise_each(
         >>> [each.infidelity < 1e-6 for each in found]
         [True, True, True]
     """
-    wanted = _Each(targets)
-    if not wanted:
+    each_target = _Each(targets)
+    if not each_target:
         raise UserError("targets: give at least one")
-    found = optimise(system, wanted, pulse, duration, **options)
-    starts = len(found.numbers) // len(wanted)
+    results = optimise(system, each_target, pulse, duration, **options)
+    starts = len(results.numbers) // len(each_target)
     return [
         replace(
-            found,
-            numbers=found.numbers[rows],
-            durations=found.durations[rows],
-            infidelities=found.infidelities[rows],
-            history=found.history[:, rows],
+            results,
+            numbers=results.numbers[rows],
+            durations=results.durations[rows],
+            infidelities=results.infidelities[rows],
+            history=results.history[:, rows],
         )
-        for rows in (slice(first, first + starts) for first in range(0, len(found.numbers), starts))
+        for rows in (slice(first, first + starts) for first in range(0, len(results.numbers), starts))
     ]
 
 
@@ -236,25 +236,25 @@ class _Goal:
     ) -> None:
         self.systems, system = list(systems), systems[0]
         self.costs: list[Cost] = [each for each in targets if callable(each)]
-        wanted = [_target(each, system) for each in targets if not callable(each)]
-        if len({each.shape for each in wanted}) + bool(self.costs) != 1:
+        references = [_target(each, system) for each in targets if not callable(each)]
+        if len({each.shape for each in references}) + bool(self.costs) != 1:
             raise UserError(
                 "targets: some are states and others gates or costs, or of different sizes; optimise them apart"
             )
-        self.wanted = torch.stack(wanted) if wanted else torch.zeros(0, system.dimension)
-        self.is_gate = self.wanted.ndim == 3
+        self.references = torch.stack(references) if references else torch.zeros(0, system.dimension)
+        self.is_gate = self.references.ndim == 3
         if self.is_gate and initial is not None:
             raise UserError("initial: a gate has all computational states; leave it out, or give a frame")
         if not self.is_gate and (frame is not None or virtual_z):
             raise UserError("frame and virtual_z: are of gates; leave them out")
         self.frame = frame or bare_frame(system)
         size = self.frame.states.shape[-1] if self.is_gate else system.dimension
-        if self.wanted.shape[-1] != size:
+        if self.references.shape[-1] != size:
             what = f"computational states; {COUPLER}" if self.is_gate else "amplitudes"
-            raise UserError(f"target: is of shape {tuple(wanted[0].shape)}, and must have {size} {what}")
+            raise UserError(f"target: is of shape {tuple(references[0].shape)}, and must have {size} {what}")
         self.virtual_z = virtual_z
         axes = (1, 2) if self.costs else (1,)
-        self.initial = None if initial is None else _checked("initial", initial, axes)
+        self.initial = None if initial is None else _target_array("initial", initial, axes)
         is_open = rates is not None or any(each.rates for each in systems)
         gates: tuple[Kind, Kind] = ("unitary", "channel")
         states: tuple[Kind, Kind] = ("ket", "density")
@@ -295,8 +295,8 @@ class _Goal:
         ):
             if values is not None:
                 rows = values.detach().reshape(-1, len(terms))
-                shown = rows[0] if others else rows.mean(0)
-                own[name] = dict(zip(terms, shown.tolist(), strict=True))
+                row = rows[0] if others else rows.mean(0)
+                own[name] = dict(zip(terms, row.tolist(), strict=True))
         return replace(system, **own) if own else system
 
     def infidelities(self, controls: torch.Tensor, duration: Any, which: torch.Tensor) -> torch.Tensor:
@@ -328,13 +328,13 @@ class _Goal:
         )
         if self.costs:
             return self._costs(final, which.repeat_interleave(self.members)).reshape(starts, -1).mean(1)
-        wanted = self.wanted[which].repeat_interleave(self.members, 0)
+        target = self.references[which].repeat_interleave(self.members, 0)
         if self.is_gate:
             block = frame.amplitudes(final, duration)
-            found = average_gate_fidelity(block, wanted, virtual_z=self.virtual_z)
+            fidelities = average_gate_fidelity(block, target, virtual_z=self.virtual_z)
         else:
-            found = (ket_fidelity if self.kind == "ket" else fidelity)(final, wanted)
-        return 1 - found.reshape(starts, -1).mean(1)
+            fidelities = (ket_fidelity if self.kind == "ket" else fidelity)(final, target)
+        return 1 - fidelities.reshape(starts, -1).mean(1)
 
     def _costs(self, final: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
         """The costs (batch,) of these numbers of what was evolved.
@@ -342,7 +342,7 @@ class _Goal:
         Raises:
             UserError: a cost is not real, or not one number of each.
         """
-        made = final.new_zeros(len(final), dtype=final.dtype.to_real())
+        result = final.new_zeros(len(final), dtype=final.dtype.to_real())
         for number, cost in enumerate(self.costs):
             (rows,) = torch.where(which == number)
             if not len(rows):
@@ -350,17 +350,17 @@ class _Goal:
             values = cost(final[rows])
             if not isinstance(values, torch.Tensor) or values.shape != rows.shape or values.is_complex():
                 is_tensor = isinstance(values, torch.Tensor)
-                shown = f"{values.dtype} {tuple(values.shape)}" if is_tensor else values
+                label = f"{values.dtype} {tuple(values.shape)}" if is_tensor else values
                 raise UserError(
-                    f"target: a cost has a real number of each member of the batch, ({len(rows)},), not {shown}"
+                    f"target: a cost has a real number of each member of the batch, ({len(rows)},), not {label}"
                 )
-            made = made.index_put((rows,), values.to(made.dtype))
-        return made
+            result = result.index_put((rows,), values.to(result.dtype))
+        return result
 
 
 def _target(target: Any, system: System) -> torch.Tensor:
     if not isinstance(target, str):
-        return _checked("target", target, (1, 2))
+        return _target_array("target", target, (1, 2))
     try:
         return gate(target)
     except UserError as error:
@@ -369,19 +369,19 @@ def _target(target: Any, system: System) -> torch.Tensor:
         raise UserError(f"{error}; of the system's own states give system.targets[{target!r}]") from None
 
 
-def _checked(name: str, given: Any, axes: tuple[int, ...]) -> torch.Tensor:
+def _target_array(name: str, value: Any, axes: tuple[int, ...]) -> torch.Tensor:
     """A ket (d,), if `axes` has 1, or a gate (D, D), if it has 2.
 
     Raises:
         UserError: it is no array or has another shape, or is not of norm 1 or not unitary.
     """
-    made = as_complex(given, torch.empty(0, dtype=torch.float64))
-    if made.ndim not in axes:
+    array = as_complex(value, torch.empty(0, dtype=torch.float64))
+    if array.ndim not in axes:
         raise UserError(
-            f"{name}: must be a ket (d,){' or a gate (D, D)' * (2 in axes)}, not {tuple(made.shape)}"
+            f"{name}: must be a ket (d,){' or a gate (D, D)' * (2 in axes)}, not {tuple(array.shape)}"
         )
-    columns = made[:, None] if made.ndim == 1 else made
+    columns = array[:, None] if array.ndim == 1 else array
     off = float((columns.mH @ columns - torch.eye(columns.shape[1])).abs().max())
     if not off <= UNITARY:
-        raise UserError(f"{name}: is not {'of norm 1' if made.ndim == 1 else 'unitary'} (off by {off:.1e})")
-    return made
+        raise UserError(f"{name}: is not {'of norm 1' if array.ndim == 1 else 'unitary'} (off by {off:.1e})")
+    return array

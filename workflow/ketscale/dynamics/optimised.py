@@ -93,7 +93,7 @@ class Optimised:
         ket, states = (
             (self.initial, own) if self.initial.ndim == 1 else (self.initial[:, column], self.initial)
         )
-        found = evolve(
+        states_of = evolve(
             self.system,
             self.controls,
             self.duration,
@@ -102,13 +102,13 @@ class Optimised:
             dt=self.dt,
             trajectory=True,
         )
-        if found.ndim == 2:
-            shares = (found @ states.conj()).abs().square()
+        if states_of.ndim == 2:
+            shares = (states_of @ states.conj()).abs().square()
         else:
-            shares = torch.einsum("dk,tde,ek->tk", states.conj(), found, states).real
+            shares = torch.einsum("dk,tde,ek->tk", states.conj(), states_of, states).real
         bits = (shares.shape[1] - 1).bit_length()
-        made = {f"{number:0{bits}b}": share.numpy() for number, share in enumerate(shares.T)}
-        return {**made, "outside": (1 - shares.sum(1)).numpy()}
+        shares_of = {f"{number:0{bits}b}": share.numpy() for number, share in enumerate(shares.T)}
+        return {**shares_of, "outside": (1 - shares.sum(1)).numpy()}
 
     def arrays(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
         """Over time, each (segments + 1,): `time`, the controls by name, and `populations` as `population_BITS`.

@@ -105,11 +105,11 @@ class Pulse(ABC):
     def start(self, starts: int, generator: torch.Generator) -> Float[torch.Tensor, "starts size"]:
         """Random parameters to begin with, fp64."""
         each = self.amplitudes * self._parts
-        drawn = torch.randn(
+        noise = torch.randn(
             starts, self.drives, self.size // self.drives, generator=generator, dtype=torch.float64
         )
-        drawn[..., each:] *= NARROW
-        return drawn.flatten(1)
+        noise[..., each:] *= NARROW
+        return noise.flatten(1)
 
     def __call__(
         self, parameters: Float[torch.Tensor, "*batch size"] | Any, duration: float | torch.Tensor
@@ -128,10 +128,10 @@ class Pulse(ABC):
         if not is_mapped(duration) and not (duration > 0).all():
             raise UserError(f"duration: must be positive, not {duration}")
         amplitude, others = self._split(parameters)
-        made = self.envelope(_middles(self.values, parameters), amplitude, **others)
-        made = made * self._unit(duration)[..., None, None]
+        values = self.envelope(_middles(self.values, parameters), amplitude, **others)
+        values = values * self._unit(duration)[..., None, None]
         if self.limits and self.limits.amplitude is not None:
-            made = limited(made, made.real.new_tensor(self.limits.amplitudes)[:, None])
+            values = limited(values, values.real.new_tensor(self.limits.amplitudes)[:, None])
         at = _middles(self.segments, parameters)
         if self.limits and self.limits.ramp:
             ramp = self.limits.ramp / duration
@@ -139,12 +139,12 @@ class Pulse(ABC):
                 raise UserError(
                     f"duration: the pulse's limits need at least {self.limits.ramp:.4g}; make it longer, or allow more"
                 )
-            ramp = ramp[..., None, None].expand(*made.shape[:-1], 1)
-            made = filtered(made, at.expand(*made.shape[:-1], self.segments), ramp)
+            ramp = ramp[..., None, None].expand(*values.shape[:-1], 1)
+            values = filtered(values, at.expand(*values.shape[:-1], self.segments), ramp)
         else:
-            made = made[..., (at * self.values).long()]
-        made = torch.view_as_real(made.mT) if made.is_complex() else made.mT[..., None]
-        return made.flatten(-2)
+            values = values[..., (at * self.values).long()]
+        values = torch.view_as_real(values.mT) if values.is_complex() else values.mT[..., None]
+        return values.flatten(-2)
 
     def named(
         self, parameters: torch.Tensor | Any, duration: float | torch.Tensor
@@ -243,8 +243,8 @@ class Drag(Gaussian):
         since = fraction - 0.5
         edge = math.expm1(-0.125 / self.width**2)
         slope = since / self.width**2 * self._exponent(fraction).exp() / edge
-        turned = torch.exp(1j * others["detuning"] * since)
-        return turned * (super().envelope(fraction, amplitude) + 1j * others["drag"] * amplitude * slope)
+        carrier = torch.exp(1j * others["detuning"] * since)
+        return carrier * (super().envelope(fraction, amplitude) + 1j * others["drag"] * amplitude * slope)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +313,7 @@ class Fourier(Pulse):
 
 
 def split(pulses: Sequence[Pulse], parameters: torch.Tensor) -> list[tuple[Pulse, torch.Tensor]]:
-    """Pulses beside one another, each with its part of the parameters (..., the sum of sizes)."""
+    """Pulses at the same time, each with its part of the parameters (..., the sum of sizes)."""
     return list(zip(pulses, parameters.split([pulse.size for pulse in pulses], -1), strict=True))
 
 

@@ -46,8 +46,8 @@ def steady_state(
     """
     if controls is not None:
         controls = as_real("controls", controls, torch.empty(0, dtype=torch.float64))[..., None, :]
-    given: dict[str, Any] = {"rates": rates, "parameters": parameters, "method": Steady()}
-    rho = evolve(system, controls, 1.0, kind="density", **given)
+    arguments: dict[str, Any] = {"rates": rates, "parameters": parameters, "method": Steady()}
+    rho = evolve(system, controls, 1.0, kind="density", **arguments)
     if expect is None:
         return rho
     observables = as_observables(expect, as_systems(system)[0], rho.real)
@@ -81,8 +81,8 @@ class Steady(Propagator):
             if (states > 1).any():
                 member = int(states.argmax())
                 raise UserError(
-                    f"rates: member {member} has {states[member]} steady states, or rates so small beside the frequencies that "
-                    "rounding hides which; give rates of jumps that connect all states, or evolve an initial state for long"
+                    f"rates: member {member} has {states[member]} steady states, or rates so small that rounding "
+                    "hides which; give rates of jumps that connect all states, or evolve an initial state for long"
                 )
         solution = torch.linalg.solve(matrix, scale[..., 0] * trace)
         solution = torch.view_as_real(solution).flatten(1) if solution.is_complex() else solution

@@ -23,10 +23,10 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     """Decorates a function that torch.compile cannot trace, and for which it is to break its graph."""
 
     @wraps(function)
-    def called(*arguments: P.args, **named: P.kwargs) -> R:
+    def called(*arguments: P.args, **keywords: P.kwargs) -> R:
         # Importing the compiler takes a second, so only a caller that compiles does it.
         compiling = torch.compiler.is_compiling()
-        return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
+        return (torch.compiler.disable(function) if compiling else function)(*arguments, **keywords)
 
     return called
 
@@ -41,7 +41,7 @@ def is_recorded(*tensors: torch.Tensor) -> bool:
 def first_derivatives_only(what: str, instead: str = "leave out create_graph=True") -> None:
     """Refuse second derivatives: called in a backward pass that cannot be differentiated.
 
-    torch's `once_differentiable` refuses them only where the cotangent has a graph. If it is a constant, as in a sum,
+    torch's `once_differentiable` rejects them only where the cotangent has a graph. If it is a constant, as in a sum,
     the second derivative would be 0 without a word.
 
     what: has no second derivatives. instead: what to do.
@@ -91,11 +91,11 @@ class ByOperators(ABC):
         raise NotImplementedError
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needs: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `autograd_function.Differentiable.pull`."""
-        found: Sequence[torch.Tensor] = torch.func.vjp(self.plainly, *tensors)[1](tuple(cotangents))
-        return found
+        gradients: Sequence[torch.Tensor] = torch.func.vjp(self.plainly, *tensors)[1](tuple(cotangents))
+        return gradients
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
@@ -104,23 +104,23 @@ class ByOperators(ABC):
 
         torch.func.jvp does not work within torch.autograd.forward_ad.
         """
-        found, pull = torch.func.vjp(self.plainly, *tensors)[:2]
-        moved = tuple(
+        values, pull = torch.func.vjp(self.plainly, *tensors)[:2]
+        tangents_of = tuple(
             torch.zeros_like(tensor) if tangent is None else tangent
             for tangent, tensor in zip(tangents, tensors, strict=True)
         )
-        push = torch.func.vjp(lambda *given: pull(given), *map(torch.zeros_like, found))[1]
-        made: tuple[torch.Tensor, ...] = push(moved)
-        return made
+        push = torch.func.vjp(lambda *given: pull(given), *map(torch.zeros_like, values))[1]
+        result: tuple[torch.Tensor, ...] = push(tangents_of)
+        return result
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `autograd_function.Differentiable.many`: a call for each member."""
-        given = list(zip(tensors, mapped, strict=True))
-        found = [
-            applied(copy(self), *(each[number] if own else each for each, own in given))
+        pairs = list(zip(tensors, mapped, strict=True))
+        results = [
+            applied(copy(self), *(each[number] if own else each for each, own in pairs))
             for number in range(members)
         ]
-        return tuple(torch.stack(each) for each in zip(*found, strict=True))
+        return tuple(torch.stack(each) for each in zip(*results, strict=True))
 
 
 class Rows(ByOperators):

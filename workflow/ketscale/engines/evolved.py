@@ -21,5 +21,5 @@ class Evolved(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
         "code that reads a table of the system; torch: torch's operators; loop: these, one task after the other")]
     states: Annotated[int, Meta(ge=2, description="The system's product states")]
     steps: Annotated[Annotated[int, Meta(ge=0, le=2 ** 63 - 1)] | None, Meta(description="The number in a segment "
-        "(dense) or in the pulse (chain); null where each segment's norm decides, or no pulse was possible any more")]
+        "(dense) or in the pulse (chain); null where each segment's norm sets it, or no pulse was possible any more")]
     # fmt: on

@@ -49,10 +49,10 @@ def qubits_of(name: str) -> int:
     return (len(GATES[name]) - 1).bit_length()
 
 
-def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]] = ((0, 1),)) -> torch.Tensor:
+def gate(name: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]] = ((0, 1),)) -> torch.Tensor:
     """A gate, complex128: on one qubit (2, 2), on two (4, 4), or of a register (2**n, 2**n).
 
-    given: x, y, z, h (or hadamard), s, t, sqrt_x; cz, cnot, swap, iswap, sqrt_iswap; or a unitary matrix. `torch.kron` puts gates
+    name: x, y, z, h (or hadamard), s, t, sqrt_x; cz, cnot, swap, iswap, sqrt_iswap; or a unitary matrix. `torch.kron` puts gates
         side by side.
     qubits: n of the register, on each qubit of which a gate on one acts; None: the gate alone.
     pairs: the qubits, from 0, that a gate on two acts on in a register, the first pair first; of cnot control and target.
@@ -72,38 +72,38 @@ def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]]
     from ketscale.engines.dynamics.tasks import as_complex
     from ketscale.engines.operators import check_pairs
 
-    if isinstance(given, str):
-        if given not in GATES:
-            raise UserError(f"gate: no gate is called {given}{suggestion(given, list(GATES))}")
-        made = torch.tensor(GATES[given], dtype=torch.complex128)
+    if isinstance(name, str):
+        if name not in GATES:
+            raise UserError(f"gate: no gate is called {name}{suggestion(name, list(GATES))}")
+        matrix = torch.tensor(GATES[name], dtype=torch.complex128)
     else:
-        made = as_complex(given, torch.empty(0, dtype=torch.float64), "gate").clone()
-        _check_unitary(made)
+        matrix = as_complex(name, torch.empty(0, dtype=torch.float64), "gate").clone()
+        _check_unitary(matrix)
     if not (qubits is None or (isinstance(qubits, int) and qubits >= 1)):
         raise UserError(f"qubits: must be a whole number from 1, not {qubits}")
-    if qubits is None or (len(made) == 2**qubits and len(made) != 4):
-        return made
-    if len(made) == 2:
-        return reduce(torch.kron, [made] * qubits)
-    if len(made) != 4:
-        raise UserError(f"gate: has {len(made)} rows, and {qubits} qubits have {2**qubits} states")
+    if qubits is None or (len(matrix) == 2**qubits and len(matrix) != 4):
+        return matrix
+    if len(matrix) == 2:
+        return reduce(torch.kron, [matrix] * qubits)
+    if len(matrix) != 4:
+        raise UserError(f"gate: has {len(matrix)} rows, and {qubits} qubits have {2**qubits} states")
     check_pairs(pairs, qubits)
     register = torch.eye(2**qubits, dtype=torch.complex128).reshape(*[2] * qubits, -1)
     for pair in pairs:
-        register = torch.tensordot(made.reshape(2, 2, 2, 2), register, ([2, 3], list(pair)))
+        register = torch.tensordot(matrix.reshape(2, 2, 2, 2), register, ([2, 3], list(pair)))
         register = register.movedim((0, 1), tuple(pair))
     return register.reshape(2**qubits, -1)
 
 
-def _check_unitary(made: torch.Tensor) -> None:
+def _check_unitary(matrix: torch.Tensor) -> None:
     import torch
 
     from ketscale.private_torch import transforms_active
 
-    size = len(made) if made.ndim else 0
-    if made.shape != (size, size) or size < 2 or size & (size - 1):
-        raise UserError(f"gate: must be a matrix of 2, 4, 8 ... states, not {tuple(made.shape)}")
+    size = len(matrix) if matrix.ndim else 0
+    if matrix.shape != (size, size) or size < 2 or size & (size - 1):
+        raise UserError(f"gate: must be a matrix of 2, 4, 8 ... states, not {tuple(matrix.shape)}")
     if not transforms_active():
-        off = float((made @ made.mH - torch.eye(size)).detach().abs().max())
+        off = float((matrix @ matrix.mH - torch.eye(size)).detach().abs().max())
         if not off <= UNITARY:
             raise UserError(f"gate: is not unitary (off by {off:.1e})")

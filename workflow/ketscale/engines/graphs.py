@@ -19,32 +19,32 @@ WARM_CALLS = 3
 _FAILED: list[torch.cuda.CUDAGraph] = []
 
 
-class Refused(NamedTuple):
+class NoGraph(NamedTuple):
     """Why there is no graph."""
 
     reason: str
 
 
-def nothing() -> None:
+def no_preparation() -> None:
     """What most calls need before them."""
 
 
 def captured(
     call: Callable[[], T],
     device: torch.device,
-    needed: int | None,
-    before: Callable[[], None] = nothing,
+    bytes_needed: int | None,
+    before: Callable[[], None] = no_preparation,
     warm_calls: int = WARM_CALLS,
-) -> Callable[[], T] | Refused:
+) -> Callable[[], T] | NoGraph:
     """The call as a graph's replay, which fills the same tensors each time; or why it cannot be captured.
 
     A capture computes nothing: before the first replay the tensors hold no result.
-    needed: bytes that a call takes. A graph keeps as many for itself.
+    bytes_needed: bytes that a call takes. A graph keeps as many for itself.
     before: what has to be done before each call and each replay, and is no part of the graph.
     warm_calls: the calls that are made first; 0 if there were some.
     """
-    if needed is not None and needed > free_bytes(device):
-        return Refused(f"a graph of its own would need {needed / 2**30:.3g} GiB more")
+    if bytes_needed is not None and bytes_needed > free_bytes(device):
+        return NoGraph(f"a graph of its own would need {bytes_needed / 2**30:.3g} GiB more")
     stream, graph = torch.cuda.current_stream(device), torch.cuda.CUDAGraph()
     pool = torch.cuda.graph_pool_handle()
     try:
@@ -63,13 +63,13 @@ def captured(
         cause: BaseException = error
         while cause.__context__ is not None:
             cause = cause.__context__
-        return Refused(f"{type(cause).__name__}: {cause}"[:200])
+        return NoGraph(f"{type(cause).__name__}: {cause}"[:200])
     finally:
         # A capture that failed leaves its own stream the current one.
         torch.cuda.set_stream(stream)
 
     def replay(
-        held: object = call,
+        owner: object = call,
     ) -> T:  # the graph reads and writes the memory of the tensors that `call` holds
         before()
         graph.replay()
@@ -88,13 +88,13 @@ def release(device: torch.device) -> None:
     """Give back memory that nothing refers to, such as that of a call that ran out of it."""
     if device.type == "cuda":
         gc.collect()
-        # torch refuses while it believes that a graph is being captured, as after a capture that failed.
+        # torch raises while it assumes that a graph is being captured, as after a capture that failed.
         with suppress(RuntimeError):
             torch.cuda.empty_cache()
 
 
 def _recover(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
-    """Let torch's allocator forget a capture that failed: torch 2.11 does not, and refuses to free memory afterwards."""
+    """Let torch's allocator forget a capture that failed: torch 2.11 does not, and fails to free memory afterwards."""
     with suppress(RuntimeError):  # it has ended the capture by itself
         release_capture(device.index or 0, pool)
         _FAILED.append(graph)

@@ -30,7 +30,7 @@ def one_by_one(
     return torch.stack([function.apply(*member) for member in zip(*rows, strict=True)]), 0
 
 
-def together(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+def batched(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """The result of a function that takes members or none, (..., *shape): under vmap in one call of all members.
 
     So each of its operators takes as long as without vmap, which for small tensors is most of the time.

@@ -65,11 +65,11 @@ class Terms(Mapping[str, Any]):
 
     def __init__(self, own: Mapping[str, Term], levels: Sequence[int]) -> None:
         self.own, self._levels = dict(own), tuple(levels)
-        self._made: dict[str, Any] = {}
+        self._cache: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name in self._made:
-            return self._made[name]
+        if name in self._cache:
+            return self._cache[name]
         sites, operator = self.own[name].sites, self.own[name].matrix
         followed = is_differentiated(self.own[name].operator)
         if followed:
@@ -83,9 +83,9 @@ class Terms(Mapping[str, Any]):
         if isinstance(operator, np.ndarray):
             operator.flags.writeable = False
         # A tensor's graph may be gone, or its values others, when somebody looks again.
-        return operator if followed else self._made.setdefault(name, operator)
+        return operator if followed else self._cache.setdefault(name, operator)
 
-    def given(self) -> dict[str, Any]:
+    def sources(self) -> dict[str, Any]:
         """What makes the same terms of a system with the same states, also if they are divided among other sites."""
         every = tuple(range(len(self._levels)))
         return {
@@ -116,30 +116,30 @@ def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
         >>> embedded([[0, 1], [1, 0]], [1], (2, 2)).real.astype(int)[0]
         array([0, 1, 0, 0])
     """
-    given = operator if hasattr(operator, "shape") else np.asarray(operator, dtype=complex)
+    matrix = operator if hasattr(operator, "shape") else np.asarray(operator, dtype=complex)
     size = states_of(sites, levels)
-    if tuple(given.shape) != (size, size):
+    if tuple(matrix.shape) != (size, size):
         raise UserError(
-            f"operator: on sites {list(sites)} it must be {size} x {size}, not of shape {tuple(given.shape)}"
+            f"operator: on sites {list(sites)} it must be {size} x {size}, not of shape {tuple(matrix.shape)}"
         )
     others = [site for site in range(len(levels)) if site not in sites]
     d, order = prod(levels), [*sites, *others]
-    if isinstance(given, torch.Tensor):
-        identity = torch.eye(d // size, dtype=given.dtype, device=given.device)
+    if isinstance(matrix, torch.Tensor):
+        identity = torch.eye(d // size, dtype=matrix.dtype, device=matrix.device)
         axes = [order.index(site) for site in range(len(levels))]
-        tensor = torch.kron(given, identity).reshape([levels[site] for site in order] * 2)
+        tensor = torch.kron(matrix, identity).reshape([levels[site] for site in order] * 2)
         return tensor.permute(*axes, *(axis + len(levels) for axis in axes)).reshape(d, d)
     own, rest = _places(sites, levels), _places(others, levels)
-    first, second, entries = nonzero(given)
+    first, second, entries = nonzero(matrix)
     rows, columns = ((own[each][:, None] + rest).ravel() for each in (first, second))
     values = entries.repeat(len(rest))
     if d > MOST_DENSE:
         from scipy.sparse import csr_array
 
         return csr_array((values, (rows, columns)), (d, d), dtype=complex)
-    made = np.zeros((d, d), dtype=complex)
-    made[rows, columns] = values
-    return made
+    result = np.zeros((d, d), dtype=complex)
+    result[rows, columns] = values
+    return result
 
 
 def states_of(sites: Sequence[int], levels: Sequence[int]) -> int:
@@ -173,10 +173,10 @@ def computational_places(levels: Sequence[int]) -> NDArray[np.int64]:
 
 def _places(sites: Sequence[int], levels: Sequence[int], most: int | None = None) -> NDArray[np.int64]:
     """The places of some sites' states (of the `most` lowest levels) among those of all, the other sites in level 0."""
-    made = np.zeros(1, dtype=np.int64)
+    places = np.zeros(1, dtype=np.int64)
     for site in sites:
-        made = (made[:, None] + np.arange(levels[site])[:most] * prod(levels[site + 1 :])).ravel()
-    return made
+        places = (places[:, None] + np.arange(levels[site])[:most] * prod(levels[site + 1 :])).ravel()
+    return places
 
 
 def check_pairs(pairs: Sequence[tuple[int, int]], sites: int) -> None:
@@ -191,10 +191,10 @@ def check_hermitian(what: str, operators: Any, tolerance: float = TOLERANCE, ins
 
     what: their name, for the error; instead: what to give.
     """
-    given = operators.detach() if isinstance(operators, torch.Tensor) else operators
-    if 0 in given.shape:
+    values = operators.detach() if isinstance(operators, torch.Tensor) else operators
+    if 0 in values.shape:
         return
-    adjoint = given.conj().T if given.ndim == 2 else given.conj().mT
-    off = float(abs(given - adjoint).max())
-    if not off <= tolerance * float(abs(given).max()):
+    adjoint = values.conj().T if values.ndim == 2 else values.conj().mT
+    off = float(abs(values - adjoint).max())
+    if not off <= tolerance * float(abs(values).max()):
         raise UserError(f"{what}: is not Hermitian (it differs from its adjoint by {off:.1e}){instead}")

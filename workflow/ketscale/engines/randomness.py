@@ -94,7 +94,7 @@ Step: TypeAlias = int | DeviceStep
 Key: TypeAlias = int | torch.Tensor
 
 
-class DrawnFor(NamedTuple):
+class Draws(NamedTuple):
     """What random numbers are drawn for: a run's seed (an int) and step, and int64 ids of samples (n,).
 
     Several runs at once have, under torch.func.vmap, each member's seed, int64 () on the CPU; in `engines.vjp` a list
@@ -109,7 +109,7 @@ class DrawnFor(NamedTuple):
     calls: Iterator[int]
 
 
-_current: DrawnFor | None = None
+_current: Draws | None = None
 
 
 class keyed:  # noqa: N801, it is called as a function
@@ -119,7 +119,7 @@ class keyed:  # noqa: N801, it is called as a function
     __slots__ = ("_own", "_previous")
 
     def __init__(self, seed: Any, step: Step, samples: torch.Tensor) -> None:
-        self._own = DrawnFor(seed, step, samples, count())
+        self._own = Draws(seed, step, samples, count())
 
     def __enter__(self) -> None:
         global _current
@@ -130,7 +130,7 @@ class keyed:  # noqa: N801, it is called as a function
         _current = self._previous
 
 
-def current() -> DrawnFor | None:
+def current() -> Draws | None:
     """What random numbers are drawn for here; None outside `keyed`."""
     return _current
 
@@ -184,7 +184,7 @@ def _words(key: Key, samples: torch.Tensor, count: int) -> torch.Tensor:
     return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * signed(GAMMA))
 
 
-def kept(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
+def keep_mask(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
     """True with probability 1 - p (within 2**-17), bool (len(samples), columns); row i depends on samples[i] only.
 
     samples: int64 ids on any device, which is the result's too.

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def build(implementation: str, known: Mapping[str, Any]) -> Any:
+def build(implementation: str, values: Mapping[str, Any]) -> Any:
     """Call an implementation, 'package.module:Name', with those of the known values that it names and that are not None."""
-    made = pkgutil.resolve_name(implementation)
-    taken = inspect.signature(made).parameters
-    return made(**{name: value for name, value in known.items() if name in taken and value is not None})
+    factory = pkgutil.resolve_name(implementation)
+    names = inspect.signature(factory).parameters
+    return factory(**{name: value for name, value in values.items() if name in names and value is not None})

@@ -23,7 +23,7 @@ class Slots(Protocol):
 
 
 # Puts the gradients of all parameters into their slots, for the cotangent of a value; the cotangent of its inputs, None
-# if nobody asked for it.
+# if it was not asked for.
 PullBack: TypeAlias = Callable[[torch.Tensor, Slots], torch.Tensor | None]
 
 
@@ -52,7 +52,7 @@ def vjp_of(called: Callable[..., torch.Tensor]) -> Callable[[Method], Method]:
 
 
 def offered(module: nn.Module) -> Callable[..., Any] | None:
-    """The method `vjp` of a module; None if it has none for the method that is called, or somebody watches."""
+    """The method `vjp` of a module; None if it has none for the method that is called, or it has hooks."""
     kind, own = type(module), module.__dict__
     called = getattr(getattr(kind, "vjp", None), "vjp_of", None)
     if called is None or getattr(kind, called.__name__) is not called:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# Torchrun's backends send a gradient of more bytes in several messages, while the backward pass goes on. It is the size
+# Torchrun's backends send a gradient of more bytes in several messages, during the backward pass. It is the size
 # of the first message of torch's DistributedDataParallel: of a smaller gradient it would overlap nothing.
 ONE_MESSAGE = 1024**2
 

@@ -1,4 +1,4 @@
-"""PennyLane's operations decomposed into those that `fused` takes."""
+"""PennyLane's operations decomposed into those that `fused` supports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _accepted(operation: Operator) -> bool:
     if isinstance(operation, qml.Projector) or _opened(operation):
         return False
     base = operation.base if isinstance(operation, Controlled) else operation
-    return native(operation) or (operation.has_matrix and _written(base) is None and _by_matrix(operation))
+    return native(operation) or (operation.has_matrix and _rotations(base) is None and _by_matrix(operation))
 
 
 def _opened(operation: Operator) -> list[Operator]:
@@ -92,18 +92,18 @@ def _hermitian(terms: Any) -> bool:
 def _decomposition(operation: Operator) -> Sequence[Operator]:
     """An operation's own decomposition, but of evolutions and of controlled ones and gates on one wire.
 
-    PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and takes neither
+    PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and allows neither
     every batch nor angles that JAX compiles.
     """
-    turned = _opened(operation)
-    if turned:
-        return [*turned, qml.ControlledQubitUnitary(*operation.data, wires=operation.wires), *turned]
-    evolved = _written(operation)
+    flips = _opened(operation)
+    if flips:
+        return [*flips, qml.ControlledQubitUnitary(*operation.data, wires=operation.wires), *flips]
+    evolved = _rotations(operation)
     if evolved is not None:
         return evolved
     if isinstance(operation, Controlled):
         base = operation.base
-        parts = _written(base)
+        parts = _rotations(base)
         if (
             parts is None
             and len(base.wires) == 1
@@ -120,15 +120,15 @@ def _decomposition(operation: Operator) -> Sequence[Operator]:
     return decomposition
 
 
-def _written(operation: Operator) -> Sequence[Operator] | None:
+def _rotations(operation: Operator) -> Sequence[Operator] | None:
     """What an exponential, its power or its adjoint is decomposed into: rotations about Pauli words, if these commute.
 
     An evolution is else a plain exponential, to which PennyLane binds numbers as it does not to all evolutions. None for
     what PennyLane decomposes itself.
     """
-    factor, turned = 1, False
+    factor, adjoint = 1, False
     while isinstance(operation, Adjoint | Pow):
-        turned ^= isinstance(operation, Adjoint)
+        adjoint ^= isinstance(operation, Adjoint)
         factor *= -1 if isinstance(operation, Adjoint) else operation.z
         operation = operation.base
     if not isinstance(operation, Exp):
@@ -136,7 +136,7 @@ def _written(operation: Operator) -> Sequence[Operator] | None:
     time = operation.param if isinstance(operation, Evolution) else _time(operation.coeff)
     terms: Any = None if time is None else sentence(operation.base)
     hermitian = _hermitian(terms)
-    if turned and not hermitian:
+    if adjoint and not hermitian:
         return None
     if not hermitian or not all(a.commutes_with(b) for a, b in combinations(terms, 2)):
         return [Exp(operation.base, -1j * factor * time)] if isinstance(operation, Evolution) else None
@@ -166,17 +166,17 @@ def _rotation(word: Any, angle: Any) -> Operator:
 
 @qml.transform
 def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[Any], Any]]:
-    """Into operations that `fused` takes, or whose matrices PennyLane applies, broadcast parameters as they are.
+    """Into operations that `fused` supports, or whose matrices PennyLane applies, broadcast parameters as they are.
 
     Raises:
-        UserError: a decomposition takes no batch.
+        UserError: a decomposition does not support batches.
     """
     try:
         return decompose(
             tape, stopping_condition=_accepted, decomposer=_decomposition, device_wires=wires, name=NAME
         )
     except Exception as error:
-        # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
+        # PennyLane has no type for a decomposition that does not support batches: it raises what the arithmetic does.
         if tape.batch_size is None or isinstance(error, Looked):
             raise
         raise UserError(

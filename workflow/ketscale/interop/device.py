@@ -26,10 +26,10 @@ from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.derivatives import paired, uncompiled
 from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decomposed
-from ketscale.interop.known import Known, KnownTapes
 from ketscale.interop.reading import read_tape
 from ketscale.interop.replay import Evaluator
 from ketscale.interop.tape import NAME
+from ketscale.interop.tape_cache import CachedTape, TapeCache
 
 # The names of the device's own gradient.
 OWN = ("best", "backprop", "adjoint")
@@ -74,7 +74,7 @@ class FusedDevice(Device):
         # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
         self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
         self._simulator = Fused()
-        self._known = KnownTapes(self._simulator, self.wires)
+        self._cache = TapeCache(self._simulator, self.wires)
 
     def supports_derivatives(
         self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
@@ -123,7 +123,7 @@ class FusedDevice(Device):
             gradient_method=method,
             use_device_gradient=own if config.use_device_gradient is None else config.use_device_gradient,
             # The QNode's device_vjp, whose default is False, is overruled: products fit broadcast parameters, and cost
-            # one backward pass where a Jacobian takes one for each result.
+            # one backward pass where a Jacobian needs one for each result.
             use_device_jacobian_product=method == "adjoint",
             grad_on_execution=False if config.grad_on_execution is None else config.grad_on_execution,
             mcm_config=replace(measured, mcm_method="deferred"),
@@ -148,9 +148,9 @@ class FusedDevice(Device):
             pipeline.add_transform(no_sampling, name=f"{method} + {NAME}")
         if config.interface != Interface.TORCH or method not in ("backprop", None) or self._readout:
             return pipeline
-        known = CompilePipeline()
-        known.add_transform(_known_or, self._known, pipeline)
-        return known
+        program = CompilePipeline()
+        program.add_transform(_cached_or, self._cache, pipeline)
+        return program
 
     @uncompiled
     def execute(self, circuits: Any, execution_config: ExecutionConfig | None = None) -> Any:
@@ -159,8 +159,8 @@ class FusedDevice(Device):
         through = config.interface if config.gradient_method in ("backprop", None) else None
         results = []
         for tape in circuits:
-            if isinstance(tape, Known):
-                with tape.way.alone():
+            if isinstance(tape, CachedTape):
+                with tape.way.unqueued():
                     results.append(_one_or_all(tape.way(tape.tensors)))
                 continue
             # With other interfaces PennyLane itself makes operators while another thread records.
@@ -195,7 +195,7 @@ class FusedDevice(Device):
         return measure(tape, state.cpu().numpy(), batched, rng=self._rng)
 
     def _evaluator(self, tape: QuantumScript) -> tuple[Evaluator, list[torch.Tensor]]:
-        """What evaluates a tape, and the numbers that it takes.
+        """What evaluates a tape, and the numbers that it needs.
 
         Raises:
             DeviceError: the tape has no wires.
@@ -255,16 +255,16 @@ def _one_or_all(results: Sequence[Any]) -> Any:
 
 
 @qml.transform
-def _known_or(
-    tape: QuantumScript, known: KnownTapes, pipeline: CompilePipeline
+def _cached_or(
+    tape: QuantumScript, cache: TapeCache, pipeline: CompilePipeline
 ) -> tuple[Any, Callable[[Any], Any]]:
     """A tape that is known, or else what the pipeline makes of it."""
     with tapes.unqueued():
-        found = known.find(tape)
-        if found is not None:
-            return (Known(lambda: pipeline((tape,))[0][0], tape, *found),), lambda results: results[0]
-        made, gathered = pipeline((tape,))
-    return made, lambda results: gathered(results)[0]
+        entry = cache.find(tape)
+        if entry is not None:
+            return (CachedTape(lambda: pipeline((tape,))[0][0], tape, *entry),), lambda results: results[0]
+        programs, gathered = pipeline((tape,))
+    return programs, lambda results: gathered(results)[0]
 
 
 @qml.transform

@@ -32,11 +32,11 @@ class Entries(NamedTuple):
 
 def dependent(graph: GraphModule) -> set[Node]:
     """The nodes of a record that depend on its arguments."""
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     for node in graph.graph.nodes:
-        if node.op == "placeholder" or any(source in found for source in node.all_input_nodes):
-            found.add(node)
-    return found
+        if node.op == "placeholder" or any(source in nodes for source in node.all_input_nodes):
+            nodes.add(node)
+    return nodes
 
 
 def entries(graph: GraphModule, tensors: Sequence[torch.Tensor], count: int) -> list[Entries] | None:
@@ -62,17 +62,17 @@ def entries(graph: GraphModule, tensors: Sequence[torch.Tensor], count: int) -> 
         return [value.to("cpu", torch.float64) for value in values[:count]]
 
     points = torch.zeros_like(places), torch.ones_like(places), places, chance
-    found = []
-    for zero, one, place, drawn in zip(*map(at, points), strict=True):
+    result = []
+    for zero, one, place, expected in zip(*map(at, points), strict=True):
         scale = one - zero
         index = torch.where(scale == 0, 0, ((place - zero) / scale).round() - 1).long()
         if total and not bool(((index >= 0) & (index < total)).all()):
             return None
-        again = scale * chance[index] + zero if total else zero
-        if not torch.allclose(again, drawn, rtol=1e-6, atol=1e-6):
+        actual = scale * chance[index] + zero if total else zero
+        if not torch.allclose(actual, expected, rtol=1e-6, atol=1e-6):
             return None  # such as a random number in place of a constant
-        found.append(Entries(index, scale, zero))
-    return found
+        result.append(Entries(index, scale, zero))
+    return result
 
 
 def _simple(node: Node, moving: set[Node]) -> bool:
@@ -118,16 +118,16 @@ class Picked:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        named = [tuple(tuple(part.reshape(-1).tolist()) for part in column) for column in columns]
-        kept = sorted(set(named))
-        self.places = [kept.index(name) for name in named]
-        self._shape = (*shape, len(kept))
-        chosen = [columns[named.index(name)] for name in kept]
+        keys = [tuple(tuple(part.reshape(-1).tolist()) for part in column) for column in columns]
+        unique = sorted(set(keys))
+        self.places = [unique.index(name) for name in keys]
+        self._shape = (*shape, len(unique))
+        picks = [columns[keys.index(name)] for name in unique]
 
         def joined(part: int) -> torch.Tensor:
-            if not chosen:
+            if not picks:
                 return torch.empty(self._shape, dtype=torch.float64)
-            return torch.stack([column[part].expand(shape) for column in chosen], dim=-1)
+            return torch.stack([column[part].expand(shape) for column in picks], dim=-1)
 
         index, scale, shift = (joined(part) for part in range(3))
         index = index.long().reshape(-1)
@@ -137,7 +137,7 @@ class Picked:
         self._shift = None if bool((shift == 0).all()) else shift.to(device, dtype)
         self._stretch = _one_stretch(index, tensors) if self._scale is None and self._shift is None else None
         # A batch without rows still has columns, which depend on the arguments.
-        constant = not chosen or (scale.numel() > 0 and bool((scale == 0).all()))
+        constant = not picks or (scale.numel() > 0 and bool((scale == 0).all()))
         self._constant = shift.to(device, dtype) if constant else None
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -104,18 +104,18 @@ def _one_or_all(values: tuple[float, ...]) -> float | np.ndarray[Any, Any]:
 def _read(expression: Expression, places: Mapping[str, int]) -> Alike:
     """An expression alone, from the operations that Qiskit keeps for its files.
 
-    Its own `sympify` takes s - t**2 for t**2 - s and t for s + (t - t) in 2.2 and 2.3, and has no 2**s from 2.4 on.
+    Its own `sympify` confuses s - t**2 with t**2 - s, s + (t - t) with t in 2.2 and 2.3, and has no 2**s from 2.4 on.
     """
     name = str(expression)
     if any(name == each.name for each in expression.parameters):  # it keeps no operation of s + (t - t)
         return Alike((PARAMETER,), (places[name],), ())
     if not expression._qpy_replay:  # nor of s - s
         return _constant(expression.bind(dict.fromkeys(expression.parameters, 1.0)).numeric(), expression)
-    done: list[Alike] = []
+    stack: list[Alike] = []
 
     def operand(value: Any) -> Alike:
         if value is None:  # the last result
-            return done.pop()
+            return stack.pop()
         return _read(value, places) if getattr(value, "parameters", ()) else _constant(value, expression)
 
     for step in expression._qpy_replay:
@@ -132,12 +132,12 @@ def _read(expression: Expression, places: Mapping[str, int]) -> Alike:
         joined = Alike((*steps, name.removeprefix("R")), parameters, constants)
         if not parameters:
             joined = _constant(_value(joined.shape, np, iter(()), iter(constants)), expression)
-        done.append(joined)
-    if len(done) != 1:  # as with sign(1) in 2.3
+        stack.append(joined)
+    if len(stack) != 1:  # as with sign(1) in 2.3
         raise UserError(
             f"angle {short(expression)}: Qiskit lost track of it; write its constants as plain numbers"
         )
-    return done[0]
+    return stack[0]
 
 
 def _constant(value: Any, expression: Expression) -> Alike:
@@ -227,6 +227,6 @@ def check_circuit(circuit: Any, taker: str) -> None:
     """Raise UserError if what `taker` was given is no circuit."""
     if not isinstance(circuit, Circuit | ParametrisedCircuit):
         raise UserError(
-            f"{taker} takes a ketscale.Circuit, not {type(circuit).__name__}: convert one of Qiskit's by from_qiskit; "
+            f"{taker} needs a ketscale.Circuit, not {type(circuit).__name__}: convert one of Qiskit's by from_qiskit; "
             f"for a QNode call from_qnode in place of {taker}"
         )

@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
 from ketscale.engines.circuits.fused.call import CompiledCall
-from ketscale.engines.circuits.fused.hessians import Wanted
+from ketscale.engines.circuits.fused.hessians import Argument
 from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.language import COUNTERS
@@ -58,15 +58,15 @@ class Layout:
     def rows(self, array: Any, by_group: bool = False) -> Any:
         """(groups * batch, columns), or (groups, columns) of an array that does not vary within a group."""
         sizes, columns = self._sizes(by_group), array.shape[-1]
-        moved = array.transpose(*self._order, array.ndim - 1)
-        return jnp.broadcast_to(moved, (*sizes, columns)).reshape(math.prod(sizes), columns)
+        ordered = array.transpose(*self._order, array.ndim - 1)
+        return jnp.broadcast_to(ordered, (*sizes, columns)).reshape(math.prod(sizes), columns)
 
     def back(self, array: Any, shape: tuple[int, ...]) -> Any:
         """The sums of rows or of groups that belong to each entry of an array (*shape, columns)."""
         sizes = self._sizes(len(array) != math.prod(self.leading))
-        whole = array.reshape(*sizes, array.shape[-1])
+        full = array.reshape(*sizes, array.shape[-1])
         inverse = [self._order.index(axis) for axis in range(len(sizes))]
-        return summed(whole.transpose(*inverse, len(sizes)), shape)
+        return summed(full.transpose(*inverse, len(sizes)), shape)
 
 
 def summed(array: Any, shape: tuple[int, ...]) -> Any:
@@ -94,13 +94,13 @@ def divided(circuit: Circuit, sizes: tuple[int, ...], shared: tuple[bool, ...]) 
 class _Operands:
     """The operands of a primitive as those of a kernel. kinds: what each is for the kernel."""
 
-    def __init__(self, circuit: Circuit, given: Sequence[Any], leading: tuple[int, ...]) -> None:
-        self.given = given
-        self.prepared = jnp.iscomplexobj(given[-1])
-        blocks = given[: len(given) - self.prepared]
+    def __init__(self, circuit: Circuit, operands: Sequence[Any], leading: tuple[int, ...]) -> None:
+        self.operands = operands
+        self.prepared = jnp.iscomplexobj(operands[-1])
+        blocks = operands[: len(operands) - self.prepared]
         self.layout = Layout(leading, [block.shape for block in blocks])
         self.circuit = divided(circuit, tuple(block.shape[-1] for block in blocks), self.layout.shared)
-        self.kinds: list[Wanted] = ["weight" if shared else "input" for shared in self.layout.shared]
+        self.kinds: list[Argument] = ["weight" if shared else "input" for shared in self.layout.shared]
         self.kinds += ["initial"] * self.prepared
         # Columns that no gate has are none of the kernel's.
         self.sizes = {
@@ -109,38 +109,38 @@ class _Operands:
             "initial": 2**circuit.qubits,
         }
 
-    def bind(self, words: tuple[str, ...] | None, wanted: tuple[Wanted, ...] = (), *cotangent: Any) -> Any:
+    def bind(self, words: tuple[str, ...] | None, kinds: tuple[Argument, ...] = (), *cotangent: Any) -> Any:
         """The kernel's values, or the gradients that are wanted."""
         point = [self._columns("input"), self._columns("weight")]
         if self.prepared:
-            initial = self.given[-1]
+            initial = self.operands[-1]
             # One state for all samples, or one for each.
             one = all(length == 1 for length in initial.shape[:-1])
             point.append(initial.reshape(1, -1) if one else self.layout.rows(initial))
         call = Call(
             self.circuit, words, getattr(torch, point[0].dtype.name), self.layout.batch, self.layout.groups,
-            not self.prepared, wanted,
+            not self.prepared, kinds,
         )  # fmt: skip
         return kernel_p.bind(*point, *map(self.layout.rows, cotangent), call=call)
 
-    def _columns(self, kind: Wanted) -> Any:
+    def _columns(self, kind: Argument) -> Any:
         """The blocks of a kind, side by side."""
         shared = kind == "weight"
-        pairs = zip(self.given, self.kinds, strict=True)
+        pairs = zip(self.operands, self.kinds, strict=True)
         parts = [self.layout.rows(each, shared) for each, own in pairs if own == kind]
         none = self.layout.rows(
-            jnp.zeros((1,) * len(self.layout.leading) + (0,), self.given[0].dtype), shared
+            jnp.zeros((1,) * len(self.layout.leading) + (0,), self.operands[0].dtype), shared
         )
         return jnp.concatenate([none, *parts], axis=1)[:, : self.sizes[kind]]
 
-    def gradient(self, number: int, found: Mapping[Wanted, Any]) -> Any:
+    def gradient(self, number: int, gradients: Mapping[Argument, Any]) -> Any:
         """The gradient by an operand, from the kernel's results."""
-        kind, own = self.kinds[number], self.given[number]
-        if kind not in found:
+        kind, own = self.kinds[number], self.operands[number]
+        if kind not in gradients:
             return jnp.zeros_like(own)
-        pairs = zip(self.given[:number], self.kinds, strict=False)
+        pairs = zip(self.operands[:number], self.kinds, strict=False)
         first = sum(each.shape[-1] for each, other in pairs if other == kind)
-        part = found[kind][:, first : first + own.shape[-1]]
+        part = gradients[kind][:, first : first + own.shape[-1]]
         part = jnp.pad(part, ((0, 0), (0, own.shape[-1] - part.shape[1])))
         # JAX's gradients by complex numbers are the conjugates of torch's, which the kernels give.
         return jnp.conj(self.layout.back(part, own.shape[:-1]))
@@ -153,9 +153,9 @@ def values(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> A
         real = operands[0].dtype
         columns = 2**circuit.qubits if words is None else len(words)
         return jnp.zeros((*leading, columns), jnp.result_type(real, jnp.complex64) if words is None else real)
-    given = _Operands(circuit, operands, leading)
-    value, *_ = given.bind(words)
-    return given.layout.back(value, leading)
+    point = _Operands(circuit, operands, leading)
+    value, *_ = point.bind(words)
+    return point.layout.back(value, leading)
 
 
 def gradients(
@@ -166,12 +166,12 @@ def gradients(
     leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in operands))
     if math.prod(leading) == 0:
         return [jnp.zeros_like(point[number]) for number in which]
-    given = _Operands(circuit, point, leading)
-    asked = {given.kinds[number] for number in which}
-    wanted = tuple(kind for kind, size in given.sizes.items() if size and kind in asked)
-    found = given.bind(words, wanted, jnp.conj(cotangent)) if wanted else ()
-    by_kind = dict(zip(wanted, found, strict=False))
-    return [given.gradient(number, by_kind) for number in which]
+    operands_of = _Operands(circuit, point, leading)
+    needed_kinds = {operands_of.kinds[number] for number in which}
+    kinds = tuple(kind for kind, size in operands_of.sizes.items() if size and kind in needed_kinds)
+    results = operands_of.bind(words, kinds, jnp.conj(cotangent)) if kinds else ()
+    by_kind = dict(zip(kinds, results, strict=False))
+    return [operands_of.gradient(number, by_kind) for number in which]
 
 
 # --- the kernel ---
@@ -187,29 +187,29 @@ class Compiled(NamedTuple):
 @lru_cache(maxsize=256)
 def compiled(call: Call, one_state: bool) -> Compiled:
     """The foreign call; see `_Operands`. one_state: all samples have the same initial state."""
-    made = CompiledCall(call)
-    plan, circuit, groups = made.plan, call.circuit, call.groups
-    slots = {name: COUNTERS + number for number, name in enumerate(made.names)}
+    kernel = CompiledCall(call)
+    plan, circuit, groups = kernel.plan, call.circuit, call.groups
+    slots = {name: COUNTERS + number for number, name in enumerate(kernel.names)}
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = min(cores, made.most_threads)
-    names = ["inputs", "weights", *["initial"] * (not call.from_zero), *["cotangent"] * bool(call.wanted)]
+    threads = min(cores, kernel.most_threads)
+    names = ["inputs", "weights", *["initial"] * (not call.from_zero), *["cotangent"] * bool(call.kinds)]
     sizes = {
-        "out": (made.rows, plan.sizes["columns"]),
+        "out": (kernel.rows, plan.sizes["columns"]),
         "states": (threads * plan.state_vectors * plan.lanes,),
-        "input_gradient": (made.rows, circuit.inputs),
+        "input_gradient": (kernel.rows, circuit.inputs),
         "weight_gradient": (groups, circuit.weights),
-        "initial_gradient": (made.rows, plan.sizes["amplitude_floats"]),
-        "weight_rows": (made.tiles, plan.sizes["weight_columns"]),
+        "initial_gradient": (kernel.rows, plan.sizes["amplitude_floats"]),
+        "weight_rows": (kernel.tiles, plan.sizes["weight_columns"]),
         "scratch": (threads * plan.sizes["scratch_vectors"] * plan.lanes,),
-        "shared": (made.shared_floats,),
+        "shared": (kernel.shared_floats,),
     }
-    results = [f"{kind}_gradient" for kind in call.wanted] or ["out", "states"]
-    results += ["weight_rows"] * ("weight" in call.wanted) + ["scratch", "shared"]
+    results = [f"{kind}_gradient" for kind in call.kinds] or ["out", "states"]
+    results += ["weight_rows"] * ("weight" in call.kinds) + ["scratch", "shared"]
     # The functions, and whether threads share them.
-    functions = {"prepare": False, "pull" if call.wanted else "forward": True}
-    functions |= {"collect": False} if call.wanted else {}
-    fixed = made.fixed | {
+    functions = {"prepare": False, "pull" if call.kinds else "forward": True}
+    functions |= {"collect": False} if call.kinds else {}
+    fixed = kernel.fixed | {
         "input_stride": circuit.inputs,
         "input_gradient_stride": circuit.inputs,
         "initial_stride": 0 if one_state else plan.sizes["amplitude_floats"],
@@ -217,11 +217,11 @@ def compiled(call: Call, one_state: bool) -> Compiled:
     }
     places = [Place(number, slots[name]) for number, name in enumerate([*names, *results])]
     table = Table(
-        [(made.library.address(name), shared) for name, shared in functions.items()],
+        [(kernel.library.address(name), shared) for name, shared in functions.items()],
         threads,
         [0] * COUNTERS + [fixed.get(name, 0) for name in slots],
         places,
-        made,
+        kernel,
     )
     real = np.dtype(str(call.dtype).removeprefix("torch."))
     complex_ = np.result_type(real, np.complex64)

@@ -61,8 +61,8 @@ def _along(point: Sequence[Any], moves: Moves, **request: Any) -> Any:
 
 
 def _gradients(point: Sequence[Any], cotangent: Any, which: Sequence[int], **request: Any) -> list[Any]:
-    found: list[Any] = gradients_p.bind(*point, cotangent, which=tuple(which), **request)
-    return found
+    gradients: list[Any] = gradients_p.bind(*point, cotangent, which=tuple(which), **request)
+    return gradients
 
 
 # --- vmap ---
@@ -70,18 +70,18 @@ def _gradients(point: Sequence[Any], cotangent: Any, which: Sequence[int], **req
 
 def _batch(primitive: Primitive, operands: Sequence[Any], dims: Sequence[Any], **parameters: Any) -> Any:
     # The new dimension is in front, of size 1 for operands that all copies share.
-    moved = [
+    aligned = [
         jnp.expand_dims(op, 0) if dim is None else jnp.moveaxis(op, dim, 0)
         for op, dim in zip(operands, dims, strict=True)
     ]
     if not primitive.multiple_results:
-        return primitive.bind(*moved, **parameters), 0
+        return primitive.bind(*aligned, **parameters), 0
     size = next(op.shape[dim] for op, dim in zip(operands, dims, strict=True) if dim is not None)
     # Each copy has a gradient of its own.
     for number in parameters["which"]:
-        moved[number] = jnp.broadcast_to(moved[number], (size, *moved[number].shape[1:]))
-    found = primitive.bind(*moved, **parameters)
-    return found, [0] * len(found)
+        aligned[number] = jnp.broadcast_to(aligned[number], (size, *aligned[number].shape[1:]))
+    results = primitive.bind(*aligned, **parameters)
+    return results, [0] * len(results)
 
 
 # --- F's derivatives, by shifts and by JAX's operators ---
@@ -89,14 +89,14 @@ def _batch(primitive: Primitive, operands: Sequence[Any], dims: Sequence[Any], *
 
 def _shifts(point: Sequence[Any], circuit: Circuit, words: Any) -> dict[int, Shifts]:
     """The blocks that are shifted, by number."""
-    first, found = 0, {}
+    first, by_number = 0, {}
     for number, block in enumerate(point):
         if not jnp.iscomplexobj(block):
             shifts = shifts_of(circuit, words, "input", range(first, first + block.shape[-1]))
             if shifts is not None:
-                found[number] = shifts
+                by_number[number] = shifts
         first += block.shape[-1]
-    return found
+    return by_number
 
 
 def _derivative(*point: Any, moves: Moves, **request: Any) -> Any:
@@ -131,8 +131,8 @@ def _second(
     by_shifts, others = (
         {n: move for n, move in rest.items() if (n in shifts) is is_} for is_ in (True, False)
     )
-    left = [number for number in which if number not in shifts]
-    for numbers, some in ((which, by_shifts), (left, others)):
+    unshifted = [number for number in which if number not in shifts]
+    for numbers, some in ((which, by_shifts), (unshifted, others)):
         if numbers and some:
             function = _of(numbers, point, partial(_derivative, moves=some, **request))
             values, pull = jax.vjp(function, *(point[number] for number in numbers))
@@ -163,8 +163,8 @@ def _of(numbers: Any, point: Sequence[Any], function: Callable[..., Any]) -> Cal
     """A function of some operands alone."""
 
     def of_some(*some: Any) -> Any:
-        given = dict(zip(numbers, some, strict=True))
-        return function(*(given.get(number, each) for number, each in enumerate(point)))
+        by_number = dict(zip(numbers, some, strict=True))
+        return function(*(by_number.get(number, each) for number, each in enumerate(point)))
 
     return of_some
 
@@ -187,9 +187,9 @@ def _derive_tangent(
 ) -> Any:
     count = len(operands) - len(which)
     point, moves = operands[:count], dict(zip(which, operands[count:], strict=True))
-    terms, turned, changed = [], _moves(changes[count:], which), _moves(changes[:count])
-    if turned:
-        terms.append(_along(point, turned, **request))
+    terms, along, changed = [], _moves(changes[count:], which), _moves(changes[:count])
+    if along:
+        terms.append(_along(point, along, **request))
     if changed:
         terms.append(_pushed(partial(_derivative, moves=moves, **request), point, changed))
     return _along(point, moves, **request), _sum(terms)
@@ -204,8 +204,8 @@ def _derive_gradients(
         terms.append(_gradients(point, changes[-1], which, **request))
     if moves:
         terms.append(_second(point, cotangent, which, moves, **request))
-    found = _gradients(point, cotangent, which, **request)
-    return found, list(map(_sum, zip(*terms, strict=True)))
+    gradients = _gradients(point, cotangent, which, **request)
+    return gradients, list(map(_sum, zip(*terms, strict=True)))
 
 
 # --- transposes ---
@@ -220,9 +220,9 @@ def _transpose_tangent(cotangent: Any, *operands: Any, which: tuple[int, ...], *
         else each
         for number, each in enumerate(operands[:count])
     ]
-    found = dict(zip(unknown, _gradients(point, cotangent, [*unknown], **request), strict=True))
+    gradients = dict(zip(unknown, _gradients(point, cotangent, [*unknown], **request), strict=True))
     results = (
-        jax_kernels.summed(found[number], unknown[number].aval.shape) if number in found else None
+        jax_kernels.summed(gradients[number], unknown[number].aval.shape) if number in gradients else None
         for number in which
     )
     return [*[None] * count, *results]

@@ -19,7 +19,7 @@ from ketscale.interop.jax_primitive import evaluate
 
 
 def results(tape: QuantumScript) -> tuple[Any, ...]:
-    """What a tape of operations that `fused` takes measures without shots, on wires 0..n-1; one array for each measurement.
+    """The results of a tape that `fused` supports, without shots, on wires 0..n-1; one array for each measurement.
 
     In double precision, if JAX has it and all numbers do.
 
@@ -40,27 +40,27 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
         state = apply_operation(operation, _state(gates, qubits, state, batched), is_state_batched=batched)
         state = state.reshape((-1, 2**qubits) if batched else (2**qubits,))
         gates = []
-    asked = tapes.expectations(tape.measurements, qubits)
+    readout = tapes.expectations(tape.measurements, qubits)
     tapes.check_measurements(tape.measurements)
-    if asked is None:
-        whole = _state(gates, qubits, state, batched)
-        return tuple(measure(each, whole, is_state_batched=batched) for each in tape.measurements)
-    written, numbers = tapes.read(gates)
+    if readout is None:
+        full = _state(gates, qubits, state, batched)
+        return tuple(measure(each, full, is_state_batched=batched) for each in tape.measurements)
+    operations, numbers = tapes.read(gates)
     # A sum of no words is zero.
-    values = _evaluated(qubits, written, numbers, asked.words or ("I" * qubits,), state, batched)
-    found = []
-    for places, coefficients in zip(asked.places, asked.coefficients, strict=True):
+    values = _evaluated(qubits, operations, numbers, readout.words or ("I" * qubits,), state, batched)
+    results = []
+    for places, coefficients in zip(readout.places, readout.coefficients, strict=True):
         factors = (
             jnp.stack([jnp.asarray(each, values.dtype) for each in coefficients]) if places else jnp.zeros(0)
         )
-        found.append(values[..., list(places)] @ factors)
-    return tuple(found)
+        results.append(values[..., list(places)] @ factors)
+    return tuple(results)
 
 
 def _state(gates: Sequence[Operator], qubits: int, state: Any, batched: bool) -> Any:
     """The state after gates, as PennyLane has it."""
-    written, numbers = tapes.read(gates)
-    after = _evaluated(qubits, written, numbers, None, state, batched)
+    operations, numbers = tapes.read(gates)
+    after = _evaluated(qubits, operations, numbers, None, state, batched)
     for phase in numbers.phases:
         after = after * jnp.exp(-1j * jnp.asarray(phase))[..., None]
     return tapes.unflattened(after, qubits, batched)
@@ -68,7 +68,7 @@ def _state(gates: Sequence[Operator], qubits: int, state: Any, batched: bool) ->
 
 def _evaluated(
     qubits: int,
-    written: Any,
+    operations: Any,
     numbers: tapes.Numbers,
     words: tuple[str, ...] | None,
     state: Any,
@@ -98,5 +98,5 @@ def _evaluated(
         operands.append(state.astype(jnp.result_type(real, jnp.complex64)))
     if batched:
         operands = [each if each.ndim == 2 else each[None] for each in operands]
-    gates = tuple((name, wires, tuple(columns[each] for each in own)) for name, wires, own in written)
-    return evaluate(tapes.written(qubits, gates), words, *operands)
+    gates = tuple((name, wires, tuple(columns[each] for each in own)) for name, wires, own in operations)
+    return evaluate(tapes.circuit(qubits, gates), words, *operands)

@@ -50,7 +50,7 @@ class Layer(nn.Module):
     wires: the wires of 'probs' and 'sample', in the order of the bits; None is all.
     simulator: an object, a usual name such as 'default.qubit', or None for fused.
     shots: how many a result is the mean of; None is exact. Words without different letters on a wire share shots. torch's
-        generator decides them; in `ketscale train` the run's seed, the step and the sample do.
+        generator determines them; in `ketscale train` the run's seed, the step and the sample.
     gradient: the gradient of results from shots. 'shift', the default, is measured with shots of its own by the parameter-shift
         rules, without bias; 'exact' is the exact gradient of the noisy value.
     trajectories: of how many random pure states, for each sample, the results of a circuit with channels are means; None is
@@ -59,7 +59,7 @@ class Layer(nn.Module):
 
     Raises:
         UserError: this is no circuit, there is no such simulator, a word does not fit the circuit, a coefficient is no
-            finite real number, or the arguments do not go together; when called, the inputs have another width, dtype
+            finite real number, or the arguments cannot be combined; when called, the inputs have another width, dtype
             or device than the layer, or a derivative is asked for that the simulator does not have.
 
     Example:
@@ -103,7 +103,7 @@ class Layer(nn.Module):
         self.wires = _wires(wires, circuit.qubits)
         self.words, self._sums = read_observables(observables, circuit.qubits)
         if measure == "sample" and self._sums is not None:
-            raise UserError("measure 'sample' takes Pauli words, each once, and no sums of them")
+            raise UserError("measure 'sample' needs distinct Pauli words, not sums of them")
         self._of_bits = measure == "probs" or (measure == "sample" and observables is None)
         if measure in ("state", "density"):
             self.outputs = 2**circuit.qubits
@@ -121,7 +121,7 @@ class Layer(nn.Module):
             ...
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the weights anew, uniformly from [0, 2 pi), or [0, 0.1) for strengths, with torch's generator or another."""
+        """Draw new weights, uniformly from [0, 2 pi), or [0, 0.1) for strengths, with torch's generator or another."""
         nn.init.uniform_(self.weight, 0, 2 * math.pi, generator=generator)
         strengths = getattr(self.circuit, "strengths", ())
         if strengths:
@@ -133,14 +133,14 @@ class Layer(nn.Module):
     ) -> Shaped[torch.Tensor, "... {self.outputs}"]:
         """Expectation values (..., outputs) of inputs (..., circuit.inputs), in the weight's dtype; or see `measure`.
 
-        Under torch.autocast inputs of another precision are converted; otherwise they are refused.
+        Under torch.autocast inputs of another precision are converted; otherwise they are an error.
         """
         weight, columns = self.weight, self._columns
         if inputs is None and columns == 0:
             inputs = weight.new_empty(0)
         if not isinstance(inputs, torch.Tensor) or inputs.shape[-1:] != (columns,):
-            given = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
-            raise UserError(f"Layer takes a torch tensor (..., {columns}), not {given}")
+            what = tuple(inputs.shape) if isinstance(inputs, torch.Tensor) else type(inputs).__name__
+            raise UserError(f"Layer needs a torch tensor (..., {columns}), not {what}")
         kind = weight.device.type
         mixed = torch.is_autocast_enabled(kind)
         if mixed and inputs.is_floating_point():
@@ -189,11 +189,11 @@ def _check(
     shots: int | None,
     gradient: str | None,
 ) -> None:
-    """Raise UserError if arguments of a layer do not go together."""
+    """Raise UserError if arguments of a layer cannot be combined."""
     if measure not in get_args(Measure):
         raise UserError(f"measure is one of {', '.join(get_args(Measure))}, not {measure!r}")
     if observables is not None and measure in ("probs", "state", "density"):
-        raise UserError(f"measure {measure!r} takes no observables: leave them out")
+        raise UserError(f"measure {measure!r} has no observables: leave them out")
     if wires is not None and (measure not in ("probs", "sample") or observables is not None):
         raise UserError("wires are for measure 'probs', and for 'sample' without observables: leave them out")
     if measure == "sample" and shots is None:
@@ -206,12 +206,12 @@ def _check(
 
 def _wires(wires: Sequence[int] | None, qubits: int) -> tuple[int, ...]:
     try:
-        found = tuple(range(qubits)) if wires is None else tuple(map(operator.index, wires))
+        order = tuple(range(qubits)) if wires is None else tuple(map(operator.index, wires))
     except TypeError:  # such as a number alone, or a name
-        found = ()
-    if not found or len({*found}) < len(found) or not {*found} <= {*range(qubits)}:
+        order = ()
+    if not order or len({*order}) < len(order) or not {*order} <= {*range(qubits)}:
         raise UserError(f"wires must be a list of different ones from 0 to {qubits - 1}, not {wires!r}")
-    return found
+    return order
 
 
 def read_observables(
@@ -236,13 +236,13 @@ def read_observables(
     table = torch.zeros(len(words), len(sums), dtype=torch.float64, device="cpu")
     for output, terms in enumerate(sums):
         for measured, coefficient in terms.items():
-            given: Any = coefficient
+            value: Any = coefficient
             # A number of torch's, NumPy's or JAX's has one of Python's.
-            number = given.item() if getattr(given, "ndim", None) == 0 else given
+            number = value.item() if getattr(value, "ndim", None) == 0 else value
             if not isinstance(number, int | float) or not math.isfinite(number):
                 raise UserError(
                     f"the coefficient of Pauli word {measured!r} is {coefficient}: it must be a finite real number"
                 )
             # A tensor may be trained.
-            table[words.index(measured), output] = given if isinstance(given, torch.Tensor) else number
+            table[words.index(measured), output] = value if isinstance(value, torch.Tensor) else number
     return words, table

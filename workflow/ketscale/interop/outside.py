@@ -37,15 +37,15 @@ LARGEST = 2**20
 class Outside:
     """What a function depends on besides its arguments, as it is now.
 
-    key: differs wherever anything but the numbers of `tensors` does, while `held` is kept alive.
+    key: differs wherever anything but the numbers of `tensors` does, while `references` keeps it alive.
 
     Raises:
-        UserError: the function reads something of which changes cannot be seen.
+        UserError: the function reads something whose changes cannot be tracked.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.tensors: list[torch.Tensor] = []
-        self.held: list[object] = []
+        self.references: list[object] = []
         self._parts: list[object] = []
         self._function(function)
         self.key = tuple(self._parts)
@@ -59,10 +59,10 @@ class Outside:
             owner = getattr(function, "__self__", function)
             function = getattr(function, "__func__", type(function).__call__)
             if not isinstance(function, FunctionType):
-                raise _refused(f"what a {type(owner).__name__} calls")
+                raise _unsupported(f"what a {type(owner).__name__} calls")
             self._value(owner, "self", _names(function.__code__)[1])
         self._same(function, function.__code__)
-        (loaded, named), scope = _names(function.__code__), function.__globals__
+        (loaded, names), scope = _names(function.__code__), function.__globals__
         if not _of_library(scope.get("__name__")):
             read = {name: scope[name] for name in loaded if name in scope}
             cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -71,19 +71,19 @@ class Outside:
             read |= {"its defaults": [function.__defaults__, function.__kwdefaults__]}
             for name, value in read.items():
                 self._parts.append(name)
-                self._value(value, name, named)
+                self._value(value, name, names)
         if hasattr(function, "__wrapped__"):
             self._function(function.__wrapped__)
 
     def _value(
-        self, value: Any, name: str, named: frozenset[str] = frozenset(), within: bool = False
+        self, value: Any, name: str, names: frozenset[str] = frozenset(), within: bool = False
     ) -> None:
         """A value and what it holds; `within` is whether an object has it: objects in objects are not looked into.
 
-        named: what the code names, of which every change must be seen.
+        names: what the code names, every change of which must be detected.
         """
         if _plain(value):
-            # Version 2 writes equal values equally, and tells 1, 1.0 and True apart.
+            # Version 2 writes equal values equally, and distinguishes 1, 1.0 and True.
             self._parts.append(marshal.dumps(value, 2))
         elif isinstance(value, torch.Tensor) and continuous(value):
             first = next((n for n, each in enumerate(self.tensors) if each is value), len(self.tensors))
@@ -91,14 +91,14 @@ class Outside:
             self.tensors.append(value)
         elif isinstance(value, torch.Tensor | np.ndarray | np.generic):
             if value.nbytes > LARGEST or value.dtype == object:
-                raise _refused(f"{name} (an array of objects, or of more than 1 MiB)")
+                raise _unsupported(f"{name} (an array of objects, or of more than 1 MiB)")
             array = np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
             self._parts.append((type(value), array.dtype.str, array.shape, array.tobytes()))
         elif isinstance(value, list | tuple | dict):
             items = value if isinstance(value, dict) else dict(enumerate(value))
             self._parts.append((type(value), *items))
             for key, each in items.items():
-                self._value(each, f"{name}[{key!r}]", named, within)
+                self._value(each, f"{name}[{key!r}]", names, within)
         elif isinstance(value, FIXED) or (isinstance(value, ModuleType) and _of_library(value.__name__)):
             # A notebook that loads edited modules again gives functions other code.
             self._same(value, getattr(value, "__code__", None))
@@ -106,27 +106,27 @@ class Outside:
                 if isinstance(each, torch.Tensor):
                     self._value(each, name)
         else:
-            self._object(value, name, named, within)
+            self._object(value, name, names, within)
 
-    def _object(self, value: Any, name: str, named: frozenset[str], within: bool) -> None:
+    def _object(self, value: Any, name: str, names: frozenset[str], within: bool) -> None:
         """An object, or a module of a user's; what the code does not name of it may be anything."""
         if within or not hasattr(value, "__dict__"):
-            raise _refused(f"{name} ({type(value).__name__})")
+            raise _unsupported(f"{name} ({type(value).__name__})")
         self._same(value)
         # The code that calls torch's Sequential names none of the networks within it.
         for each, own in {**vars(value), **getattr(value, "_modules", {})}.items():
-            if each in named or not isinstance(value, ModuleType):
+            if each in names or not isinstance(value, ModuleType):
                 self._parts.append(each)
                 try:
-                    self._value(own, f"{name}.{each}", named, within=True)
+                    self._value(own, f"{name}.{each}", names, within=True)
                 except UserError:
-                    if each in named or each.isdigit():
+                    if each in names or each.isdigit():
                         raise
 
     def _same(self, *values: object) -> None:
         """Objects that must be the same ones."""
         self._parts += map(id, values)
-        self.held += values
+        self.references += values
 
 
 @lru_cache(maxsize=1024)
@@ -151,7 +151,7 @@ def _of_library(module: object) -> bool:
     return str(module).partition(".")[0] in LIBRARIES
 
 
-def _refused(what: str) -> UserError:
+def _unsupported(what: str) -> UserError:
     return UserError(
         f"from_qnode: the quantum function reads {what}, whose changes cannot be seen: pass what it reads as an "
         "argument, or write from_qnode(qnode, trace='always')"

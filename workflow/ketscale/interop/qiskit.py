@@ -56,12 +56,12 @@ def from_qiskit(
     """A circuit with the state of a Qiskit circuit up to a global phase, which may depend on the parameters.
 
     A Circuit; or where an angle is an expression, such as 2 * theta, or a vector's last elements are unused, a
-    ParametrisedCircuit. `Layer` takes both.
+    ParametrisedCircuit. `Layer` accepts both.
 
     Angles are in radians, as in Qiskit. Final measurements, barriers and delays are ignored. A reset, or `initialize`,
     is allowed on qubits that no gate has acted on. A gate that has no counterpart is decomposed as Qiskit defines it,
     or becomes a given unitary. A PauliEvolutionGate is the product formula of its `synthesis`, as on hardware;
-    Qiskit's Statevector takes the exponential in its place.
+    Qiskit's Statevector uses the exponential instead.
 
     inputs: the parameters that become input columns, in this order: parameters, vectors (all their elements, whether
         the circuit uses them or not), or their names. All other parameters become weight columns, in the order of
@@ -82,16 +82,16 @@ def from_qiskit(
     with needed_for("from_qiskit"):
         from qiskit import QuantumCircuit
     if not isinstance(circuit, QuantumCircuit):
-        raise UserError(f"from_qiskit takes a QuantumCircuit, not {short(repr(circuit))}")
-    chosen = _chosen(circuit, inputs)
-    among = set(chosen)
+        raise UserError(f"from_qiskit needs a QuantumCircuit, not {short(repr(circuit))}")
+    picks = _selection(circuit, inputs)
+    among = set(picks)
     others = [parameter for parameter in circuit.parameters if parameter not in among]
     # Columns of expressions come after those of the parameters themselves.
     columns: dict[Expression, Column] = {
-        **{parameter: Column("input", place) for place, parameter in enumerate(chosen)},
+        **{parameter: Column("input", place) for place, parameter in enumerate(picks)},
         **{parameter: Column("weight", place) for place, parameter in enumerate(others)},
     }
-    counts: dict[Any, int] = {"input": len(chosen), "weight": len(others)}
+    counts: dict[Any, int] = {"input": len(picks), "weight": len(others)}
 
     def angle(expression: Expression, gate: str) -> Column:
         parameters = getattr(expression, "parameters", ())
@@ -106,10 +106,10 @@ def from_qiskit(
     translator = _Translator(circuit.num_qubits, angle)
     translator.add_all(circuit, range(circuit.num_qubits), None)
     translated = Circuit(circuit.num_qubits, tuple(translator.gates))
-    # More columns are those of expressions, fewer leave out parameters that no angle has.
-    if (translated.inputs, translated.weights) == (len(chosen), len(others)):
+    # More columns are those of expressions, with fewer, some parameters are in no angle.
+    if (translated.inputs, translated.weights) == (len(picks), len(others)):
         return translated
-    return ParametrisedCircuit(translated, chosen, others, columns)
+    return ParametrisedCircuit(translated, picks, others, columns)
 
 
 def _number(expression: Expression, gate: str) -> float:
@@ -137,18 +137,18 @@ class _Translator:
             self._add(item.operation, [places[qubit] for qubit in item.qubits], within)
 
     def _add(self, operation: Any, qubits: list[int], within: str | None) -> None:
-        whole = within or operation.name
-        # First, since they are most of a circuit, and Qiskit's types take longer to tell apart.
+        name = within or operation.name
+        # First, since they are most of a circuit, and Qiskit's types take longer to distinguish.
         if steps := _steps(operation):
             for step in steps:
                 on = tuple(qubits[place] for place in step.qubits)
                 angles = (
-                    self._angle(operation.params[angle], whole)
+                    self._angle(operation.params[angle], name)
                     if isinstance(angle, int)
                     else Column("constant", value=angle)
                     for angle in step.angles
                 )
-                self._append(Gate(step.name, self._wires(on), tuple(angles)), qubits, whole)
+                self._append(Gate(step.name, self._wires(on), tuple(angles)), qubits, name)
             return
         from qiskit.circuit import Barrier, ControlFlowOp, Delay, Measure, Reset, Store
         from qiskit.circuit.library import GlobalPhaseGate, IGate
@@ -156,27 +156,27 @@ class _Translator:
         if isinstance(operation, (Barrier, Delay, IGate, GlobalPhaseGate)):
             return
         if isinstance(operation, (ControlFlowOp, Store)):
-            raise UserError(f"instruction {whole} on qubits {qubits}: control flow cannot be simulated here")
+            raise UserError(f"instruction {name} on qubits {qubits}: control flow cannot be simulated here")
         if isinstance(operation, Measure):
             self._measured.update(qubits)
         elif isinstance(operation, Reset):
             if not (self._touched | self._measured).isdisjoint(qubits):
                 raise UserError(
-                    f"instruction {whole} on qubits {qubits}: only qubits that are still |0> can be reset or initialised"
+                    f"instruction {name} on qubits {qubits}: only qubits that are still |0> can be reset or initialised"
                 )
         elif (matrix := _matrix(operation)) is not None:
             # For Qiskit the first qubit of a matrix is the least significant one.
-            self._append(given(matrix, *self._wires(qubits[::-1])), qubits, whole)
+            self._append(given(matrix, *self._wires(qubits[::-1])), qubits, name)
         else:
-            self.add_all(_definition(operation, whole), qubits, whole)
+            self.add_all(_definition(operation, name), qubits, name)
 
     def _wires(self, qubits: Sequence[int]) -> tuple[int, ...]:
         return tuple(self._qubits - 1 - qubit for qubit in qubits)
 
-    def _append(self, gate: Gate, qubits: list[int], whole: str) -> None:
+    def _append(self, gate: Gate, qubits: list[int], name: str) -> None:
         if not self._measured.isdisjoint(qubits):
             raise UserError(
-                f"gate {whole} on qubits {qubits}: it acts after a measurement, and measurements must be the last"
+                f"gate {name} on qubits {qubits}: it acts after a measurement, and measurements must be the last"
             )
         self._touched.update(qubits)
         self.gates.append(gate)
@@ -213,7 +213,7 @@ def _matrix(operation: Any) -> Any:
         matrix = operation.to_matrix()
         if order_of(matrix) is not None:
             return matrix
-        # Qiskit synthesises larger ones, and takes for granted what `check_input=False` leaves unchecked.
+        # Qiskit synthesises larger ones, and assumes what `check_input=False` leaves unchecked.
         if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=1e-6):
             raise UserError(f"the matrix of {short(repr(operation.name))} is not unitary")
     if not isinstance(operation, QiskitGate) or operation.num_qubits not in (1, 2):
@@ -228,7 +228,7 @@ def _matrix(operation: Any) -> Any:
     return operation.to_matrix()
 
 
-def _definition(operation: Any, whole: str) -> QuantumCircuit:
+def _definition(operation: Any, name: str) -> QuantumCircuit:
     """The circuit that Qiskit gives for an operation."""
     from qiskit import QuantumCircuit, transpile
     from qiskit.exceptions import QiskitError
@@ -238,17 +238,17 @@ def _definition(operation: Any, whole: str) -> QuantumCircuit:
         if definition is not None:
             return definition
         # Cliffords and modified gates have none; Qiskit synthesises them.
-        alone = QuantumCircuit(operation.num_qubits, operation.num_clbits)
-        alone.append(operation, alone.qubits, alone.clbits)
-        return transpile(alone, basis_gates=[*SAME], optimization_level=0)
+        single = QuantumCircuit(operation.num_qubits, operation.num_clbits)
+        single.append(operation, single.qubits, single.clbits)
+        return transpile(single, basis_gates=[*SAME], optimization_level=0)
     except (QiskitError, TypeError, ValueError) as error:
         raise UserError(
-            f"instruction {whole}: Qiskit cannot decompose it into gates ({short(error)}); bind its parameters or "
+            f"instruction {name}: Qiskit cannot decompose it into gates ({short(error)}); bind its parameters or "
             "replace it"
         ) from None
 
 
-def _chosen(circuit: QuantumCircuit, inputs: Any) -> list[Parameter]:
+def _selection(circuit: QuantumCircuit, inputs: Any) -> list[Parameter]:
     """The parameters that become input columns, in their order.
 
     A vector has elements that the circuit need not use, so that the columns of a data set keep their places.
@@ -257,17 +257,17 @@ def _chosen(circuit: QuantumCircuit, inputs: Any) -> list[Parameter]:
 
     parameters = {parameter.name: [parameter] for parameter in circuit.parameters}
     vectors = {p.vector.name: list(p.vector) for p in circuit.parameters if hasattr(p, "vector")}
-    chosen: list[Parameter] = []
-    for wanted in [inputs] if isinstance(inputs, (str, Parameter, ParameterVector)) else inputs:
-        known = parameters if isinstance(wanted, Parameter) else parameters | vectors
-        if isinstance(wanted, ParameterVector):
-            known = vectors
-        name = getattr(wanted, "name", wanted)
-        if name not in known:
+    picks: list[Parameter] = []
+    for item in [inputs] if isinstance(inputs, (str, Parameter, ParameterVector)) else inputs:
+        names = parameters if isinstance(item, Parameter) else parameters | vectors
+        if isinstance(item, ParameterVector):
+            names = vectors
+        name = getattr(item, "name", item)
+        if name not in names:
             raise UserError(
-                f"inputs: the parameters of this circuit are {short(list(known), 400)}, not {short(name)}"
+                f"inputs: the parameters of this circuit are {short(list(names), 400)}, not {short(name)}"
             )
-        chosen += known[name]
-    if len(set(chosen)) < len(chosen):
+        picks += names[name]
+    if len(set(picks)) < len(picks):
         raise UserError("inputs: a parameter is given twice")
-    return chosen
+    return picks

@@ -57,7 +57,7 @@ class FusedEstimator(StatevectorEstimator):
         Raises:
             UserError: a circuit cannot be translated (see `interop.qiskit.from_qiskit`) or has a measurement, or an angle is
                 not a finite real number; and in the job's result, an observable has other terms than Pauli words.
-            TypeError, ValueError: Qiskit refuses a pub, e.g. since the shapes do not go together.
+            TypeError, ValueError: Qiskit rejects a pub, e.g. since the shapes cannot be combined.
         """
         default = self.default_precision if precision is None else precision
         coerced = [EstimatorPub.coerce(pub, default) for pub in pubs]
@@ -108,30 +108,30 @@ class FusedEstimatorGradient:
 
         Raises:
             UserError: as for `FusedEstimator.run`.
-            ValueError: these are not equally many of each, a parameter is not one of its circuit's, or Qiskit refuses
+            ValueError: these are not equally many of each, a parameter is not one of its circuit's, or Qiskit rejects
                 them as a pub.
         """
-        wanted = [None] * len(circuits) if parameters is None else parameters
-        by = [list(c.parameters if some is None else some) for c, some in zip(circuits, wanted, strict=True)]
+        lists = [None] * len(circuits) if parameters is None else parameters
+        by = [list(c.parameters if some is None else some) for c, some in zip(circuits, lists, strict=True)]
         columns = [
             [[*c.parameters].index(each) for each in some] for c, some in zip(circuits, by, strict=True)
         ]
-        together: dict[int, list[Any]] = {}
+        groups: dict[int, list[Any]] = {}
         for place, each in enumerate(zip(circuits, observables, parameter_values, strict=True)):
-            together.setdefault(id(circuits[place]), []).append((place, *each))
+            groups.setdefault(id(circuits[place]), []).append((place, *each))
         work = list[tuple[Any, ...]]()
-        for group in together.values():
+        for group in groups.values():
             places, (circuit, *_), ones, rows = zip(*group, strict=True)
             pub = EstimatorPub.coerce((circuit, list(ones), np.asarray(rows)), 0.0)
             work.append((places, pub, *_translated(pub, differentiated=True)))
 
         def result() -> EstimatorGradients:
-            found: dict[int, NDArray[np.float64]] = {}
+            rows: dict[int, NDArray[np.float64]] = {}
             for places, *of_pub in work:
                 for place, row in zip(places, _slopes(*of_pub), strict=True):
-                    found[place] = row[columns[place]]
+                    rows[place] = row[columns[place]]
             return EstimatorGradients(
-                [found[place] for place in range(len(circuits))], [{"parameters": one} for one in by]
+                [rows[place] for place in range(len(circuits))], [{"parameters": one} for one in by]
             )
 
         job = PrimitiveJob(result)
@@ -160,7 +160,7 @@ def _estimate(pub: EstimatorPub, circuit: Circuit, angles: Angles, seed: Any) ->
     evs = np.zeros(pub.shape)
     if pub.size:
         words, coefficients = _words(pub)
-        # (bindings, observables), of which broadcasting picks some; a simulator of its own, since it keeps what it has seen.
+        # (bindings, observables), of which broadcasting picks some; a simulator of its own, since it caches.
         table = Fused().expval(circuit, angles, words).numpy() @ coefficients.T
         places = np.arange(len(table)).reshape(pub.parameter_values.shape)
         evs[...] = table[
@@ -175,20 +175,20 @@ def _estimate(pub: EstimatorPub, circuit: Circuit, angles: Angles, seed: Any) ->
 
 
 def _translated(pub: EstimatorPub, differentiated: bool = False) -> tuple[Circuit, Angles, torch.Tensor]:
-    """A pub's circuit, its angles for all bindings, and these, once it is known that there is nothing to refuse."""
+    """A pub's circuit, its angles for all bindings, and these, after Qiskit's own checks."""
     if any(item.clbits for item in pub.circuit.data):
         raise UserError(
-            "FusedEstimator takes no circuit with measurements: use circuit.remove_final_measurements(inplace=False)"
+            "FusedEstimator does not support measurements: use circuit.remove_final_measurements(inplace=False)"
         )
     parameters = tuple(pub.circuit.parameters)
-    made = from_qiskit(pub.circuit, parameters)
-    circuit, numbers = _with_weights(made.circuit if isinstance(made, ParametrisedCircuit) else made)
+    pair = from_qiskit(pub.circuit, parameters)
+    circuit, numbers = _with_weights(pair.circuit if isinstance(pair, ParametrisedCircuit) else pair)
     values = pub.parameter_values.as_array(parameters).reshape(pub.parameter_values.size, len(parameters))
     with torch.inference_mode(False), torch.set_grad_enabled(differentiated):
         rows = torch.tensor(values, dtype=torch.float64, requires_grad=differentiated)
         inputs, weights = rows, torch.tensor(numbers, dtype=torch.float64)
-        if isinstance(made, ParametrisedCircuit):
-            inputs = made(inputs, weights[:0]).inputs
+        if isinstance(pair, ParametrisedCircuit):
+            inputs = pair(inputs, weights[:0]).inputs
     if not inputs.isfinite().all():
         raise UserError("an angle is not a finite real number for all bindings")
     return circuit, Angles(inputs, weights), rows

@@ -49,7 +49,7 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
     at most twice, with respect to tensors among the arguments, nested or not, and tensors that the quantum function reads
     from outside. A result has the arguments' precision and device, and the QNode's nesting.
 
-    trace: `once` takes the quantum function for a pure one, as jax.jit does: it runs at the first call with its shapes, and
+    trace: `once` assumes a pure quantum function, as jax.jit does: it runs at the first call with its shapes, and
         again where another argument, or what it reads from outside, has changed. That is what its closure, its globals
         and the object that it is a method of hold: numbers, texts, arrays up to 1 MiB, lists and dictionaries of these, functions
         by their identity. What called functions read besides is not seen. `always` runs it at every call, as PennyLane
@@ -58,7 +58,7 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
     Raises:
         UserError: it is no QNode; it has shots, transforms, readout errors, or another device.
             At a call: a state is prepared that is not normalised, an angle is complex; with `once` also, the operations
-            depend on values of tensors, or something outside is read of which changes cannot be seen.
+            depend on values of tensors, or a captured variable's changes cannot be tracked.
 
     Example:
         >>> @qml.qnode(qml.device("default.qubit", wires=1))
@@ -69,7 +69,7 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
         tensor([1., 1., 1.])
     """
     if not isinstance(qnode, qml.QNode):
-        raise UserError(f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate it with qml.qnode")
+        raise UserError(f"from_qnode needs a QNode, not {type(qnode).__name__}: decorate it with qml.qnode")
     if trace not in ("once", "always"):
         raise UserError(f"from_qnode: trace is 'once' or 'always', not {trace!r}")
     if not str(qnode.device.name).startswith(DEVICES):
@@ -86,7 +86,7 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
 
 
 class Converted:
-    """What `from_qnode` returns, for `qml.qnn.TorchLayer` too. Copies and pickles are converted anew.
+    """What `from_qnode` returns, for `qml.qnn.TorchLayer` too. Copies and pickles are converted again.
 
     func: the quantum function. interface: for PennyLane.
     """
@@ -123,7 +123,7 @@ class Converted:
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         structure, values = _run(self.qnode, args, kwargs)
         evaluator = Evaluator(structure, simulator, precision(tensors or values), tapes.device_of(values))
-        with evaluator.alone():
+        with evaluator.unqueued():
             return evaluator.nested(evaluator.evaluate(values))
 
     def _answer(self, key: object, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
@@ -131,9 +131,9 @@ class Converted:
         if self.trace == "always" or transforms_active():
             return self._evaluated(self._simulator, args, kwargs)
 
-        def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
+        def run(values: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
             leaves, spec = pytree.tree_flatten((args, kwargs))
-            replaced = iter(given)
+            replaced = iter(values)
             filled = [next(replaced) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             return _run(self.qnode, *pytree.tree_unflatten(filled, spec))
 
@@ -143,7 +143,7 @@ class Converted:
             with tapes.LOCK:
                 reads = Outside(self.func)
                 way = self._records.record((key, reads.key), tensors, reads.tensors, run)
-                way.held = reads.held
+                way.references = reads.references
             if len(self._records.ways) == recording.MOST_WAYS:
                 warnings.warn(
                     f"from_qnode has recorded the quantum function {recording.MOST_WAYS} times, and now forgets the oldest: "
@@ -151,7 +151,7 @@ class Converted:
                     stacklevel=2,
                 )
         self._records.check(way, tensors, reads.tensors, run)
-        with way.alone():
+        with way.unqueued():
             return way.nested(way([*tensors, *reads.tensors]))
 
 
@@ -161,7 +161,7 @@ def _key(leaf: Any) -> object:
         return leaf.shape, leaf.dtype, leaf.device
     if not isinstance(leaf, CONSTANTS):
         raise UserError(
-            f"from_qnode cannot tell arguments of type {type(leaf).__name__} apart: pass a torch tensor"
+            f"from_qnode cannot compare arguments of type {type(leaf).__name__}: pass a torch tensor"
         )
     return type(leaf), leaf
 

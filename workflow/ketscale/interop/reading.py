@@ -58,15 +58,15 @@ def read_tape(
         raise UserError(
             "a channel's strength has a batch, and no gate has one: call the circuit for each of them"
         )
-    asked = tapes.expectations(tape.measurements, qubits)
+    readout = tapes.expectations(tape.measurements, qubits)
     structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), len(numbers.matrices), start is not None,
-        checked, mixed, tape.batch_size, None if asked is None else asked.words, () if asked is None else asked.places, spec,
+        checked, mixed, tape.batch_size, None if readout is None else readout.words, () if readout is None else readout.places, spec,
         tape.measurements,
     )  # fmt: skip
     real = [*numbers.inputs, *numbers.weights, *numbers.phases]
-    if asked is not None:
-        real += [factor for row in asked.coefficients for factor in row]
+    if readout is not None:
+        real += [factor for row in readout.coefficients for factor in row]
     values = [*real, *numbers.matrices]
     if start is not None:
         values.append(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits))
@@ -78,7 +78,7 @@ def read_tape(
 
 
 def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
-    """The tape of operations that `fused` takes, or that rest on a matrix, on wires 0..n-1.
+    """The tape of operations that `fused` supports, or that have a matrix, on wires 0..n-1.
 
     Raises:
         UserError: it has something that only the device runs.

@@ -51,26 +51,26 @@ class Recorder(DispatchMode):
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The result of an operation, which is noted."""
-        given = args, kwargs or {}
-        if any(isinstance(leaf, torch.Generator) for leaf in pytree.tree_leaves(given)):
+        arguments = args, kwargs or {}
+        if any(isinstance(leaf, torch.Generator) for leaf in pytree.tree_leaves(arguments)):
             raise UserError(
                 "from_qnode: the quantum function draws from a generator of random numbers; draw outside, and make the numbers "
                 "an argument"
             )
-        tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
         if torch.Tag.data_dependent_output in func.tags:
             if any(map(self.depends, tensors)):
                 raise Looked
-            return func(*args, **given[1])
+            return func(*args, **arguments[1])
         # A tensor that `torch.tensor` makes of numbers is a constant, and an integer from outside is taken for one.
         new = func.overloadpacket is torch.ops.aten.lift_fresh
         depends = torch.Tag.nondeterministic_seeded in func.tags or any(
             self.depends(each) or (id(each) not in self._nodes and continuous(each) and not new)
             for each in tensors
         )
-        result = func(*args, **given[1])
-        nodes = pytree.tree_map_only(torch.Tensor, self._node, given)
-        # A constant may be written into, at each replay anew.
+        result = func(*args, **arguments[1])
+        nodes = pytree.tree_map_only(torch.Tensor, self._node, arguments)
+        # A constant may be written into, at each replay.
         self._note(result, self._graph.call_function(torch.ops.aten.clone.default if new else func, *nodes))
         if depends:
             # Besides tensors there may be None, as for a gradient that is not asked for, or numbers.
@@ -90,8 +90,8 @@ class Recorder(DispatchMode):
         """
         self._graph.output(list(map(self._node, results)))
         self._graph.eliminate_dead_code()
-        kept = {node.target for node in self._graph.nodes if node.op == "get_attr"}
-        if any(tensor.requires_grad for name, tensor in self._constants.items() if name in kept):
+        used = {node.target for node in self._graph.nodes if node.op == "get_attr"}
+        if any(tensor.requires_grad for name, tensor in self._constants.items() if name in used):
             raise UserError(
                 "from_qnode: the quantum function uses a tensor from outside that requires a gradient: make it an "
                 "argument"
@@ -123,7 +123,7 @@ RECORDER: ContextVar[Recorder | None] = ContextVar("RECORDER", default=None)
 
 
 def is_recorded(value: Any) -> bool:
-    """Whether it is a tensor of which a recorder at work knows that it depends on others."""
+    """Whether it is a tensor that an active recorder knows to depend on others."""
     recorder = RECORDER.get()
     return recorder is not None and isinstance(value, torch.Tensor) and recorder.depends(value)
 

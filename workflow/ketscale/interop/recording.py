@@ -61,8 +61,8 @@ class Records:
         Raises:
             UserError: they differ, as they do if numbers take a way that torch does not see.
         """
-        given = [*tensors, *captured]
-        changed = {n for n, value in [*way.traced.items()] if not torch.equal(value, given[n])}
+        inputs = [*tensors, *captured]
+        changed = {n for n, value in [*way.traced.items()] if not torch.equal(value, inputs[n])}
         if changed:
             with LOCK:
                 _compare(way, tensors, captured, run)
@@ -75,11 +75,11 @@ class Records:
     ) -> Replay:
         """Run the function once, on tensors that torch records."""
         tensors = [tensor.detach().clone() for tensor in tensors]
-        given = [tensor.clone() for tensor in tensors]
-        recorder = Recorder(given, captured)
+        inputs = [tensor.clone() for tensor in tensors]
+        recorder = Recorder(inputs, captured)
         try:
             with recorder:
-                structure, values = run(given)
+                structure, values = run(inputs)
         except Looked as error:
             # If PennyLane looks only to say what is wrong, it says so now.
             run(tensors)
@@ -91,31 +91,31 @@ class Records:
         graph = recorder.record(values)
         way = Replay(structure, graph, [*tensors, *captured], len(tensors), self._simulator, self._dtype)
         _compare(way, tensors, captured, run)
-        moved = list(map(_moved, tensors))
+        shifted = list(map(_shifted, tensors))
         try:
-            run(moved)
+            run(shifted)
         except UserError:
             raise
         except Exception:
             # The function cannot run there, whatever the reason, such as a state that is not normalised any more.
             return way
-        _compare(way, moved, captured, run)
+        _compare(way, shifted, captured, run)
         return way
 
 
-def keep(kept: dict[object, Any], key: object, value: Any) -> None:
+def keep(table: dict[object, Any], key: object, value: Any) -> None:
     """Put something into a dictionary that forgets the oldest."""
-    if key not in kept and len(kept) >= MOST_WAYS:
-        del kept[next(iter(kept))]
-    kept[key] = value
+    if key not in table and len(table) >= MOST_WAYS:
+        del table[next(iter(table))]
+    table[key] = value
 
 
-def _moved(tensor: torch.Tensor) -> torch.Tensor:
+def _shifted(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor with every entry a little elsewhere, the same at every call."""
     if not tensor.is_floating_point():
         return tensor
-    drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return tensor + (0.01 + 0.1 * drawn).to(tensor)
+    noise = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return tensor + (0.01 + 0.1 * noise).to(tensor)
 
 
 def _compare(
@@ -129,9 +129,9 @@ def _compare(
     with torch.inference_mode(False), torch.enable_grad():
         fresh = [tensor.detach().clone().requires_grad_(continuous(tensor)) for tensor in tensors]
         structure, values = run(fresh)
-        given = [*fresh, *captured]
-        replayed = way.numbers(given)
-        trainable = [tensor for tensor in given if tensor.requires_grad]
+        inputs = [*fresh, *captured]
+        replayed = way.numbers(inputs)
+        trainable = [tensor for tensor in inputs if tensor.requires_grad]
         if structure.same(way.structure) and all(
             torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
             for pair in ((values, replayed), (_slopes(values, trainable), _slopes(replayed, trainable)))

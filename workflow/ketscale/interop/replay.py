@@ -31,7 +31,7 @@ class Structure(NamedTuple):
     """
 
     qubits: int
-    gates: tuple[tapes.Written, ...]
+    gates: tuple[tapes.Operation, ...]
     inputs: int
     weights: int
     phases: int
@@ -86,17 +86,17 @@ class Evaluator:
         self._plain = False
         self._write(structure.gates)
 
-    def _write(self, gates: Sequence[tapes.Written]) -> None:
+    def _write(self, gates: Sequence[tapes.Operation]) -> None:
         """Divide gates into circuits, each but the last followed by a matrix on wires."""
         self._parts: list[tuple[Circuit, tuple[int, ...]]] = []
         first = 0
         for place, (name, wires, _) in enumerate(gates):
             if name == tapes.MATRIX:
-                self._parts.append((tapes.written(self.structure.qubits, tuple(gates[first:place])), wires))
+                self._parts.append((tapes.circuit(self.structure.qubits, tuple(gates[first:place])), wires))
                 first = place + 1
-        self._circuit = tapes.written(self.structure.qubits, tuple(gates[first:]))
+        self._circuit = tapes.circuit(self.structure.qubits, tuple(gates[first:]))
 
-    def alone(self) -> AbstractContextManager[None]:
+    def unqueued(self) -> AbstractContextManager[None]:
         """What is held while it is evaluated: nothing, unless PennyLane makes operators for that."""
         return tapes.unqueued() if self.structure.words is None or self.structure.matrices else nullcontext()
 
@@ -106,7 +106,7 @@ class Evaluator:
         return list(results) if self._listed else pytree.tree_unflatten(list(results), self.structure.spec)
 
     def evaluate(self, numbers: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """The results from all numbers, of which a prepared state is taken as it is."""
+        """The results from all numbers, with a prepared state as it is."""
         return self._results(self._angles(numbers), numbers[self._angled :])
 
     def state(self, numbers: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -128,10 +128,10 @@ class Evaluator:
 
     def _angles(self, numbers: Sequence[torch.Tensor]) -> Angles:
         inputs, weights = numbers[: self.structure.inputs], numbers[self.structure.inputs : self._angled]
-        nothing = torch.empty(self._rows, 0, dtype=self._dtype, device=self._device)
+        empty = torch.empty(self._rows, 0, dtype=self._dtype, device=self._device)
         return Angles(
-            tapes.vector(inputs, self._dtype, self._device) if inputs else nothing,
-            tapes.vector(weights, self._dtype, self._device) if weights else nothing[0],
+            tapes.vector(inputs, self._dtype, self._device) if inputs else empty,
+            tapes.vector(weights, self._dtype, self._device) if weights else empty[0],
         )
 
     def _results(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -139,12 +139,12 @@ class Evaluator:
         structure, batched = self.structure, self.structure.batch is not None
         if structure.words is None:
             state = self._density(angles, rest) if self.mixed else self._state(angles, rest)
-            found = map(
+            raw = map(
                 torch.as_tensor,
                 tapes.measured(state, structure.qubits, batched, structure.measurements, self.mixed),
             )
             # PennyLane's matrices are of double precision.
-            return [each.to(self._dtype.to_complex() if each.is_complex() else self._dtype) for each in found]
+            return [each.to(self._dtype.to_complex() if each.is_complex() else self._dtype) for each in raw]
         last, initial = self._before(angles, rest)
         # A sum of no words is zero.
         words = structure.words or ("I" * structure.qubits,)
@@ -167,8 +167,8 @@ class Evaluator:
         for (circuit, wires), matrix in zip(self._parts, matrices, strict=False):
             state = self._simulator.state(circuit, _first(circuit, angles), initial)
             operation = qml.QubitUnitary(matrix.to(self._device, kind), wires=wires)
-            whole = tapes.unflattened(state, structure.qubits, batched=True)
-            after = apply_operation(operation, whole, is_state_batched=True)
+            full = tapes.unflattened(state, structure.qubits, batched=True)
+            after = apply_operation(operation, full, is_state_batched=True)
             initial = after.to(kind).reshape(-1, 2**structure.qubits)
         return _first(self._circuit, angles) if self._parts else angles, initial
 
@@ -196,8 +196,8 @@ class Evaluator:
         table = torch.zeros(len(words), len(places), dtype=self._dtype, device=self._device)
         if not rows:
             return table
-        given = tapes.vector(rest[self.structure.phases :][: len(rows)], self._dtype, self._device)
-        return table.index_put((torch.tensor(rows), torch.tensor(columns)), given)
+        phases = tapes.vector(rest[self.structure.phases :][: len(rows)], self._dtype, self._device)
+        return table.index_put((torch.tensor(rows), torch.tensor(columns)), phases)
 
 
 def _first(circuit: Circuit, angles: Angles) -> Angles:
@@ -225,7 +225,7 @@ class Replay(Evaluator):
         super().__init__(structure, simulator, dtype, tapes.device_of(tensors))
         self._graph = graph
         # What a key knows by its identity, for as long as the record lasts.
-        self.held: list[object] = []
+        self.references: list[object] = []
         # By numbers of tensors, the values that have not been compared yet with what the quantum function makes of others.
         self.traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
         self._rest: list[torch.Tensor] = []
@@ -242,10 +242,10 @@ class Replay(Evaluator):
             with torch.inference_mode(False):
                 self._table = self._factors(self._rest)
             self._plain = torch.equal(self._table, torch.eye(len(structure.places)).to(self._table))
-        found = entries(graph, tensors, self._angled)
-        if found is None:
+        angle_columns = entries(graph, tensors, self._angled)
+        if angle_columns is None:
             return
-        of_inputs, of_weights = found[: structure.inputs], found[structure.inputs :]
+        of_inputs, of_weights = angle_columns[: structure.inputs], angle_columns[structure.inputs :]
         inputs = Picked(of_inputs, (self._rows,), tensors, self._dtype, self._device)
         weights = Picked(of_weights, (), tensors, self._dtype, self._device)
         self._picked, places = (inputs, weights), {"input": inputs.places, "weight": weights.places}

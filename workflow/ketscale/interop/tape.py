@@ -1,4 +1,4 @@
-"""PennyLane's tapes evaluated by `fused`: which operations it takes, and the results as torch tensors.
+"""PennyLane's tapes evaluated by `fused`: which operations it supports, and the results as torch tensors.
 
 A tape's operations become a `Circuit` whose angles are columns: the parameters with a batch are inputs, the others
 weights. So tapes that differ in numbers alone share one circuit. Expectation values of sums of Pauli words are
@@ -43,7 +43,7 @@ NAME = "ketscale.fused"
 COMPLEX = "an angle, or a factor of a Pauli word, is complex: take its real part"
 
 # What changes no state.
-NOTHING = frozenset({"Identity", "Barrier", "WireCut"})
+IDENTITIES = frozenset({"Identity", "Barrier", "WireCut"})
 PHASE = "GlobalPhase"
 
 # What is evaluated by its matrix.
@@ -67,21 +67,21 @@ def unqueued() -> Iterator[None]:
 
 
 def native(operation: Operator) -> bool:
-    """Whether `fused` takes an operation."""
+    """Whether `fused` supports an operation."""
     name = operation.name
     if isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES:
         return True
     return (
         name in GATES
-        or name in NOTHING
+        or name in IDENTITIES
         or name == PHASE
         or name in STRENGTHS
         or permutes(operation)
-        or given(operation)
+        or is_constant_channel(operation)
     )
 
 
-def given(operation: Operator) -> bool:
+def is_constant_channel(operation: Operator) -> bool:
     """Whether it is a channel that is taken by its Kraus operators, which do not change."""
     constant = isinstance(operation, OPERATORS) and not any(map(qml.math.requires_grad, operation.data))
     return constant and len(operation.wires) <= 2 and operation.batch_size is None
@@ -120,20 +120,20 @@ class Numbers(NamedTuple):
     matrices: list[Any]
 
 
-Written = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
+Operation = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
 
 
-def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
+def read(operations: Iterable[Operator]) -> tuple[tuple[Operation, ...], Numbers]:
     """The gates of operations on wires 0..n-1, and their parameters.
 
     A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind. The
     name of a permutation has its order after it, that of a given channel its Kraus operators, and of a readout error its
     strengths. What is not native is MATRIX, with the place of its matrix.
     """
-    gates: list[Written] = []
+    gates: list[Operation] = []
     numbers = Numbers([], [], [], [])
     for operation in operations:
-        if operation.name in NOTHING:
+        if operation.name in IDENTITIES:
             continue
         if operation.name == PHASE:
             numbers.phases.append(operation.data[0])
@@ -142,7 +142,7 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
             order = order_of(operation.data[0]) or ()
             gates.append((" ".join([PERMUTATION, *map(str, order)]), tuple(operation.wires), ()))
             continue
-        if given(operation):
+        if is_constant_channel(operation):
             gates.append((f"{KRAUS} {_kraus(operation)}", tuple(operation.wires), ()))
             continue
         if not native(operation):
@@ -152,33 +152,33 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
         columns = []
         for value in operation.data:
             batched = getattr(value, "ndim", 0)
-            kind, kept = ("input", numbers.inputs) if batched else ("weight", numbers.weights)
-            columns.append((kind, len(kept)))
-            kept.append(value)
+            kind, own = ("input", numbers.inputs) if batched else ("weight", numbers.weights)
+            columns.append((kind, len(own)))
+            own.append(value)
         if operation.name in GATES or operation.name in STRENGTHS:
             gates.append((operation.name, tuple(operation.wires), tuple(columns)))
             continue
         controls = zip(operation.control_wires, operation.control_values, strict=True)
-        turned: list[Written] = [("PauliX", (wire,), ()) for wire, value in controls if not value]
+        flips: list[Operation] = [("PauliX", (wire,), ()) for wire, value in controls if not value]
         wires = (*operation.control_wires, *operation.base.wires)
-        gates += [*turned, (f"C({operation.base.name})", wires, tuple(columns)), *turned]
+        gates += [*flips, (f"C({operation.base.name})", wires, tuple(columns)), *flips]
     return tuple(gates), numbers
 
 
-def readout(share: float, qubits: int) -> tuple[Written, ...]:
+def readout(share: float, qubits: int) -> tuple[Operation, ...]:
     """Readout errors on all wires, of which `share` are read wrongly, as PennyLane's `readout_prob`."""
     return tuple((f"{READOUT} {share!r} {share!r}", (wire,), ()) for wire in range(qubits))
 
 
 @lru_cache(maxsize=1024)
-def written(qubits: int, gates: tuple[Written, ...]) -> Circuit:
+def circuit(qubits: int, gates: tuple[Operation, ...]) -> Circuit:
     """The circuit of gates that were read."""
 
     def column(kind: str, place: int) -> Column:
         return Column("input" if kind == "input" else "weight", place)
 
-    def gate(written_name: str, wires: tuple[int, ...], columns: tuple[tuple[str, int], ...]) -> Gate:
-        name, *order = written_name.split()
+    def gate(label: str, wires: tuple[int, ...], columns: tuple[tuple[str, int], ...]) -> Gate:
+        name, *order = label.split()
         if name == KRAUS:
             matrices = np.array(json.loads(order[0])).view(complex)
             return Gate(KRAUS, wires, kraus=tuple(tuple(map(tuple, matrix.tolist())) for matrix in matrices))
@@ -203,8 +203,8 @@ def expectations(measurements: Sequence[Any], qubits: int) -> Expectations | Non
     places: list[tuple[int, ...]] = []
     coefficients: list[list[Any]] = []
     for measurement in measurements:
-        asked = isinstance(measurement, ExpectationMP) and measurement.obs is not None
-        terms = sentence(measurement.obs) if asked else None
+        supported = isinstance(measurement, ExpectationMP) and measurement.obs is not None
+        terms = sentence(measurement.obs) if supported else None
         if terms is None or any(map(imaginary, terms.values())):
             return None
         places.append(tuple(words.setdefault(_spelt(word, qubits), len(words)) for word in terms))
@@ -222,7 +222,7 @@ def _spelt(word: Any, qubits: int) -> str:
 def sentence(observable: Operator) -> Any:
     """The sum of Pauli words that an observable is, or None.
 
-    PennyLane keeps the one that it made with the observable, of which the tensors may have changed since.
+    PennyLane keeps the one that it made with the observable, whose tensors may have changed since.
     """
     if any(isinstance(value, torch.Tensor) for value in observable.data):
         observable = unflatten(*flatten(observable))
@@ -305,9 +305,9 @@ def measured(
         raise DeviceError(
             f"{NAME} does not differentiate a SparseHamiltonian with channels: use its matrix or words"
         )
-    whole = unflattened(state, qubits * (1 + mixed), batched)
+    full = unflattened(state, qubits * (1 + mixed), batched)
     function = _of_mixture if mixed else measure
-    results = tuple(function(measurement, whole, is_state_batched=batched) for measurement in measurements)
+    results = tuple(function(measurement, full, is_state_batched=batched) for measurement in measurements)
     if state.requires_grad and not all(isinstance(result, torch.Tensor) for result in results):
         raise DeviceError(
             f"{NAME} cannot differentiate one of {measurements}: PennyLane does not measure it in torch"

@@ -33,7 +33,7 @@ class Campaign:
             os.environ.pop(finished.AGAIN, None)
 
     def begin(self) -> None:
-        """Note this call and its runs. Before any is submitted, stop if the cluster would refuse one or never start it.
+        """Note this call and its runs. Before any is submitted, stop if the cluster would reject one or never start it.
 
         Raises:
             SystemExit: it cannot begin; says why.
@@ -43,8 +43,8 @@ class Campaign:
                 launch.check_package()
             self._lock = driver.begin()
             # A run that has its result is trained again only for those who say so.
-            asked = self._workflow.dag_settings
-            if asked.forceall or asked.forcerun or asked.forcetargets:
+            settings = self._workflow.dag_settings
+            if settings.forceall or settings.forcerun or settings.forcetargets:
                 os.environ[finished.AGAIN] = "1"
             last = len(self._study.runs)
             jobs = [job for job in internals.planned(self._workflow) if "seed" in job.wildcards_dict]

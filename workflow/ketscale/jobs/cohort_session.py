@@ -16,10 +16,10 @@ from ketscale.errors import UserError
 from ketscale.files import clear
 from ketscale.grid import RECORD
 from ketscale.jobs import choice, finished, outcome, prepared, results, started
+from ketscale.jobs.context import Context
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
-from ketscale.jobs.started import StartedRun
-from ketscale.jobs.surroundings import Surroundings
+from ketscale.jobs.started import ActiveRun
 from ketscale.measure.clock import Clock
 from ketscale.training import checkpoint, cohort
 from ketscale.training.loop import Trainer
@@ -28,10 +28,8 @@ from ketscale.training.stack import fits, share
 from ketscale.words import notice
 
 
-def train(
-    run: StartedRun, others: Sequence[Settings], surroundings: Surroundings, signals: Signals
-) -> str | None:
-    """Train a run together with others of its shape that nobody trains and that have no result.
+def train(run: ActiveRun, others: Sequence[Settings], context: Context, signals: Signals) -> str | None:
+    """Train a run together with others of its shape that no process trains and that have no result.
 
     Write its record, keep those of the others for their own jobs, and return the status of this one; None, and nothing is done, if there are no such others.
 
@@ -44,24 +42,24 @@ def train(
         Stopped: a stop was requested and the checkpoints are written.
     """
     with contextlib.ExitStack() as locked, outcome.Memory() as memory:
-        runs = _taken(run, others, locked)
+        runs = _members(run, others, locked)
         if len(runs) > 1:
-            runs = _begun(runs, run, surroundings, signals)
-        return _train(runs, run, surroundings) if len(runs) > 1 else None
+            runs = _prepare(runs, run, context, signals)
+        return _train(runs, run, context) if len(runs) > 1 else None
     raise UserError(
         f"memory does not suffice to train up to {len(others)} runs together ({memory.ran_out}): set cohorts: false in "
         "the config"
     )
 
 
-def _taken(run: StartedRun, others: Sequence[Settings], locked: contextlib.ExitStack) -> list[StartedRun]:
-    """The runs of a cohort that nobody trains and that have no result, in the order of `others`, with their locks."""
+def _members(run: ActiveRun, others: Sequence[Settings], locked: contextlib.ExitStack) -> list[ActiveRun]:
+    """The runs of a cohort that no process trains and that have no result, ordered as `others`, with their locks."""
     top = Path(str(run.folder).removesuffix(run.settings.run.folder))
     hashed, runs = prepared.features_hash(run.manifest), []
     # With a search they are the seeds of one point.
     searched = any(other.protocol.search for other in others)
-    chosen = choice.make(others[0], top, hashed) if searched else None
-    for settings in (other.chosen(chosen.chosen, chosen.hash) if chosen else other for other in others):
+    pick = choice.make(others[0], top, hashed) if searched else None
+    for settings in (other.chosen(pick.chosen, pick.hash) if pick else other for other in others):
         folder = top / settings.run.folder
         if settings.run == run.settings.run:
             runs.append(run)
@@ -72,24 +70,24 @@ def _taken(run: StartedRun, others: Sequence[Settings], locked: contextlib.ExitS
                 # Its result may have come before the lock.
                 if lock.acquire() and not finished.has_result(folder, settings, hashed):
                     clear(folder, folder / checkpoint.FOLDER)
-                    runs.append(StartedRun(settings, folder, lock, run.manifest, guest=True))
+                    runs.append(ActiveRun(settings, folder, lock, run.manifest, guest=True))
             except OSError as error:
                 notice(error)
     return runs
 
 
-def _begun(
-    runs: Sequence[StartedRun], run: StartedRun, surroundings: Surroundings, signals: Signals
-) -> list[StartedRun]:
+def _prepare(
+    runs: Sequence[ActiveRun], run: ActiveRun, context: Context, signals: Signals
+) -> list[ActiveRun]:
     """The runs, of these, that can take their next step with `run`, each with the data that it has alone.
 
-    The others are left to their own jobs: one of which a part has another number of samples, such as in another fold;
+    The others are left to their own jobs: one that has another number of samples in a part, such as in another fold;
     one whose checkpoint is of another step; and one that cannot begin, which its job explains.
     """
-    world = surroundings.world
+    world = context.world
     pace = Pace(run.settings.protocol, world, lambda: signals.stop, members=len(runs))
 
-    def begin(each: StartedRun) -> int:
+    def begin(each: ActiveRun) -> int:
         """Begin a run; the step that it is at."""
         clock = Clock(world.device, each.settings.protocol.warmup, frozenset())
         each.begin(world, clock, signals, pace)
@@ -98,18 +96,18 @@ def _begun(
     first = run.load(world.device)
     step = begin(run)
 
-    def joins(other: StartedRun) -> bool:
+    def joins(other: ActiveRun) -> bool:
         problem = other.load(world.device)
         if not fits(problem, first):
             return False
         share(problem, first)
         return begin(other) == step
 
-    together = []
+    members = []
     for each in runs:
         try:
             if each is run or joins(each):
-                together.append(each)
+                members.append(each)
                 if finished.AGAIN in os.environ and each is not run:
                     # Its model and predictions will be new before its own job puts the new record in its place.
                     (each.folder / RECORD).unlink(missing_ok=True)
@@ -118,45 +116,45 @@ def _begun(
             notice(error)
         each.lock.release(untouched=True)
     started.demand_one_code(world)
-    names = [f"{each.settings.run.protocol}/seed{each.settings.run.seed}" for each in together]
-    for name, each in zip(names, together, strict=True):
+    names = [f"{each.settings.run.protocol}/seed{each.settings.run.seed}" for each in members]
+    for name, each in zip(names, members, strict=True):
         each.cohort |= {*names} - {name}
     pace.begin(step)
-    return together
+    return members
 
 
-def _train(runs: Sequence[StartedRun], own: StartedRun, surroundings: Surroundings) -> str:
+def _train(runs: Sequence[ActiveRun], own: ActiveRun, context: Context) -> str:
     """Train runs that have begun, write their records and return the status of the job's own run."""
     training = {number: run.trainer for number, run in enumerate(runs) if isinstance(run.trainer, Trainer)}
-    refused: UserError | None = None
+    fault: UserError | None = None
     status = ""
     began = time.perf_counter()
-    before_s = (time.monotonic() - surroundings.clock_s) / len(runs)
+    before_s = (time.monotonic() - context.clock_s) / len(runs)
 
     def ended(number: int, error: Exception | None) -> None:
         """A run's training has ended: write its record."""
-        nonlocal refused, status
+        nonlocal fault, status
         run, trainer, start = runs[number], training.pop(number), time.perf_counter()
         if isinstance(error, UserError):
-            # The other runs' own jobs refuse them again.
-            refused = error if run is own else refused
+            # The other runs' own jobs report their errors.
+            fault = error if run is own else fault
             return
 
         def end() -> None:
             if error is not None:
                 raise error
 
-        made = outcome.ended(trainer, began, end)
+        result = outcome.result_of(trainer, began, end)
         run.share_s = before_s + (trainer.share_s or 0.0) + time.perf_counter() - start
-        results.write(run, made, surroundings, [surroundings.of_rank(trainer)])
+        results.write(run, result, context, [context.of_rank(trainer)])
         # Memory for the others.
         run.problem = run.trainer = None
         if run is own:
-            status = made.status
+            status = result.status
         else:
-            print(f"{run.settings.run.folder}: {made.status}", flush=True)
+            print(f"{run.settings.run.folder}: {result.status}", flush=True)
 
     cohort.train(training, ended)
-    if refused is not None:
-        raise refused
+    if fault is not None:
+        raise fault
     return status

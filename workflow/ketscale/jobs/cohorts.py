@@ -37,7 +37,7 @@ VARIABLE = "KETSCALE_COHORTS"
 def shape(settings: Settings) -> str | None:
     """What runs that are trained together have in common, as one text; None for a run that trains alone."""
     run, protocol, simulator = settings.run, settings.protocol, settings.simulator
-    alone = (
+    exclusive = (
         settings.model.stacks is False or not protocol.stepped,
         simulator is not None and not simulator.stacks,
         run.ranks > 1,
@@ -51,7 +51,7 @@ def shape(settings: Settings) -> str | None:
         protocol.optimiser == "l-bfgs",
         protocol.parallel != "samples",
     )
-    if any(alone):
+    if any(exclusive):
         return None
     content = settings.content
     axes = {name: value for name, value in content["run"].items() if name not in ("seed", "protocol")}
@@ -67,32 +67,32 @@ def plan(
     runs: Iterable[Settings],
     cores: int,
     place: Callable[[Run], str] = lambda run: "",
-    needed: Container[Run] | None = None,
+    missing: Container[Run] | None = None,
 ) -> list[list[Settings]]:
     """The cohorts among the runs of a config, each of at least two.
 
-    cores: those on which jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave
+    cores: those on which jobs run at a time. Runs of one shape are spread over several cohorts where fewer would leave
         some of these idle.
     place: names what a run shares with others that may train in its process, such as its allocation.
-    needed: the runs that are to be trained; None for all. The others are dealt too, so that those that are left after
+    missing: the runs that are to be trained; None for all. The others are assigned too, so that those that remain after
         an interruption stay together.
     """
     alike: dict[tuple[str, str], list[Settings]] = {}
     others = 0
     for settings in runs:
-        found = shape(settings)
-        if found is None:
+        common = shape(settings)
+        if common is None:
             others += 1
         else:
-            alike.setdefault((place(settings.run), found), []).append(settings)
+            alike.setdefault((place(settings.run), common), []).append(settings)
     dealt = []
     for of_shape in alike.values():
         places = max(1, cores // of_shape[0].run.threads - others)
         parts = max(math.ceil(places / len(alike)), math.ceil(len(of_shape) / MOST))
         # Jobs start in the order of the runs, and two of one cohort would wait for each other.
         dealt += [of_shape[part::parts] for part in range(parts)]
-    left = [[one for one in cohort if needed is None or one.run in needed] for cohort in dealt]
-    return [cohort for cohort in left if len(cohort) > 1]
+    rest = [[one for one in cohort if missing is None or one.run in missing] for cohort in dealt]
+    return [cohort for cohort in rest if len(cohort) > 1]
 
 
 def write(results: Path, cohorts: Sequence[Sequence[Settings]]) -> None:
@@ -120,9 +120,9 @@ def file_of(run: Run) -> Path | None:
     if not folder:
         return None
     files = sorted(Path(folder).glob(f"{_digest(run)}-*.json"))
-    wanted = asdict(run)
+    content = asdict(run)
     return next(
-        (file for file in files if any(one["run"] == wanted for one in json.loads(file.read_bytes()))), None
+        (file for file in files if any(one["run"] == content for one in json.loads(file.read_bytes()))), None
     )
 
 

@@ -2,7 +2,7 @@
 
 A run of a point that has records costs what these did. For another, the logarithm of a cost is linear in the model's sizes and
 in the logarithms of length, batch and workers, with a level for each workload, model, protocol and machine, as fitted to the
-records of its kind of model, simulator and backend. Nothing is told of a run of which there are none: no number is made up.
+records of its kind of model, simulator and backend. A run without such records has no forecast.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ketscale.words import counted, rounded
 _BATCH, _LENGTH, _WORKERS, _SIZE, _LOG_SIZE = 3.0, 3.0, 2.0, 4.0, 2.0
 # What is no level of its own, since it is one of a case's numbers.
 _LENGTHS = ("steps", "epochs")
-# Standard deviations of a 90 % interval; the least of the logarithm of a cost, and the one where no residual tells.
+# Standard deviations of a 90 % interval; the least of the logarithm of a cost, and the one without residuals.
 _HALF, _LEAST, _UNKNOWN = 1.645, 0.1, 0.5
-# How much coefficients are shrunk, for what the records cannot tell apart.
+# How much coefficients are shrunk, for what the records cannot distinguish.
 _SHRINKAGE = 0.1
 
 
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """What a record must share with a run to tell anything of its cost."""
+        """What a record must share with a run to predict its cost."""
         return (*(self.names[name] for name in ("kind", "simulator", "backend")), *sorted(self.numbers))
 
 
@@ -107,7 +107,7 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> 
     numbers = {"batch": math.log2(run["batch"]) / _BATCH}
     numbers |= {axis: math.log2(run[axis]) / _WORKERS for axis in ("nodes", "ranks", "threads")}
     numbers |= {name: math.log2(length) / _LENGTH for name in _LENGTHS if (length := protocol[name])}
-    # A register doubles what each qubit more costs; layers and segments multiply it. Data decide which a size is.
+    # A register doubles what each qubit more costs; layers and segments multiply it. Data determine the kind of a size.
     for name, size in sizes.items():
         numbers |= {name: size / _SIZE, f"log {name}": math.log2(1 + size) / _LOG_SIZE}
     names = {
@@ -133,31 +133,31 @@ def hardware(machine: Host) -> str:
     )
 
 
-def sample(made: Record) -> Sample | None:
+def sample(of: Record) -> Sample | None:
     """The sample that a record is; None if the run failed or was resumed."""
-    if made.status not in ("completed", "timed_out") or made.resumed:
+    if of.status not in ("completed", "timed_out") or of.resumed:
         return None
-    timing = made.timing
-    seconds = 3600 * made.node_hours / Run.of(made.run).nodes + timing.startup_s / (1 + len(made.cohort))
+    timing = of.timing
+    seconds = 3600 * of.node_hours / Run.of(of.run).nodes + timing.startup_s / (1 + len(of.cohort))
     # Steps that were taken again, since others used the cores.
-    seconds -= (made.quiet.passes - 1) * timing.train_s
-    at = case(made.config, made.sizes, hardware(made.machine))
-    return Sample(at, seconds, made.quiet.quiet) if seconds > 0 else None
+    seconds -= (of.quiet.passes - 1) * timing.train_s
+    at = case(of.config, of.sizes, hardware(of.machine))
+    return Sample(at, seconds, of.quiet.quiet) if seconds > 0 else None
 
 
-def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -> list[Sample]:
+def below(folders: Iterable[Path], records: Mapping[Path, Record] | None = None) -> list[Sample]:
     """The samples of all whole records in results folders, whatever config they are of.
 
-    The busy runs of a point that has quiet ones are left out.
+    The busy runs of a point that has quiet ones are excluded.
 
     Args:
-        known: records that have been read, by their paths.
+        records: records that have been read, by their paths.
     """
     paths = [path for folder in folders for path in sorted(folder.glob(RECORDS))]
-    read = ((known or {}).get(path) or record.read(path).record for path in paths)
-    found = [one for each in read if each and (one := sample(each))]
-    quiet = {one.case.point for one in found if one.quiet}
-    return [one for one in found if one.quiet or one.case.point not in quiet]
+    read = ((records or {}).get(path) or record.read(path).record for path in paths)
+    samples = [one for each in read if each and (one := sample(each))]
+    quiet = {one.case.point for one in samples if one.quiet}
+    return [one for one in samples if one.quiet or one.case.point not in quiet]
 
 
 class Law:
@@ -186,8 +186,8 @@ class Law:
         leverage = 1 / len(rows) + np.sum(rows @ self._inverse * rows, axis=1)
         # How far the fit to all others is from each point, over what that errs more.
         residuals = (means - self._mean - rows @ self._slopes) / np.sqrt(np.maximum(1 - leverage, 1e-6))
-        told = len(rows) - leverage.sum() >= 2
-        self._spread = max(_LEAST, float(np.sqrt(np.mean(residuals**2)))) if told else _UNKNOWN
+        enough = len(rows) - leverage.sum() >= 2
+        self._spread = max(_LEAST, float(np.sqrt(np.mean(residuals**2)))) if enough else _UNKNOWN
 
     def interval(self, case: Case) -> Interval | None:
         """The seconds of a run of a case; None if one of its numbers is too far from those of all records.
@@ -213,7 +213,7 @@ class Law:
 
 
 class Costs:
-    """What samples tell of the costs of other runs.
+    """What samples predict about the costs of other runs.
 
     records: how many there are. machines: the hardware that runs are forecast for, which most samples of a kind of device
     are of.
@@ -223,7 +223,7 @@ class Costs:
         groups: dict[tuple[str, ...], list[Sample]] = {}
         for one in samples:
             groups.setdefault(one.case.known, []).append(one)
-        self._laws = {known: Law(alike) for known, alike in groups.items()}
+        self._laws = {case: Law(alike) for case, alike in groups.items()}
         used = Counter((one.case.names["device"], one.case.names["machine"]) for one in samples)
         self._machine = {device: most for (device, most), _ in reversed(used.most_common())}
         self.records, self.machines = len(samples), tuple(dict.fromkeys(self._machine.values()))
@@ -234,8 +234,8 @@ class Costs:
         return law.interval(case) if law else None
 
     def forecasts(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
-        """The forecasts of all runs of which anything is known."""
-        found: dict[Run, Forecast] = {}
+        """The forecasts of all runs that have samples."""
+        forecasts: dict[Run, Forecast] = {}
         # Runs that differ in their seeds cost the same.
         alike: dict[object, Interval | None] = {}
         for settings in runs:
@@ -244,10 +244,10 @@ class Costs:
                 machine = self._machine.get(BACKENDS[run.backend].device, "")
                 alike[key] = self.seconds(case(settings.content, settings.sizes, machine))
             if seconds := alike[key]:
-                found[run] = Forecast(run, seconds)
-        return found
+                forecasts[run] = Forecast(run, seconds)
+        return forecasts
 
 
-def total(found: Iterable[Forecast]) -> Interval:
+def total(forecasts: Iterable[Forecast]) -> Interval:
     """The node-hours of all, as an interval for the case that all err to the same side."""
-    return sum((one.node_hours for one in found), Interval(0.0, 0.0, 0.0))
+    return sum((one.node_hours for one in forecasts), Interval(0.0, 0.0, 0.0))

@@ -42,11 +42,11 @@ def diagnose() -> int:
     """Print every finding; 0 if a run in one CPU process can work here, else 1."""
     essential = True
     for check in (_environment, _machine, _worlds):
-        for found in check():
-            print(f"{'ok     ' if found.present else 'missing'}  {found.name}: {found.detail}")
-            if not found.present:
-                print(f"{'':9}it would enable {found.enables}")
-                essential &= found.name != "environment"
+        for feature in check():
+            print(f"{'ok     ' if feature.present else 'missing'}  {feature.name}: {feature.detail}")
+            if not feature.present:
+                print(f"{'':9}it would enable {feature.enables}")
+                essential &= feature.name != "environment"
     return 0 if essential else 1
 
 
@@ -58,9 +58,9 @@ def _environment() -> Iterator[Capability]:
 
 
 def _installed(name: str, of: Mapping[str, str], remedy: str, enables: str) -> Capability:
-    found = {package: _version(package) for package in of.values()}
-    absent = [package for package, version in found.items() if not version]
-    there = ", ".join(f"{package} {version}" for package, version in found.items())
+    versions = {package: _version(package) for package in of.values()}
+    absent = [package for package, version in versions.items() if not version]
+    there = ", ".join(f"{package} {version}" for package, version in versions.items())
     return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else there, enables)
 
 
@@ -96,20 +96,20 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         command = f'exec {prefix_here(run)} {shlex.quote(sys.executable)} -c "{probe}"'
     except UserError as error:
         return False, str(error)
-    done = subprocess.run(
+    result = subprocess.run(
         ["timeout", "--kill-after=10", f"{_PATIENCE_S:g}", "sh", "-c", command],
         env=environment(),
         capture_output=True,
         text=True,
     )
-    if done.returncode in (124, 137):
+    if result.returncode in (124, 137):
         return False, f"no answer in {_PATIENCE_S:g} s"
-    worlds = [line for line in done.stdout.splitlines() if line.startswith("world")]
+    worlds = [line for line in result.stdout.splitlines() if line.startswith("world")]
     if worlds == ["world 2"]:
         return True, "one world of two ranks"
     if worlds:
         return False, "two processes that each see a world of one rank: launcher and library do not match"
-    return False, (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    return False, (result.stderr.strip().splitlines() or [f"exit status {result.returncode}"])[-1]
 
 
 def _version(package: str) -> str | None:

@@ -58,9 +58,9 @@ def _cancel_jobs() -> None:
     queue.cancel(jobs)
     say(f"cancelled its {counted(len(jobs), 'job')} in the queue ({', '.join(job.id for job in jobs[:10])})")
     end = time.monotonic() + _CANCELLED_S
-    while left := _in_queue():
+    while waiting := _in_queue():
         if time.monotonic() >= end:
-            raise UserError(f"{counted(len(left), 'job')} of it cannot be cancelled; see `squeue --me`")
+            raise UserError(f"{counted(len(waiting), 'job')} of it cannot be cancelled; see `squeue --me`")
         time.sleep(_POLL_S)
 
 
@@ -77,7 +77,7 @@ def option(configfile: Path) -> str:
 def command(configfile: Path) -> str:
     """The call of Snakemake that trains what is left of a config, as it is typed in this folder.
 
-    Paths of records may be appended: --configfile, which takes all names after it, does not stand last.
+    Paths of records may be appended: --configfile, which reads all names after it, is not the last option.
     """
     words, profile = ["snakemake"], "slurm" if queue.available() else "profiles/local"
     here = Path("Snakefile").exists() or Path("workflow/Snakefile").exists()

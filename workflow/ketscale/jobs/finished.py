@@ -1,7 +1,7 @@
 """A run that has its result is not trained again, although Snakemake starts its job.
 
 Snakemake starts it if it did not see the run end, or if another run of its job group failed. And the job of one run may
-have trained others with it, which it leaves beside their checkpoints: each run's own job puts them in their place, those of
+have trained others with it, written to their checkpoints' folders: each run's own job puts them in their place, those of
 this call in the rule itself (train.smk). Imports next to nothing: `ketscale launch` asks here first.
 """
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from ketscale.config import Settings
     from ketscale.measure.form import Record
 
-# Another run's job leaves a record and the tables beside it here, in the run's folder.
+# Another run's job leaves a record and its tables here, in the run's folder.
 KEPT = "checkpoint/finished"
-# A file there that names the call of which they are: all is there once it is.
+# A file there that names their call: it is written last.
 OF_CALL = "of-{}"
-# Set in a call of Snakemake that was told to train runs again.
+# Set in a call of Snakemake that trains runs again.
 AGAIN = "KETSCALE_AGAIN"
 
 
 def right(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
     """The record in a folder if it belongs to these settings and features and to this code, else None.
 
-    In a call that was told to train runs again it also belongs to this call: its job groups may be retried.
+    In a call that trains runs again it also belongs to this call: its job groups may be retried.
     """
     from ketscale import process
     from ketscale.jobs.provenance import code_hash
@@ -61,7 +61,7 @@ def result(folder: Path, settings: Settings, features_hash: str | None) -> Recor
 
 
 def _put_in_place(folder: Path) -> None:
-    # The record comes last, since it is refused without the others.
+    # The record comes last, since it is invalid without the others.
     for name in (HISTORY, RECORD):
         if (folder / KEPT / name).exists():
             copy_atomic(folder / KEPT / name, folder / name)

@@ -37,7 +37,7 @@ PART = 4
 def take(settings: Settings, manifest: Path | None) -> Tried:
     """Take the first step of a run on one rank, and evaluate as many samples of the test.
 
-    A run of a GPU takes it on the CPU where there is none, if its simulator can.
+    A run of a GPU computes it on the CPU where there is none, if its simulator can.
 
     manifest: that of the workload's prepared data; None for a family that prepares nothing.
 
@@ -52,16 +52,16 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
         return Tried(why="it needs a GPU, and there is none here")
     with reads.watched() as names, importer.running(run.seed):
         torch.set_num_threads(1)
-        tried = _taken(settings, started.read(settings, manifest), world)
+        trial = _first_step(settings, started.read(settings, manifest), world)
     if isinstance(model, FileModel):
         reads.check(names, run.model, model)
-    return tried
+    return trial
 
 
-def _taken(settings: Settings, data: Data, world: World) -> Tried:
+def _first_step(settings: Settings, data: Data, world: World) -> Tried:
     """What `take` returns, where there is all that the run needs."""
     run, model, protocol = settings.run, settings.model, settings.protocol
-    problem, begun = started.build(settings, data, world.device), time.perf_counter()
+    problem, start = started.build(settings, data, world.device), time.perf_counter()
     split, changed, loss, batch = list(problem.splits)[-1], list[str](), None, torch.arange(1)
     if settings.fitted:
         fit(problem, most=FEW)
@@ -70,26 +70,26 @@ def _taken(settings: Settings, data: Data, world: World) -> Tried:
         problem.sampler.steps_per_epoch(run.batch)
         batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
         _check_outputs(problem, split, batch)
-        begun = time.perf_counter()
-        taken = Stepper(problem.train(), world, protocol).differentiate(batch, 0)
-        loss = float(problem.combine(taken.sums, taken.count)) + float(taken.penalty or 0)
-        if not math.isfinite(loss + float(taken.norm)):
+        start = time.perf_counter()
+        sums = Stepper(problem.train(), world, protocol).differentiate(batch, 0)
+        loss = float(problem.combine(sums.sums, sums.count)) + float(sums.penalty or 0)
+        if not math.isfinite(loss + float(sums.norm)):
             raise UserError(
-                f"the loss of the first step is {loss}, and the norm of its gradient {float(taken.norm)}"
+                f"the loss of the first step is {loss}, and the norm of its gradient {float(sums.norm)}"
             )
-    tried = Tried(loss, time.perf_counter() - begun)
+    trial = Tried(loss, time.perf_counter() - start)
     if isinstance(model, FileModel):
         changed = _check_own(settings, model, data, world, split)
-    known = loss is None or run.ranks > 1 or model.stacks is not None
-    if known or (settings.simulator and not settings.simulator.stacks):
-        return tried
+    sure = loss is None or run.ranks > 1 or model.stacks is not None
+    if sure or (settings.simulator and not settings.simulator.stacks):
+        return trial
     if changed:
-        why = f"a step changes {changed[0]}, of which a stack would keep the first values"
+        why = f"a step changes {changed[0]}, whose first values a stack would keep"
     else:
         runs = (dataclasses.replace(run, seed=run.seed + more) for more in range(SEEDS))
         seeds = [started.build(dataclasses.replace(settings, run=each), data, world.device) for each in runs]
         why = why_not(seeds, protocol, batch, split)
-    return dataclasses.replace(tried, together=not why, why=why)
+    return dataclasses.replace(trial, together=not why, why=why)
 
 
 def _check_outputs(problem: Problem, split: str, batch: torch.Tensor) -> None:
@@ -120,14 +120,14 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
     # No step is taken here, so any rate will do where a search has one.
     rate = settings.protocol.learning_rate or 1.0
     protocol = msgspec.structs.replace(settings.protocol, learning_rate=rate)
-    start, seen = dict[str, torch.Tensor](), dict[str, tuple[torch.Tensor, dict[str, torch.Tensor]]]()
+    start, results = dict[str, torch.Tensor](), dict[str, tuple[torch.Tensor, dict[str, torch.Tensor]]]()
     for calls in CALLS:
         problem = started.build(settings, data, world.device)
         if settings.fitted and not start:
             fit(problem, most=FEW)
         start = start or state_of(problem.model)
         stepper = None if settings.fitted else Stepper(problem, world, protocol)
-        drawn = torch.get_rng_state().tolist(), random.getstate()
+        state_before = torch.get_rng_state().tolist(), random.getstate()
         for call in calls if stepper else filter(str.isupper, calls):
             rows = torch.arange(problem.splits["train" if call.islower() else split])
             few = min(PART, max(2, len(rows) // 2), len(rows))
@@ -137,21 +137,21 @@ def _check_own(settings: Settings, model: FileModel, data: Data, world: World, s
             problem.train()
             step = stepper and call.islower() and stepper.differentiate(samples, 0).sums
             numbers = step if isinstance(step, torch.Tensor) else problem.outputs(split, samples)
-            known, _ = seen.setdefault(call, (numbers, state_of(problem.model)))
-            check(not close(known, numbers), "makes something else of the same samples each time")
+            first, _ = results.setdefault(call, (numbers, state_of(problem.model)))
+            check(not close(first, numbers), "makes something else of the same samples each time")
         later = torch.get_rng_state().tolist(), random.getstate()
-        check(stepper is not None and later != drawn, "draws random numbers; do so in the constructor")
+        check(stepper is not None and later != state_before, "draws random numbers; do so in the constructor")
     changed = {
         call: [name for name in start if not close(state[name], start[name])]
-        for call, (_, state) in seen.items()
+        for call, (_, state) in results.items()
     }
     place = "".join(changed["A"][:1])
     check(bool(place), f"changes {place} in evaluation; change it in training alone")
-    apart = torch.cat([seen["A"][0], seen["B"][0]])
-    check(not close(seen["C"][0], apart), "evaluates a sample by the others beside it; leave that out")
+    halves = torch.cat([results["A"][0], results["B"][0]])
+    check(not close(results["C"][0], halves), "evaluates a sample by the others of its batch; leave that out")
     if settings.run.ranks > 1:
-        (a, one), (b, other), (both, whole) = (seen[call] for call in "abc")
-        alike = all(close(each[name], whole[name]) for each in (one, other) for name in start)
+        (a, one), (b, other), (both, joint) = (results[call] for call in "abc")
+        alike = all(close(each[name], joint[name]) for each in (one, other) for name in start)
         why = "trains a sample by the others in its batch, which ranks share; use nn.LayerNorm, or one rank"
         check(not alike or not close(both, a + b), why)
     return changed.get("a", [])

@@ -23,9 +23,9 @@ def path() -> Path:
 
 
 @contextlib.contextmanager
-def hold(timed: bool) -> Iterator[None]:
+def hold(exclusive: bool) -> Iterator[None]:
     """Hold the lock of this host: alone for a timed run, shared for untimed ones, which filelock cannot."""
-    kind = fcntl.LOCK_EX if timed else fcntl.LOCK_SH
+    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
     file = _open(path())
     try:
         try:
@@ -41,7 +41,7 @@ def hold(timed: bool) -> Iterator[None]:
 def _open(lock: Path) -> int:
     """Open the file, and make it for all users if there is none.
 
-    In a folder such as /tmp the kernel refuses to open another user's file with O_CREAT (fs.protected_regular in proc(5)).
+    In folders such as /tmp the kernel does not open another user's file with O_CREAT (fs.protected_regular in proc(5)).
     """
     with contextlib.suppress(FileNotFoundError):
         return os.open(lock, os.O_RDWR)

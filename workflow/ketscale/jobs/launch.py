@@ -17,7 +17,7 @@ from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run
 from ketscale.process import THREAD_VARIABLES, slurm_job
 
-# Variables by which torchrun, Open MPI and MPICH tell a process which rank it is, and options of torchrun (PET_*). PMIx's
+# Variables by which torchrun, Open MPI and MPICH give a process its rank, and options of torchrun (PET_*). PMIx's
 # and SLURM's, which may be needed to start anything, are replaced for each rank.
 _OF_RANKS = re.compile(
     r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|(TORCHELASTIC|PET|OMPI_COMM_WORLD)_.*"
@@ -27,7 +27,7 @@ _OF_RANKS = re.compile(
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 # Open MPI 4 looks for ssh, which containers may lack, also where all ranks are started here; any program will do.
 _NO_SSH = '"OMPI_MCA_plm_rsh_agent=${OMPI_MCA_plm_rsh_agent:-sh}"'
-# The Python of this process. With -P no file of the folder that it is started in takes a module's place.
+# The Python of this process. With -P no file of the folder that it is started in shadows a module.
 _PYTHON = shlex.quote(sys.executable)
 # Ranks need no files for what they say, for which torchrun would leave a folder behind.
 _TORCHRUN = "-P -m torch.distributed.run --log-dir=/dev/null"
@@ -48,7 +48,7 @@ _LONGEST = 2**17 - 2000
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
     """The part of the command line before `ketscale train ...`.
 
-    A run binds its own ranks to cores (see measure/host.py), so launchers are told not to.
+    A run binds its own ranks to cores (see measure/host.py), so launchers must not.
 
     Args:
         srun_mpi: inside a SLURM allocation, the kind of MPI that srun starts (`srun --mpi=list`). srun then starts
@@ -79,7 +79,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
 def environment() -> dict[str, str]:
     """This process's variables, for what it starts: launchers of this Python's environment come before any others.
 
-    Variables by which a launcher tells its ranks which they are, are left out: this process may have those of another.
+    Variables by which a launcher numbers its ranks are removed: this process may have those of another.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {name: value for name, value in os.environ.items() if not _OF_RANKS.fullmatch(name)} | {
@@ -134,8 +134,8 @@ def check_package() -> None:
     if Path(interpreter).parent == Path(sys.executable).parent:
         return
     # A command of another environment, or one that is no script of Python, says where its package is.
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
-    folder = said.strip().partition(" from ")[2]
+    answer = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
+    folder = answer.strip().partition(" from ")[2]
     if not folder or Path(folder).resolve() != _PACKAGE:
         raise UserError(
             f"jobs would call {command}, which is of another package ({folder or 'unknown'}) than the one that "

@@ -81,9 +81,9 @@ class Lock:
         """Give the lock back, if it is held; untouched: nothing was done, and what its former holder says stays."""
         if self._me is None:
             return
-        mine = msgspec.structs.replace(self._me, until=now(), finished=self.finished or untouched)
-        with contextlib.suppress(OSError):  # a full disk keeps nobody from writing later
-            self._note((untouched and self.former) or mine)
+        note = msgspec.structs.replace(self._me, until=now(), finished=self.finished or untouched)
+        with contextlib.suppress(OSError):  # a full disk may have room later
+            self._note((untouched and self.former) or note)
         self._me = None
         self._lock.release()
 
@@ -100,7 +100,7 @@ def last(folder: Path) -> Holder | None:
 
 
 def holder(folder: Path) -> Holder | None:
-    """The process that holds a folder's lock now; None if nobody does."""
+    """The process that holds a folder's lock now; None if there is none."""
     noted = last(folder)
     if noted is None or noted.until is not None:
         return None

@@ -19,7 +19,7 @@ from ketscale.training.training import Training
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended, and how long it took in seconds.
+    """How a training ended, and its duration in seconds.
 
     outputs: the model's outputs for the test samples with the best weights; None for a protocol with steps.
     """
@@ -54,10 +54,10 @@ class Memory:
 
 def run(trainer: Training) -> Outcome:
     """Train. Divergence, running out of time and running out of memory are outcomes too."""
-    return ended(trainer, time.perf_counter(), trainer.run)
+    return result_of(trainer, time.perf_counter(), trainer.run)
 
 
-def ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcome:
+def result_of(trainer: Training, start: float, train: Callable[[], None]) -> Outcome:
     """How a training ended that `train` finishes, or whose error it raises; it began at `start` (perf_counter)."""
     status, reason = "out_of_memory", None
     with Memory() as memory:
@@ -84,14 +84,14 @@ def ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcome
 
 def _right(problem: Problem, outputs: torch.Tensor | None) -> dict[str, Any] | None:
     """Which cases of the test are right, as the record keeps it."""
-    found = None if outputs is None else problem.right("test", outputs)
-    return None if found is None else msgspec.to_builtins(packed(found.reshape(len(found), -1).tolist()))
+    right = None if outputs is None else problem.right("test", outputs)
+    return None if right is None else msgspec.to_builtins(packed(right.reshape(len(right), -1).tolist()))
 
 
 def _influence(problem: Problem, outputs: torch.Tensor | None) -> str | None:
     """How much each sample of the test moves the headline metric, as the record keeps it."""
-    found = None if outputs is None else problem.influence("test", outputs)
-    return None if found is None else packed_numbers(found.tolist())
+    values = None if outputs is None else problem.influence("test", outputs)
+    return None if values is None else packed_numbers(values.tolist())
 
 
 def _finite(split: str, metrics: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The prepared data of a workload, and whether their settings or the files that they were made from have changed since.
 
-The names and contents of a workload's source files have one digest, which is noted beside the manifest when the data
-are prepared. A file is read again only if its path, size or time is new: what was read is kept in a file beside the
-manifest, so that nobody reads large data in every call. So a file that is replaced by one of the same size and time
+The names and contents of a workload's source files have one digest, which is written next to the manifest when the data
+are prepared. A file is read again only if its path, size or time is new: what was read is kept in a file next to the
+manifest, so that no call reads large data again. So a file that is replaced by one of the same size and time
 goes unnoticed. Imports nothing heavy.
 """
 
@@ -19,13 +19,13 @@ from ketscale import grid, strict_json
 from ketscale.config import Config, Workload, sources
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
-from ketscale.problems.leaks import told
+from ketscale.problems.leaks import warning
 from ketscale.words import say
 
-# The files beside the manifest: the digest of the sources that it was made from, and what was read of them so far.
+# The files next to the manifest: the digest of the sources that it was made from, and what was read of them so far.
 _MADE_FROM = "made_from.json"
 _READ = "sources.json"
-# Reading this many bytes takes long, which is said.
+# Reading this many bytes takes long, so a message says so.
 _MUCH = 2**31
 
 
@@ -41,33 +41,33 @@ def manifest(config: Config, results: Path, workload: str) -> Path | None:
 
 def features_hash(manifest: Path | None) -> str | None:
     """The features hash in a manifest; None if there is no readable one."""
-    found = strict_json.of_note(manifest).get("hash") if manifest else None
-    return found if isinstance(found, str) else None
+    hashed = strict_json.of_note(manifest).get("hash") if manifest else None
+    return hashed if isinstance(hashed, str) else None
 
 
 def shared(manifest: Path) -> int:
     """How many samples the parts of the prepared data have in common; of several folds, the most in one."""
-    found = strict_json.of_note(manifest).get("shared", 0)
-    return max(found, default=0) if isinstance(found, list) else int(found)
+    counts = strict_json.of_note(manifest).get("shared", 0)
+    return max(counts, default=0) if isinstance(counts, list) else int(counts)
 
 
 def leaks(results: Path, names: Iterable[str]) -> list[str]:
-    """What is told of features of some workloads that alone predict the target almost perfectly, a line each."""
+    """Warnings about features of some workloads that alone predict the target almost perfectly, a line each."""
     notes = ((name, strict_json.of_note(results / grid.PREPARED.format(workload=name))) for name in names)
-    return [f"{name}: {told(note['leaks'])}" for name, note in notes if "leaks" in note]
+    return [f"{name}: {warning(note['leaks'])}" for name, note in notes if "leaks" in note]
 
 
 def note(manifest: Path, digest: str) -> None:
     """Note the digest of the sources that the data of a manifest were made from."""
-    made = {"features": features_hash(manifest), "sources": digest}
-    strict_json.write(manifest.with_name(_MADE_FROM), made)
+    content = {"features": features_hash(manifest), "sources": digest}
+    strict_json.write(manifest.with_name(_MADE_FROM), content)
 
 
 def of_other_settings(manifest: Path, workload: Workload) -> bool:
     """Whether a manifest says that its data were prepared with other settings than these, or of another kind."""
     described = strict_json.of_note(manifest)
-    mine = {"workload": type(workload).__name__, "settings": workload.content()}
-    return any(described.get(name, value) != value for name, value in mine.items())
+    settings = {"workload": type(workload).__name__, "settings": workload.content()}
+    return any(described.get(name, value) != value for name, value in settings.items())
 
 
 def outdated(config: Config, results: Path, workload: str) -> bool:
@@ -91,10 +91,10 @@ def outdated(config: Config, results: Path, workload: str) -> bool:
         files = sources(config, workload)
     except UserError:
         return False
-    made = strict_json.of_note(path.with_name(_MADE_FROM))
-    if not files and not made:
+    note = strict_json.of_note(path.with_name(_MADE_FROM))
+    if not files and not note:
         return False
-    return made != {"features": hashed, "sources": digest(files, path)}
+    return note != {"features": hashed, "sources": digest(files, path)}
 
 
 def digest(files: Sequence[Path], manifest: Path) -> str:
@@ -107,27 +107,27 @@ def digest(files: Sequence[Path], manifest: Path) -> str:
         return ""
     cache = manifest.with_name(_READ)
     paths = list(dict.fromkeys(os.path.abspath(file) for file in files))
-    known = strict_json.of_note(cache)
+    cached = strict_json.of_note(cache)
     try:
-        found = _contents(paths, known)
+        digests = _contents(paths, cached)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    if may_note() and found != known:
+    if may_note() and digests != cached:
         # Without it the files are read again next time.
         with contextlib.suppress(OSError):
-            write_atomic(cache, json.dumps(found).encode())
+            write_atomic(cache, json.dumps(digests).encode())
     top = os.path.commonpath([os.path.dirname(path) for path in paths])
-    named = zip((os.path.relpath(path, top) for path in paths), found.values(), strict=True)
-    return grid.config_hash({"sources": list(named)})
+    items = zip((os.path.relpath(path, top) for path in paths), digests.values(), strict=True)
+    return grid.config_hash({"sources": list(items)})
 
 
-def _contents(paths: Sequence[str], known: dict[str, Any]) -> dict[str, str]:
-    """The SHA-256 of each file's content by size, time and path; what is `known` under these is not read again."""
+def _contents(paths: Sequence[str], cached: dict[str, Any]) -> dict[str, str]:
+    """The SHA-256 of each file's content by size, time and path; what is `cached` under these is not read again."""
     sizes = {}
     for path in paths:
         stat = os.stat(path)
         sizes[f"{stat.st_size} {stat.st_mtime_ns} {path}"] = stat.st_size
-    size = sum(size for key, size in sizes.items() if key not in known)
+    size = sum(size for key, size in sizes.items() if key not in cached)
     if size > _MUCH:
         say(f"reading {size / 2**30:.0f} GiB of new or changed source files")
-    return {key: str(known.get(key) or sha256(Path(key.split(" ", 2)[2]))) for key in sizes}
+    return {key: str(cached.get(key) or sha256(Path(key.split(" ", 2)[2]))) for key in sizes}

@@ -44,7 +44,7 @@ PACKAGES = (
 
 
 @functools.cache
-def taken() -> dict[str, Any]:
+def snapshot() -> dict[str, Any]:
     """The parts `code` and `packages` of each record that this process writes, as they are at the first call.
 
     `code` has no `imported` yet.
@@ -57,7 +57,7 @@ def taken() -> dict[str, Any]:
 
 def of_record() -> dict[str, Any]:
     """The parts `code` and `packages` of a record that is written now."""
-    start = taken()
+    start = snapshot()
     return {**start, "code": {**start["code"], "imported": imported()}}
 
 
@@ -77,12 +77,12 @@ def imported() -> str:
 
     Modules that were not imported, such as another family's models, are no part of it.
     """
-    found = []
+    modules = []
     for name, source in _first().items():
         module = ".".join((SOURCES.name, *name.removesuffix(".py").split("/"))).removesuffix(".__init__")
         if module in sys.modules:
-            found.append(short(name) + _short(source, SOURCE))
-    return "".join(sorted(found))
+            modules.append(short(name) + _short(source, SOURCE))
+    return "".join(sorted(modules))
 
 
 @functools.cache
@@ -92,8 +92,8 @@ def _first() -> dict[str, bytes]:
 
 
 def _read() -> dict[str, bytes]:
-    named = ((path.relative_to(SOURCES).as_posix(), path) for path in sorted(SOURCES.rglob("*.py")))
-    return {name: path.read_bytes() for name, path in named if not name.startswith(_NOT_TRAINING)}
+    sources = ((path.relative_to(SOURCES).as_posix(), path) for path in sorted(SOURCES.rglob("*.py")))
+    return {name: path.read_bytes() for name, path in sources if not name.startswith(_NOT_TRAINING)}
 
 
 def _hash(sources: dict[str, bytes]) -> str:
@@ -119,10 +119,10 @@ def git_state(folder: Path) -> dict[str, Any]:
         # Without optional locks: a run that starts must not disturb what somebody does in the checkout.
         command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+            result = subprocess.run(command, capture_output=True, text=True, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return result.stdout.strip() if result.returncode == 0 else None
 
     if git("ls-files", "--error-unmatch", ".") is None:
         return {"commit": None, "dirty": None}
@@ -132,10 +132,10 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
     """The versions of those of some packages that are installed."""
-    found = {}
+    versions_of = {}
     for name in packages:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions_of[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_of

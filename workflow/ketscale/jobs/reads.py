@@ -1,6 +1,6 @@
 """Which files a user's own model reads: `ketscale try` compares them with its `reads`.
 
-Python tells of every `open` (its audit events), but not of libraries that open files in C, as h5py and safetensors do.
+Python reports every `open` (its audit events), but not of libraries that open files in C, as h5py and safetensors do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OTHERS = (
 
 
 class _Watch:
-    """The files that the user's code has read so far; None while nobody watches."""
+    """The files that the user's code has read so far; None while none are recorded."""
 
     read: set[str] | None = None
 
@@ -48,16 +48,16 @@ def watched() -> Iterator[set[str]]:
     `OwnCode` follows.
     """
     _listen()
-    before, found = set(sys.modules), set[str]()
-    _Watch.read = found
+    before, paths = set(sys.modules), set[str]()
+    _Watch.read = paths
     try:
-        yield found
+        yield paths
     finally:
         _Watch.read = None
         for name in sys.modules.keys() - before:
             path = Path(os.path.realpath(getattr(sys.modules[name], "__file__", None) or "/"))
             if _is_users(path) and path.is_relative_to(Path.cwd()) and not name.startswith(OWN):
-                found.add(str(path))
+                paths.add(str(path))
 
 
 def check(paths: set[str], name: str, model: FileModel) -> None:
@@ -68,31 +68,31 @@ def check(paths: set[str], name: str, model: FileModel) -> None:
     Raises:
         UserError: they lack some; says what to add to the config.
     """
-    new = sorted(map(_shown, paths - {os.path.realpath(Path(each).expanduser()) for each in model.reads}))
+    new = sorted(map(_label, paths - {os.path.realpath(Path(each).expanduser()) for each in model.reads}))
     if new:
         names = (
             each if re.fullmatch(r"[\w./~$-]+", each) else json.dumps(each) for each in (*model.reads, *new)
         )
         raise UserError(
-            f"{model.file}: {model.class_} reads {' and '.join(new)}, of which the settings do not have the content, so that "
+            f"{model.file}: {model.class_} reads {' and '.join(new)}, whose content is not in the settings, so that "
             f"a change would go unnoticed: add `reads: [{', '.join(names)}]` to models.{name}"
         )
 
 
 @functools.cache
 def _listen() -> None:
-    """Begin to hear of every `open`: nothing ends that, so it is done once."""
+    """Begin to record every `open`: audit hooks cannot be removed, so this is done once."""
     sys.addaudithook(_hear)
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open" or _Watch.read is None or isinstance(arguments[0], int) or arguments[2] & os.O_WRONLY:
         return
-    if _asked() and _is_users(path := Path(os.path.realpath(os.fsdecode(arguments[0])))):
+    if _by_user() and _is_users(path := Path(os.path.realpath(os.fsdecode(arguments[0])))):
         _Watch.read.add(str(path))
 
 
-def _asked() -> bool:
+def _by_user() -> bool:
     """Whether the user's code leads to a call, and not by way of KetScale, an import, a compiler or a line that is shown."""
     frame: FrameType | None = sys._getframe(2)
     while frame:
@@ -124,6 +124,6 @@ def _folders() -> tuple[Path, ...]:
     return tuple(Path(place).resolve() for place in places)
 
 
-def _shown(name: str) -> str:
+def _label(name: str) -> str:
     """A path as a config has it: relative to the working directory if it is below."""
     return os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name

@@ -1,6 +1,6 @@
 """The record of every run of a config, checked by itself, against its data and against the other runs' records.
 
-Status and tables ask here, so that no run is done for one and refused by another.
+Status and tables both use it, so that no run is done in one and refused in the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ketscale.jobs import choice, prepared, supervise
 from ketscale.jobs.choice import Choice
 from ketscale.measure import parity
 from ketscale.measure.parity import Comparison
-from ketscale.measure.record import Checked, check, check_alone
+from ketscale.measure.record import State, check, check_single
 
 # Reasons that are listed.
 _REASONS = 4
@@ -31,7 +31,7 @@ class Records:
     """
 
     settings: Mapping[Run, Settings]
-    checked: Mapping[Run, Checked]
+    checked: Mapping[Run, State]
     comparisons: tuple[Comparison, ...]
 
 
@@ -44,33 +44,33 @@ def read(config: Config, results: Path) -> Records:
     workloads = dict.fromkeys(run.workload for run in config.runs)
     features = {name: prepared.features_hash(prepared.manifest(config, results, name)) for name in workloads}
     outdated = {name for name in workloads if prepared.outdated(config, results, name)}
-    asked: dict[Run, Settings] = {}
-    checked: dict[Run, Checked] = {}
-    chosen: dict[object, Choice | UserError | None] = {}
+    settings_of: dict[Run, Settings] = {}
+    states: dict[Run, State] = {}
+    choices: dict[object, Choice | UserError | None] = {}
     for run in config.runs:
         settings, hashed = config.settings(run), features[run.workload]
         if settings.protocol.search is not None:
-            if (point := run.without("seed")) not in chosen:
-                trials = {trial: checked[trial] for trial in config.trials_of(run)}
-                chosen[point] = _choice(settings, trials, hashed)
-            if isinstance(made := chosen[point], Choice):
-                settings = settings.chosen(made.chosen, made.hash)
-        asked[run] = settings
-        found = check(results / run.path, settings, hashed)
-        if found.state == "missing" and isinstance(failed := chosen.get(run.without("seed")), UserError):
-            found = Checked("missing", str(failed))
-        if found.record is not None and run.workload in outdated:
-            found = Checked(
+            if (point := run.without("seed")) not in choices:
+                trials = {trial: states[trial] for trial in config.trials_of(run)}
+                choices[point] = _choice(settings, trials, hashed)
+            if isinstance(choice := choices[point], Choice):
+                settings = settings.chosen(choice.chosen, choice.hash)
+        settings_of[run] = settings
+        state = check(results / run.path, settings, hashed)
+        if state.state == "missing" and isinstance(failed := choices.get(run.without("seed")), UserError):
+            state = State("missing", str(failed))
+        if state.record is not None and run.workload in outdated:
+            state = State(
                 "stale",
                 "trained on other data: its workload's settings or source files have changed since they were prepared",
             )
-        checked[run] = found
-    comparisons = parity.compare(checked)
-    return Records(asked, parity.refuse(checked, comparisons), tuple(comparisons))
+        states[run] = state
+    comparisons = parity.compare(states)
+    return Records(settings_of, parity.refuse(states, comparisons), tuple(comparisons))
 
 
 def _choice(
-    settings: Settings, trials: Mapping[Run, Checked], features: str | None
+    settings: Settings, trials: Mapping[Run, State], features: str | None
 ) -> Choice | UserError | None:
     """What a search has chosen for a run, or why it cannot; None before all of its trials have records."""
     if not all(trial.record for trial in trials.values()):
@@ -81,15 +81,15 @@ def _choice(
         return error
 
 
-def put_aside(paths: Iterable[Path]) -> list[Path]:
+def set_aside(paths: Iterable[Path]) -> list[Path]:
     """Rename the records at some paths that are damaged or edited, so that their runs are trained again; where they are then.
 
     Those that differ from other runs' stay: they would be the same again.
     """
     from ketscale.problems.registry import FAMILIES
 
-    found = [path for path in paths if os.access(path, os.R_OK)]
-    damaged = (path for path in found if check_alone(path, FAMILIES)[0].state == "refused")
+    readable = [path for path in paths if os.access(path, os.R_OK)]
+    damaged = (path for path in readable if check_single(path, FAMILIES)[0].state == "refused")
     return [path.replace(path.with_name("metrics.damaged.json")) for path in damaged]
 
 
@@ -110,5 +110,5 @@ def by_reason(runs: Iterable[tuple[str, str, str]]) -> list[str]:
             f"{len(names)} {state}: {short(reason or 'not run yet')}",
             f"    {'such as ' * (len(names) > 1)}{names[0]}",
         ]
-    left = sum(len(names) for _, names in ordered[_REASONS:])
-    return [*lines, f"... and {left} more, for {len(ordered) - _REASONS} other reasons"] if left else lines
+    rest = sum(len(names) for _, names in ordered[_REASONS:])
+    return [*lines, f"... and {rest} more, for {len(ordered) - _REASONS} other reasons"] if rest else lines

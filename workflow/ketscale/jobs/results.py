@@ -21,14 +21,14 @@ from ketscale.config import Data, FileModel, Settings
 from ketscale.files import write_atomic
 from ketscale.grid import CODE, HISTORY, PREDICTIONS, RECORD, Run
 from ketscale.jobs import finished, provenance, supervise
+from ketscale.jobs.context import Context
 from ketscale.jobs.outcome import Outcome
-from ketscale.jobs.started import StartedRun
-from ketscale.jobs.surroundings import Surroundings
+from ketscale.jobs.started import ActiveRun
 from ketscale.layers.complex_weights import parameter_count
 from ketscale.measure import record
 from ketscale.measure.clock import Clock, quartiles
 from ketscale.measure.form import SCHEMA_VERSION, epoch_s
-from ketscale.measure.quiet import judged
+from ketscale.measure.quiet import quietness
 from ketscale.problems import importer, models
 from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint
@@ -37,48 +37,48 @@ from ketscale.training.training import Training
 
 
 def write(
-    run: StartedRun,
-    ended: Outcome,
-    surroundings: Surroundings,
+    run: ActiveRun,
+    result: Outcome,
+    context: Context,
     ranks: list[dict[str, Any]],
     passes: int = 1,
 ) -> None:
-    """Write what a run leaves, the record last, and delete what it needed to go on.
+    """Write what a run leaves, the record last, and delete what it needed to resume.
 
     Args:
         ranks: their entries in the record.
         passes: how often the steps were taken.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
-    # What Snakemake takes for a job's output is written by that job alone.
+    # What is an output of a job for Snakemake is written by that job only.
     place = folder / finished.KEPT if run.guest else folder
     history = trainer.history if trainer else History(None)
     history_hash = history.finish(place / HISTORY)
-    trained = trainer and ended.status == "completed"
+    trained = trainer and result.status == "completed"
     model = trainer.problem if trainer and trained else None
     evolution = trainer.problem.evolution() if trainer else None
-    seconds = time.monotonic() - surroundings.clock_s
+    seconds = time.monotonic() - context.clock_s
     measured = {
         "resumed": run.resumed,
         "cohort": sorted(run.cohort),
         "replayed": trainer.replayed if trainer else 0,
         "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
-        "mpi_library": surroundings.world.library,
-        "machine": {**surroundings.machine, "ranks": ranks},
-        "quiet": {**judged(ranks), "passes": passes},
+        "mpi_library": context.world.library,
+        "machine": {**context.machine, "ranks": ranks},
+        "quiet": {**quietness(ranks), "passes": passes},
         "files": {
             HISTORY: history_hash,
             **_keep_code(settings, folder),
-            **_keep(settings, model, ended.outputs, folder),
+            **_keep(settings, model, result.outputs, folder),
         },
         "timing": {
-            "startup_s": surroundings.startup_s,
+            "startup_s": context.startup_s,
             "data_s": run.data_s,
-            **timing(trainer, ended),
+            **timing(trainer, result),
         },
-        **spent(surroundings.started, seconds, settings.run, surroundings.world.device, run.share_s),
+        **costs(context.started, seconds, settings.run, context.world.device, run.share_s),
     }
-    made = record_of(settings, run.data, trainer, ended, measured)
+    made = record_of(settings, run.data, trainer, result, measured)
     record.write(place / RECORD, settings, made)
     if run.guest and process.call():
         write_atomic(place / finished.OF_CALL.format(process.call()), b"")
@@ -128,7 +128,7 @@ def record_of(
     settings: Settings,
     data: Data,
     trainer: Training | None,
-    ended: Outcome,
+    result: Outcome,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The record: what was requested, how it ended, and what was measured.
@@ -140,8 +140,8 @@ def record_of(
         "family": settings.family.name,
         "run": asdict(settings.run),
         "sizes": settings.sizes,
-        "status": ended.status,
-        "reason": ended.reason,
+        "status": result.status,
+        "reason": result.reason,
         "call": process.call(),
         "parameters": parameter_count(trainer.problem.model) if trainer else None,
         "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer and trainer.stepped else None,
@@ -153,9 +153,9 @@ def record_of(
         "samples": dict(trainer.problem.splits) if trainer else {},
         **provenance.of_record(),
         "slurm_job_id": process.slurm_job(),
-        "quality": ended.quality,
+        "quality": result.quality,
         "losses": trainer.losses if trainer else [],
-        "weights_hash": trainer.weights_hash() if trainer and ended.status == "completed" else None,
+        "weights_hash": trainer.weights_hash() if trainer and result.status == "completed" else None,
         **measured,
     }
 
@@ -164,7 +164,7 @@ def _gradient_bytes(model: torch.nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
-def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
+def timing(trainer: Training | None, result: Outcome) -> dict[str, Any]:
     """What the clock has measured, in seconds; zeros and None if memory ran out before there was a trainer."""
     clock = trainer.clock if trainer else Clock(torch.device("cpu"), 0, frozenset())
     steps = steps_per_epoch = samples = 0
@@ -187,23 +187,23 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         "samples_per_s": median and samples / median,
         "steps_s": clock.steps_s,
         "aside_s": clock.aside_s,
-        "train_s": ended.train_s,
+        "train_s": result.train_s,
         "fit_s": trainer.fit_s if trainer else None,
-        "preempted": clock.left_out if clock.device.type == "cpu" else None,
+        "preempted": clock.excluded if clock.device.type == "cpu" else None,
     }
 
 
-def spent(
-    started: datetime, seconds: float, run: Run, device: torch.device, share_s: float | None = None
+def costs(
+    start: datetime, seconds: float, run: Run, device: torch.device, share_s: float | None = None
 ) -> dict[str, Any]:
     """Start and stop times, and the node-hours and GPU-hours between them; `seconds` are by a clock that is never set.
 
     share_s: the run's share of these seconds, if other runs were trained in the same process; None: all.
     """
-    stopped = started + timedelta(seconds=seconds)
+    stopped = start + timedelta(seconds=seconds)
     hours = (seconds if share_s is None else share_s) / 3600
     return {
-        "started": started.isoformat(),
+        "started": start.isoformat(),
         "stopped": stopped.isoformat(),
         "node_hours": hours * run.nodes,
         "gpu_hours": hours * run.ranks if device.type == "cuda" else 0.0,

@@ -27,13 +27,13 @@ from ketscale.jobs import (
     started,
     supervise,
 )
+from ketscale.jobs.context import Context
 from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
-from ketscale.jobs.started import StartedRun
-from ketscale.jobs.surroundings import Surroundings
+from ketscale.jobs.started import ActiveRun
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, sampled_steps
-from ketscale.measure.passes import MOST, Pass, again, best, next_pass
+from ketscale.measure.passes import MOST, Pass, best, next_pass, repeats
 from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_variables, open_world
 from ketscale.problems.problem import Problem
@@ -76,28 +76,28 @@ def train(
     if protocol.stepped:  # a fit has nothing to save, and ends where it is
         signals.heed_stop()
     # An error ends the other ranks before locks are given back, which a hanging disk could delay.
-    with contextlib.closing(world), contextlib.ExitStack() as locked, _ended_together(world):
+    with contextlib.closing(world), contextlib.ExitStack() as locked, _all_or_none(world):
         # One job of a cohort at a time: the first trains the runs of those that wait.
         if cohort is not None:
             _hold(Lock(cohort.with_suffix("")), world, signals, locked)
         lock = Lock(folder)
         waited = _hold(lock, world, signals, locked)
-        started_run = StartedRun(settings, folder, lock, manifest)
+        current = ActiveRun(settings, folder, lock, manifest)
         if world.rank == 0:
             clear(folder, folder / checkpoint.FOLDER, folder / finished.KEPT)
-        status = _finished_meanwhile(started_run, world) if waited or cohort is not None else None
-        return status or _train(started_run, world, signals, cohort)
+        status = _finished_elsewhere(current, world) if waited or cohort is not None else None
+        return status or _train(current, world, signals, cohort)
 
 
-def _train(run: StartedRun, world: World, signals: Signals, cohort: Path | None) -> str:
-    """Train a run whose lock is held, with those of its cohort that nobody trains if there are any."""
+def _train(run: ActiveRun, world: World, signals: Signals, cohort: Path | None) -> str:
+    """Train a run whose lock is held, with those of its cohort that no process trains if there are any."""
     try:
-        surroundings = Surroundings.found(run.settings, world)
+        context = Context.detect(run.settings, world)
         if cohort is not None:
-            status = cohort_session.train(run, cohorts.read(cohort, FAMILIES), surroundings, signals)
+            status = cohort_session.train(run, cohorts.read(cohort, FAMILIES), context, signals)
             if status is not None:
                 return status
-        return _train_alone(run, surroundings, signals)
+        return _train_single(run, context, signals)
     except Stopped as stopped:
         if world.rank == 0 and not run.lock.finished:
             # The process that started the ranks may be ended before it can write its own note.
@@ -106,7 +106,7 @@ def _train(run: StartedRun, world: World, signals: Signals, cohort: Path | None)
 
 
 @contextlib.contextmanager
-def _ended_together(world: World) -> Iterator[None]:
+def _all_or_none(world: World) -> Iterator[None]:
     """An error on one rank ends all of them."""
     try:
         yield
@@ -115,8 +115,8 @@ def _ended_together(world: World) -> Iterator[None]:
     except BaseException:
         if world.ranks > 1:
             # The other ranks wait for this one in a collective; with some launchers they would wait for ever.
-            if (said := in_words(sys.exception())) is not None:
-                say(said)
+            if (message := in_words(sys.exception())) is not None:
+                say(message)
             else:
                 notice(f"rank {world.rank} failed and ends the run")
                 traceback.print_exc()
@@ -133,8 +133,8 @@ def _hold(lock: Lock, world: World, signals: Signals, locked: contextlib.ExitSta
     locked.callback(lock.release)
     waited = False
     while True:
-        held = world.rank == 0 and lock.acquire()
-        if any(world.gather(held)):
+        acquired = world.rank == 0 and lock.acquire()
+        if any(world.gather(acquired)):
             return waited
         if any(world.gather(signals.stop)):
             raise Stopped("stopped while waiting for the process that is training this run")
@@ -147,7 +147,7 @@ def _hold(lock: Lock, world: World, signals: Signals, locked: contextlib.ExitSta
         waited = True
 
 
-def _finished_meanwhile(run: StartedRun, world: World) -> str | None:
+def _finished_elsewhere(run: ActiveRun, world: World) -> str | None:
     """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
     record = None
     if world.rank == 0:
@@ -155,53 +155,53 @@ def _finished_meanwhile(run: StartedRun, world: World) -> str | None:
     return world.gather(record and record.status)[0]
 
 
-def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals) -> str:
+def _train_single(run: ActiveRun, context: Context, signals: Signals) -> str:
     """Train one run on all ranks of the world, write its record and return its status. Every rank calls this.
 
     A timed run whose cores others used is trained again; see `measure.passes`. All passes compute the same numbers.
     """
-    world = surroundings.world
+    world = context.world
     passes = list[Pass]()
-    ended, collective = _pass(run, surroundings, signals, passes)
-    while ended.status == "completed" and again(passes, run.settings.protocol):
+    result, collective = _pass(run, context, signals, passes)
+    while result.status == "completed" and repeats(passes, run.settings.protocol):
         if world.rank == 0:
             notice(f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of at most {MOST})")
-        ended, collective = _pass(run, surroundings, signals, passes)
-    counts = best(passes) if ended.status == "completed" else passes[-1]
+        result, collective = _pass(run, context, signals, passes)
+    counts = best(passes) if result.status == "completed" else passes[-1]
     if run.trainer is not None and counts.clock is not None:
-        run.trainer.clock, ended = counts.clock, replace(ended, train_s=counts.train_s)
+        run.trainer.clock, result = counts.clock, replace(result, train_s=counts.train_s)
     if world.rank == 0 or not collective:
-        results.write(run, ended, surroundings, counts.ranks, len(passes))
+        results.write(run, result, context, counts.ranks, len(passes))
     if not collective:
         world.abort()
-    return ended.status
+    return result.status
 
 
 def _pass(
-    run: StartedRun, surroundings: Surroundings, signals: Signals, passes: list[Pass]
+    run: ActiveRun, context: Context, signals: Signals, passes: list[Pass]
 ) -> tuple[outcome.Outcome, bool]:
     """Train a run from its start to its end, and add the pass: how it ended, and whether all ranks got there."""
-    world, protocol = surroundings.world, run.settings.protocol
+    world, protocol = context.world, run.settings.protocol
     with outcome.Memory() as memory, process.uncollected():
         run.load(world.device)
     started.demand_one_code(world)
     # If it does not fit on one rank, the others must not wait for that one.
     misfit = next((why for why in world.gather(memory.ran_out) if why), None)
     if run.problem is not None and misfit is None:
-        watch = surroundings.watch if protocol.timed else None
+        watch = context.watch if protocol.timed else None
         clock = _clock(protocol, run.problem, run.settings.run.batch, world.device, watch)
         with memory:
             run.begin(world, clock, signals)
     trainer, unfit = run.trainer, misfit or memory.ran_out
-    ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
+    result = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
-    collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
-    mine = surroundings.of_rank(trainer)
+    collective = result.status != "out_of_memory" or world.ranks == 1 or misfit is not None
+    rank = context.of_rank(trainer)
     if trainer and protocol.timed and collective:
         trainer.clock.join(world.gather(bytes(trainer.clock.preempted)))
-    ranks = world.gather(mine) if collective else [mine]
-    passes.append(next_pass(passes, trainer.clock if trainer else None, ranks, ended.train_s))
-    return ended, collective
+    ranks = world.gather(rank) if collective else [rank]
+    passes.append(next_pass(passes, trainer.clock if trainer else None, ranks, result.train_s))
+    return result, collective
 
 
 def _clock(

@@ -1,4 +1,4 @@
-"""The signals by which people, launchers and SLURM tell a run to stop."""
+"""The signals by which people, launchers and SLURM stop a run."""
 
 from __future__ import annotations
 

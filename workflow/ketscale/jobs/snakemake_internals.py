@@ -1,4 +1,4 @@
-"""What is used of Snakemake (9.19 to 9.x) beside its documented interface, each with its reason and, where there is one, its
+"""What is used of Snakemake (9.19 to 9.x) beyond its documentation, each with its reason and, where there is one, its
 issue there; a test looks whether it is still there.
 
 Imports next to nothing: the Snakefile imports it at every start.
@@ -12,14 +12,14 @@ from typing import Any
 # Snakemake's own folder in that of a study.
 FOLDER = Path(".snakemake")
 # Snakemake's limit of submissions if the user gives none: jobs, in seconds.
-_USUAL_LIMIT = (100, 1)
+_DEFAULT_LIMIT = (100, 1)
 
 
-def make_again(workflow: Any, path: str) -> None:
+def remake(workflow: Any, path: str) -> None:
     """Have a file made again, whatever Snakemake's notes and the times of files say, by the call that is planned.
 
     The option --forcerun would also make it a target, and triggers are a fixed list. The jobs of the call do not ask: their
-    own process plans only what it was told.
+    own process plans only its targets.
     """
     workflow.dag.forcefiles.add(path)
 
@@ -40,7 +40,7 @@ def make_one_job(workflow: Any, group: str, component: str) -> None:
 def complete_settings(workflow: Any) -> None:
     """In the process of a job group, set what Snakemake does not pass on to it.
 
-    If a run fails the others go on (issue 2508), and there is no limit of submissions (see `lift_limit`).
+    If a run fails the others continue (issue 2508), and there is no limit of submissions (see `lift_limit`).
     """
     workflow.execution_settings.keep_going = True
     workflow.scheduling_settings.max_jobs_per_timespan = None
@@ -53,5 +53,5 @@ def lift_limit(workflow: Any) -> None:
     runs that takes a tenth of two cores, while runs are being timed (pull request 3744 is about the same timers).
     """
     limiter = workflow.scheduler.job_rate_limiter
-    if limiter and (limiter.max_jobs, limiter.timespan) == _USUAL_LIMIT:
+    if limiter and (limiter.max_jobs, limiter.timespan) == _DEFAULT_LIMIT:
         workflow.scheduler.job_rate_limiter = None

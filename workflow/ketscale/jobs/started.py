@@ -1,4 +1,4 @@
-"""A run in the process that trains it: its data and its problem, and the checkpoint from which it goes on."""
+"""A run in the process that trains it: its data and its problem, and the checkpoint from which it resumes."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from ketscale.words import notice
 
 
 @dataclasses.dataclass
-class StartedRun:
+class ActiveRun:
     """A run that this process may write, and what there is of it so far.
 
     Attributes:
         manifest: that of the workload's prepared data; None for a family that prepares nothing.
         data: what a record says of the data; only the problem has their content.
-        data_s: the seconds that reading them took.
+        data_s: the seconds to read them.
         problem, trainer: None until there is one, and if memory ran out before.
         cohort: the runs with which a process trained it together, as PROTOCOL/seedN.
         guest: whether the process is another run's job.
         share_s: its share of the time of a process that trains several runs; None if it is alone.
-        resumed: how often it went on from a checkpoint.
+        resumed: how often it resumed from a checkpoint.
     """
 
     settings: Settings
@@ -75,7 +75,7 @@ class StartedRun:
         return self.problem
 
     def begin(self, world: World, clock: Clock, signals: Signals, pace: Pace | None = None) -> None:
-        """Make the training, and go on from its checkpoint or start from the beginning. Every rank calls this.
+        """Make the training, and resume from its checkpoint or start from the beginning. Every rank calls this.
 
         For the arguments see `Trainer`.
 
@@ -118,8 +118,8 @@ class StartedRun:
 
     def _resume(self, trainer: Training, world: World) -> None:
         # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-        wanted = world.rank == 0 and not trainer.no_checkpoints
-        saved = world.gather(self._checkpoint() if wanted else None)[0]
+        saves = world.rank == 0 and not trainer.no_checkpoints
+        saved = world.gather(self._checkpoint() if saves else None)[0]
         if saved is not None:
             self._restore(saved, checkpoint.path_of(self.folder, self.key), world)
             return
@@ -143,7 +143,7 @@ class StartedRun:
         except MemoryError:
             raise UserError(f"{self.folder}: memory does not suffice to read its checkpoint") from None
         except UserError as error:
-            aside = checkpoint.put_aside(checkpoint.path_of(self.folder, self.key))
+            aside = checkpoint.set_aside(checkpoint.path_of(self.folder, self.key))
             notice(f"{error}: it is now {aside.name}, and the run starts from the beginning")
             return None
 
@@ -158,7 +158,7 @@ class StartedRun:
             self.trainer.restore(saved)
         except UserError as error:
             if world.rank == 0:
-                checkpoint.put_aside(path)
+                checkpoint.set_aside(path)
             raise UserError(f"{error}; its checkpoint is put aside: run it again") from None
         self.resumed = saved["resumed"] + 1
         self.cohort.update(saved["cohort"])
@@ -206,11 +206,11 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 
 
 def demand_one_code(world: World) -> None:
-    """Refuse code that was edited while the ranks imported it: nobody could say what trains. Every rank calls this.
+    """Raise if code was edited while the ranks imported it: what trains would be unknown. Every rank calls this.
 
     Raises:
         UserError: the sources are not those that every rank has started with.
     """
-    seen = world.gather((code_hash(), sources_hash()))
-    if len({each for pair in seen for each in pair}) > 1:
+    hashes = world.gather((code_hash(), sources_hash()))
+    if len({each for pair in hashes for each in pair}) > 1:
         raise UserError("the package's code was changed while this run started: start it again")

@@ -1,6 +1,6 @@
 """Starts a run's ranks, waits until they have ended, and leaves a note that says why if they failed.
 
-The note is for `ketscale status` and the end of the run's log. What the ranks say and their launchers' own words stand in
+The note is for `ketscale status` and the end of the run's log. The output of the ranks and of their launchers is in
 it as they are; ours are only those that say what to do about memory, a time limit or a stop.
 
 Modules that only a failure needs are imported then: the ranks wait for this process to start them.
@@ -23,13 +23,13 @@ from typing import Any
 
 from ketscale import process, strict_json
 from ketscale.grid import RECORD
-from ketscale.words import NOTICE, SAID, notice, say
+from ketscale.words import HEAD, NOTICE, notice, say
 
 NOTE = "failure.json"
-# At most so many bytes at the end of what a run has said are searched for the reason.
+# At most so many bytes at the end of a run's output are searched for the reason.
 _READ = 1 << 16
 # A rank that outlives its launcher may save, and is killed after _GRACE_S. What a hanging disk holds is left after _GONE_S.
-_GRACE_S, _GONE_S, _LOOK_OFTEN_S = 10.0, 20.0, 0.1
+_GRACE_S, _KILLED_S, _LOOK_OFTEN_S = 10.0, 20.0, 0.1
 # How often it is asked whether a time limit is near. More often would disturb a timed run.
 _LOOK_S = 1.0
 _OUT_OF_MEMORY = re.compile(r"(?i)oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: out of memory")
@@ -41,10 +41,10 @@ _DEAD_RANK = re.compile(
 # The last line of a traceback, but of torchrun's own.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 _RESUMES = "it will resume from its last checkpoint, if there is one"
-# The kernel sends this signal when memory runs out, and nobody else tells; there may be other reasons for it.
+# The kernel sends this signal when memory runs out, and nothing else reports it; there may be other reasons for it.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
-# What is said of a status if nothing else is.
-_ENDED = {
+# The description of a status without another message.
+_ENDINGS = {
     128 + signal.SIGTERM: f"it was cancelled; {_RESUMES}",
     128 + signal.SIGKILL: f"it was killed (SIGKILL){_PERHAPS_MEMORY}",
 }
@@ -58,9 +58,9 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """
     (folder / NOTE).unlink(missing_ok=True)
     launch = os.urandom(16).hex()
-    before, said_before = _written(folder / RECORD), os.fstat(2).st_size
-    asked: list[int] = []
-    signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
+    before, offset = _stamp(folder / RECORD), os.fstat(2).st_size
+    signals: list[int] = []
+    signal.signal(signal.SIGINT, lambda signum, frame: signals.append(signum))
     process.adopt_orphans()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
@@ -69,7 +69,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     )
 
     def pass_on(signum: int, frame: Any) -> None:
-        asked.append(signum)
+        signals.append(signum)
         child.send_signal(signum)
         child.send_signal(signal.SIGCONT)  # a process that is stopped would not heed it
 
@@ -79,15 +79,15 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     signal.alarm(0)
     _end_orphans()
     status = 128 - status if status < 0 else status
-    if status and _written(folder / RECORD) not in (None, before):
+    if status and _stamp(folder / RECORD) not in (None, before):
         notice(f"the record is written; what ended afterwards with status {status} changes nothing")
         (folder / NOTE).unlink(missing_ok=True)
         return 0
     # The person who watches a terminal needs no note.
     if status and not os.isatty(2):
-        lines = _said(said_before)
-        reason = explain(lines, status, asked[0] if asked else None)
-        if f"{SAID}{reason}" not in lines:
+        lines = _messages(offset)
+        reason = explain(lines, status, signals[0] if signals else None)
+        if f"{HEAD}{reason}" not in lines:
             say(f"failed: {reason}")
         leave_note_of(launch, folder, reason)
     return status
@@ -115,23 +115,23 @@ def _end_orphans() -> None:
 
     Ranks whose launcher was killed would train on, or wait for one another for ever.
     """
-    began, told = time.monotonic(), set[int]()
-    while left := process.descendants(os.getpid()):
-        late = time.monotonic() > began + _GRACE_S
-        if time.monotonic() > began + _GONE_S:
-            notice(f"going on without processes that cannot be killed: {left}")
+    began, signalled = time.monotonic(), set[int]()
+    while orphans := process.descendants(os.getpid()):
+        expired = time.monotonic() > began + _GRACE_S
+        if time.monotonic() > began + _KILLED_S:
+            notice(f"continuing without processes that cannot be killed: {orphans}")
             return
-        for pid in left:
+        for pid in orphans:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                if late or pid not in told:
-                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                if expired or pid not in signalled:
+                    os.kill(pid, signal.SIGKILL if expired else signal.SIGTERM)
                     os.kill(pid, signal.SIGCONT)  # a process that is stopped would not heed it
-        told.update(left)
+        signalled.update(orphans)
         time.sleep(_LOOK_OFTEN_S)
 
 
-def _said(start: int) -> list[str]:
-    """The last lines that were said on stderr after its first `start` bytes, if it is a file such as a run's log."""
+def _messages(start: int) -> list[str]:
+    """The last lines on stderr after its first `start` bytes, if it is a file such as a run's log."""
     if not stat.S_ISREG(os.fstat(2).st_mode):
         return []
     with open("/proc/self/fd/2", "rb") as log:
@@ -139,13 +139,13 @@ def _said(start: int) -> list[str]:
         return [line.rstrip() for line in log.read().decode(errors="replace").split("\n")]
 
 
-def _written(path: Path) -> tuple[int, int] | None:
+def _stamp(path: Path) -> tuple[int, int] | None:
     """The writing of a file that is there; None for no file. Files are replaced as a whole, so it is never a part."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def leave_note_of(launch: str, folder: Path, reason: str) -> None:
@@ -154,7 +154,7 @@ def leave_note_of(launch: str, folder: Path, reason: str) -> None:
 
     other = locks.holder(folder)
     if other is None or other.launch == launch:
-        # A run that cannot write a note has failed of just that, and has said so.
+        # A run that cannot write a note has failed for that reason, and has reported it.
         with contextlib.suppress(OSError):
             leave_note(folder, reason)
 
@@ -181,7 +181,7 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     Args:
         lines: the last lines of its stderr.
         status: its exit status.
-        stopped: the signal by which it was told to stop, if it was.
+        stopped: the signal that stopped it, if any.
     """
     text = "\n".join(lines)
     if _OUT_OF_MEMORY.search(text):
@@ -189,35 +189,35 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
             "out of memory: the kernel ended a rank; use fewer ranks, a smaller batch, cohorts: false or more memory "
             "(memory_mb in a cluster's site file; a retry asks for twice as much)"
         )
-    own = [line.removeprefix(SAID) for line in lines if line.startswith(SAID) and not line.startswith(NOTICE)]
+    own = [line.removeprefix(HEAD) for line in lines if line.startswith(HEAD) and not line.startswith(NOTICE)]
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
-    ended = _CANCELLED.search(text)
-    if ended or stopped or saved:
-        # The ranks that are left save, and are told to by their launcher if one of them, or it, was killed.
-        asked = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped()
-        if ended:
+    cancelled = _CANCELLED.search(text)
+    if cancelled or stopped or saved:
+        # The remaining ranks save; their launcher asks them to if one of them, or it, was killed.
+        cause = "it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped()
+        if cancelled:
             limit = "minutes in a cluster's site file"
-            asked = f"SLURM ended it: {ended[1].lower()}" + f" ({limit})" * (ended[1] == "TIME LIMIT")
+            cause = f"SLURM ended it: {cancelled[1].lower()}" + f" ({limit})" * (cancelled[1] == "TIME LIMIT")
         elif not stopped and status == 128 + signal.SIGKILL:
-            asked = _ENDED[status]
-        return f"{asked}; {saved or _RESUMES}"
+            cause = _ENDINGS[status]
+        return f"{cause}; {saved or _RESUMES}"
     if own:
         return own[-1]
     if raised := [line for line in lines if _RAISED.match(line)]:
         return f"exit status {status}: {raised[-1]}"
-    said = [line.strip() for line in lines if line.strip("-=* \0") and not line.startswith(SAID)]
-    dead = [line for line in said if _DEAD_RANK.search(line)]
+    text_lines = [line.strip() for line in lines if line.strip("-=* \0") and not line.startswith(HEAD)]
+    dead = [line for line in text_lines if _DEAD_RANK.search(line)]
     # srun kills the ranks that are left, and may name them before the one that died of something else.
     first = [line for line in dead if not re.search("Killed|SIGKILL", line)] or dead
-    if told := first[:3] or [line for line in said if not line.startswith("srun: ")][-1:]:
+    if errors := first[:3] or [line for line in text_lines if not line.startswith("srun: ")][-1:]:
         memory = _PERHAPS_MEMORY if first and re.search("Killed|SIGKILL", first[0]) else ""
-        return f"exit status {status}: {'; '.join(told)}{memory}"
-    return _ENDED.get(status, f"exit status {status}: it said no more, or not into a file")
+        return f"exit status {status}: {'; '.join(errors)}{memory}"
+    return _ENDINGS.get(status, f"exit status {status}: without a message, or not in a file")
 
 
 def why_stopped() -> str:
-    """Why this process was told to stop, as far as SLURM already knows."""
+    """Why this process was stopped, as far as SLURM already knows."""
     from ketscale.jobs.slurm import queue
 
-    said = queue.state(process.slurm_job())
-    return f"it was told to stop ({said or 'SIGTERM'})"
+    state = queue.state(process.slurm_job())
+    return f"it was stopped ({state or 'SIGTERM'})"

@@ -58,33 +58,33 @@ def smallest(config: Config, workload: str) -> dict[str, Settings]:
 
     Of a search its trials are tried.
     """
-    found: dict[str, list[Settings]] = {}
+    by_key: dict[str, list[Settings]] = {}
     data = config.data(workload)
     runs = (replace(run, workload=workload) for run in config.runs if config.data(run.workload) == data)
     for settings in map(config.settings, dict.fromkeys(runs)):
         if settings.protocol.search is None:
-            found.setdefault(key(settings.content), []).append(settings)
+            by_key.setdefault(key(settings.content), []).append(settings)
 
     def size(settings: Settings) -> Any:
         return sum(settings.sizes.values()), settings.run.batch, settings.run
 
-    return {name: min(alike, key=size) for name, alike in found.items()}
+    return {name: min(alike, key=size) for name, alike in by_key.items()}
 
 
-def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:
+def write(note: Path, features: str | None, trials: Mapping[str, Tried]) -> None:
     """Write the note: the hash of the prepared data, and what was tried by `key`."""
-    content = {"features": features, "tried": {name: asdict(one) for name, one in tried.items()}}
+    content = {"features": features, "tried": {name: asdict(one) for name, one in trials.items()}}
     strict_json.write(note, content)
 
 
 def covers(note: Path, settings: Settings, features: str | None) -> bool:
     """Whether a note says of a run, of these settings and prepared data, that its step was tried."""
-    found = strict_json.of_note(note)
-    return found.get("features") == features and key(settings.content) in found.get("tried", {})
+    content = strict_json.of_note(note)
+    return content.get("features") == features and key(settings.content) in content.get("tried", {})
 
 
-def alone(folder: Path, content: Mapping[str, Any]) -> bool:
-    """Whether a run trains alone, as far as only a step tells: nobody has seen that its model stacks.
+def is_single(folder: Path, content: Mapping[str, Any]) -> bool:
+    """Whether a run trains alone because no step has shown that its model stacks.
 
     folder: the run's. content: its settings (`Settings.content`).
     """

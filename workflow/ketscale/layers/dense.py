@@ -19,7 +19,7 @@ from ketscale.engines import randomness
 from ketscale.engines.compiled.kernel import threads_for
 from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.randomness import DrawnFor
+from ketscale.engines.randomness import Draws
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
 from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, TASK_ROWS, compiled
 from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout
@@ -56,27 +56,27 @@ class Dense(nn.Sequential):
     """
 
     # The layers that `_fits` was asked about, its answer, and what has something in it if one of them is watched.
-    _asked: tuple[tuple[nn.Module, ...], bool, tuple[Any, ...]] = ((), False, ())
+    _checks: tuple[tuple[nn.Module, ...], bool, tuple[Any, ...]] = ((), False, ())
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The last layer's outputs (batch, outputs) for inputs (batch, inputs)."""
         mapped = transforms_active()
-        known = None if mapped and not only_mapped() else self._known(input)
-        if known is None:
+        plan = None if mapped and not only_mapped() else self._plan(input)
+        if plan is None:
             return super().forward(input)
-        sizes, parameters, drawn = known
+        sizes, parameters, masks = plan
         if not mapped:
-            result: torch.Tensor = _Dense.apply(input, drawn, sizes, *parameters)
+            result: torch.Tensor = _Dense.apply(input, masks, sizes, *parameters)
             return result
 
         def of_runs(
             x: torch.Tensor, samples: torch.Tensor, seeds: torch.Tensor, *own: torch.Tensor
         ) -> torch.Tensor:
-            every = drawn._replace(seed=seeds.tolist(), samples=samples)
+            every = masks._replace(seed=seeds.tolist(), samples=samples)
             values: torch.Tensor = _Dense.apply(x, every, sizes._replace(shape=x.shape), *own)
             return values
 
-        return at_once(of_runs, input, drawn.samples, drawn.seed, *parameters)
+        return at_once(of_runs, input, masks.samples, masks.seed, *parameters)
 
     @vjp_of(forward)
     def vjp(self, input: torch.Tensor, to_input: bool) -> VJP | None:
@@ -84,30 +84,30 @@ class Dense(nn.Sequential):
 
         to_input: whether the gradient by the inputs is wanted.
         """
-        known = self._known(input)
-        if known is None:
+        plan = self._plan(input)
+        if plan is None:
             return None
-        sizes, parameters, drawn = known
-        return _vjp(sizes, input, drawn, parameters, lambda slots: [*map(slots.slot, parameters)], to_input)
+        sizes, parameters, masks = plan
+        return _vjp(sizes, input, masks, parameters, lambda slots: [*map(slots.slot, parameters)], to_input)
 
-    def _known(self, x: torch.Tensor) -> tuple[_Sizes, list[Any], DrawnFor] | None:
+    def _plan(self, x: torch.Tensor) -> tuple[_Sizes, list[Any], Draws] | None:
         """What the operator works with: sizes, parameters, and what masks are drawn for; None where there is none."""
-        drawn, shape = randomness.current(), x.shape
+        current, shape = randomness.current(), x.shape
         if (
-            drawn is None
+            current is None
             or not self.training
             or not x.is_cpu
             or x.dtype not in (torch.float32, torch.float64)
             or len(shape) not in (2, 3)
             or not shape[-2]
-            or drawn.samples.shape != shape[:-1]
+            or current.samples.shape != shape[:-1]
             or torch.is_autocast_enabled("cpu")
         ):
             return None
         layers: Layers = tuple(self._modules.values())
-        if self._asked[0] != layers:
-            self._asked = layers, _fits(layers), tuple(itertools.chain(*map(watchers, layers)))
-        _, fits, watching = self._asked
+        if self._checks[0] != layers:
+            self._checks = layers, _fits(layers), tuple(itertools.chain(*map(watchers, layers)))
+        _, fits, watching = self._checks
         if not fits or any(watching):
             return None
         parameters = [tensor for layer in layers[::3] for tensor in layer._parameters.values()]
@@ -116,11 +116,11 @@ class Dense(nn.Sequential):
             return None
         dropouts = tuple([(layer.number, layer.p) for layer in layers[2::3]])
         tanh = len(layers) % 3 == 2
-        return _Sizes(shape, widths, dropouts, tanh, x.dtype, torch.get_num_threads()), parameters, drawn
+        return _Sizes(shape, widths, dropouts, tanh, x.dtype, torch.get_num_threads()), parameters, current
 
 
 def _widths(shape: torch.Size, dtype: torch.dtype, parameters: list[Any]) -> tuple[int, ...] | None:
-    """How many outputs each layer has; None where compiled code, which takes shapes at their word, may not read them."""
+    """How many outputs each layer has; None where compiled code, which does not check shapes, may not read them."""
     widths, width = [], shape[-1]
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
         if bias is None:
@@ -157,11 +157,11 @@ class _Dense(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, drawn: DrawnFor, sizes: _Sizes, *parameters: torch.Tensor
+        ctx: Any, x: torch.Tensor, masks: Draws, sizes: _Sizes, *parameters: torch.Tensor
     ) -> torch.Tensor:
         ctx.own = _Pass(sizes)
         ctx.save_for_backward(x, *parameters)
-        return ctx.own.forward(x, drawn, parameters)
+        return ctx.own.forward(x, masks, parameters)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -209,18 +209,18 @@ class _Pass:
         blocks = -(-rows // TASK_ROWS), -(-max(inputs for inputs, _ in pairs) // (LANES * tile.vectors))
         by_rows, by_columns = (threads_for(runs * count, work, WORK_PER_THREAD) for count in blocks)
         self._threads = (
-            {"write_turned": 1, "write_forward": by_rows},
+            {"write_transpose": 1, "write_forward": by_rows},
             {"write_back": by_rows, "write_gradients": by_columns},
         )
-        self._alone = by_rows == by_columns == 1
+        self._single = by_rows == by_columns == 1
         numbers = (runs, rows, len(pairs), tanh, *blocks, 0, *(each.buffer_info()[0] for each in arrays))
         self._arguments = array("q", (*[0] * COUNTERS, *numbers, 0, 0))
         self._address, _ = self._arguments.buffer_info()
 
-    def forward(self, x: torch.Tensor, drawn: DrawnFor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, masks: Draws, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
         """The last layer's outputs."""
-        sizes, seed = self._sizes, drawn.seed
-        x, samples = x.contiguous(), drawn.samples.contiguous()
+        sizes, seed = self._sizes, masks.seed
+        x, samples = x.contiguous(), masks.samples.contiguous()
         values = torch.empty((*sizes.shape[:-1], sizes.widths[-1]), dtype=sizes.dtype)
         own = list(parameters)
         for place, weight in enumerate(own[::2]):
@@ -228,31 +228,31 @@ class _Pass:
             if weight.stride()[-2:] != (weight.shape[-1], 1):
                 own[2 * place] = weight.contiguous()
         self._place(0, own)
-        self._table[SOURCE], self._table[LAST + MADE] = x.data_ptr(), values.data_ptr()
+        self._table[SOURCE], self._table[LAST + OUT] = x.data_ptr(), values.data_ptr()
         for run, each in enumerate([seed] if isinstance(seed, int) else seed):
             self._starts[run] = MASKS.start(each)
-        self._arguments[STEP], self._arguments[SAMPLES] = int(drawn.step), samples.data_ptr()
+        self._arguments[STEP], self._arguments[SAMPLES] = int(masks.step), samples.data_ptr()
         # The addresses are of these tensors.
-        self._kept: tuple[Any, ...] = x, samples, own, values
-        self._run("write_whole_forward", 0)
+        self._saved: tuple[Any, ...] = x, samples, own, values
+        self._run("write_all_forward", 0)
         return values
 
     def back(self, cotangent: torch.Tensor, into: Sequence[torch.Tensor], to_x: bool) -> torch.Tensor | None:
         """Put the gradients by weights and biases `into` their memory; that by the inputs if it is wanted."""
         cotangent = cotangent.contiguous()
-        result = torch.empty_like(self._kept[0]) if to_x else None
+        result = torch.empty_like(self._saved[0]) if to_x else None
         self._place(2, into)
         self._table[TO_SOURCE] = 0 if result is None else result.data_ptr()
         if self._sizes.tanh:
             self._arguments[COTANGENT] = cotangent.data_ptr()
         else:
-            self._table[LAST + TO_MADE] = cotangent.data_ptr()
-        self._run("write_whole_back", 1)
+            self._table[LAST + TO_OUT] = cotangent.data_ptr()
+        self._run("write_all_back", 1)
         return result
 
     def free(self) -> None:
         """Let other passes have it."""
-        self._kept = ()
+        self._saved = ()
         _free[self._sizes] = self
         while len(_free) > MOST_FREE:
             _free.pop(next(iter(_free)), None)
@@ -267,11 +267,11 @@ class _Pass:
                 "q", [tensor.stride(0) for tensor in tensors]
             )
 
-    def _run(self, whole: str, way: int) -> None:
+    def _run(self, name: str, way: int) -> None:
         """Run a function on one thread, or its parts in turn on several."""
         self._arguments[NEXT_TASK] = 0
-        if self._alone:
-            self._library.on_one_thread[whole](self._address)
+        if self._single:
+            self._library.on_one_thread[name](self._address)
             return
         for part, threads in self._threads[way].items():
             self._arguments[NEXT_TASK] = 0
@@ -279,7 +279,7 @@ class _Pass:
 
 
 # Places in the table, and in the arguments; the last layer's row is at LAST, from the end.
-SOURCE, MADE, TO_SOURCE, TO_MADE = map(FIELDS.index, ("source", "made", "to_source", "to_made"))
+SOURCE, OUT, TO_SOURCE, TO_OUT = map(FIELDS.index, ("source", "out", "to_source", "to_out"))
 LAST = -len(FIELDS)
 _NAMES = " ".join(ARGUMENTS).split()
 STEP, SAMPLES, COTANGENT = (COUNTERS + _NAMES.index(name) for name in ("step", "samples", "cotangent"))
@@ -293,14 +293,14 @@ MOST_FREE = 8
 def _vjp(
     sizes: _Sizes,
     x: torch.Tensor,
-    drawn: DrawnFor,
+    masks: Draws,
     parameters: Sequence[torch.Tensor],
     into: Callable[[Slots], Sequence[torch.Tensor]],
     to_input: bool,
 ) -> VJP:
     """The outputs and their pullback, which puts the gradients by the parameters `into` their memory."""
     own = _free.pop(sizes, None) or _Pass(sizes)
-    values = own.forward(x, drawn, parameters)
+    values = own.forward(x, masks, parameters)
 
     def back(cotangent: torch.Tensor, slots: Slots) -> torch.Tensor | None:
         to_x = own.back(cotangent, into(slots), to_input)
@@ -319,6 +319,6 @@ def tanh_vjp(x: torch.Tensor, weight: torch.Tensor) -> VJP:
     )
 
 
-_UNDRAWN = DrawnFor((), 0, torch.empty(0, dtype=torch.int64), iter(()))
+_UNDRAWN = Draws((), 0, torch.empty(0, dtype=torch.int64), iter(()))
 # The biases of layers without.
 _zeros = lru_cache(maxsize=64)(lambda shape, dtype: torch.zeros(shape, dtype=dtype))

@@ -39,9 +39,9 @@ from ketscale.layers import masks
 from ketscale.layers.masks import LANES, folded, row_of_mask
 
 # What a layer is, in a row of the table: sizes; the number of its dropout, and the least number that this keeps; and the
-# addresses of its weights, turned about, inputs (rows, inputs), outputs (rows, outputs), and the gradients by the last
+# addresses of its weights, of their transpose, inputs (rows, inputs), outputs (rows, outputs), and the gradients by the last
 # two. That by the inputs is 0 where it is not wanted.
-FIELDS = ("inputs", "outputs", "dropout", "threshold", "turned", "source", "made", "to_source", "to_made")
+FIELDS = ("inputs", "outputs", "dropout", "threshold", "transpose", "source", "out", "to_source", "to_out")
 # rows, row_blocks: of each run. columns: blocks of a tile's vectors in the widest layer's inputs. tanh: 0 or 1, and
 # cotangent is the gradient by its values. starts: what the keys of a run's masks begin with. places: the addresses of each
 # layer's weights and biases; how far those of two runs are apart; and the same of the gradients by them.
@@ -78,21 +78,21 @@ class Layer:
         self._read = read
 
     def rows(self, name: str, run: Number) -> Buffer:
-        """The run's rows of `source`, `made`, or the gradients by them."""
+        """The run's rows of `source`, `out`, or the gradients by them."""
         width = self.inputs if name.endswith("source") else self.outputs
         return self._at(self._read[name], 1, width).part((run * self._args.rows, 0), 1, width)
 
-    def turned(self, run: Number) -> Buffer:
+    def transpose(self, run: Number) -> Buffer:
         """The run's weights, (vectors of outputs, inputs) vectors; after the last output, it is repeated."""
         vectors = ceil_divided(self.outputs, LANES)
-        every = self._k.array_at(self._read["turned"], "vector", 1, vectors, self.inputs)
+        every = self._k.array_at(self._read["transpose"], "vector", 1, vectors, self.inputs)
         return every.part((run, 0, 0), 1, self.inputs)
 
     def own(self, name: str, run: Number) -> Buffer:
         """The run's `weight`, `bias`, `to_weight` or `to_bias`."""
         row, column = 2 * name.startswith("to_"), int(name.endswith("bias"))
-        address, apart = (self._args.places[row + own, self.number, column] for own in range(2))
-        flat = self._at(address, 1).part((run * apart,), 1)
+        address, stride = (self._args.places[row + own, self.number, column] for own in range(2))
+        flat = self._at(address, 1).part((run * stride,), 1)
         return flat if column else flat.part((), 1, self.inputs)
 
     def _at(self, address: Number, *shape: Any) -> Buffer:
@@ -105,11 +105,11 @@ Place: TypeAlias = Number | Lanes
 
 def get(rows: Buffer, row: Any, place: Place) -> Number:
     """The vector at a place in a row."""
-    found: Number = rows[row, place] if isinstance(place, Lanes) else _vector(rows, row, place)[0]
-    return found
+    value: Number = rows[row, place] if isinstance(place, Lanes) else _vector(rows, row, place)[0]
+    return value
 
 
-def put(rows: Buffer, row: Any, place: Place, value: Number) -> None:
+def store(rows: Buffer, row: Any, place: Place, value: Number) -> None:
     """Write the vector at a place in a row."""
     if isinstance(place, Lanes):
         rows[row, place] = value
@@ -155,8 +155,8 @@ def summed(
             [fma(own, one, total) for one, total in zip(each, totals, strict=True)]
             for own, totals in zip(factors, sums.value, strict=True)
         ]
-    found: list[list[Number]] = sums.value
-    return found
+    numbers: list[list[Number]] = sums.value
+    return numbers
 
 
 @contextmanager
@@ -171,47 +171,47 @@ def block_of(count: Number, block: Number, size: int) -> list[Number]:
     return [minimum(block * size + number, count - 1) for number in range(size)]
 
 
-def write_turned(k: FunctionCode, args: Arguments, tile: Tile) -> None:
-    """turned <- weights, with outputs side by side."""
+def write_transpose(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+    """transpose <- weights, with outputs side by side."""
     with k.loop(args.runs) as run, k.loop(args.layers) as number:
         layer = Layer(k, args, number)
-        weight, turned = layer.own("weight", run), layer.turned(run)
+        weight, transpose = layer.own("weight", run), layer.transpose(run)
         with k.loop(ceil_divided(layer.outputs, LANES)) as vector:
             outputs = Lanes(block_of(layer.outputs, vector, LANES))
-            whole = layer.inputs // LANES
-            with k.each(whole) as group:
+            groups = layer.inputs // LANES
+            with k.each(groups) as group:
                 columns = [get(weight, output, group * LANES) for output in outputs]
-                for lane, made in enumerate(transposed(columns)):
-                    turned[vector, group * LANES + lane] = made
-            with k.when(whole * LANES < layer.inputs), k.loop(layer.inputs - whole * LANES) as own:
-                place = whole * LANES + own
-                turned[vector, place] = weight[outputs, place]
+                for lane, row in enumerate(transposed(columns)):
+                    transpose[vector, group * LANES + lane] = row
+            with k.when(groups * LANES < layer.inputs), k.loop(layer.inputs - groups * LANES) as own:
+                place = groups * LANES + own
+                transpose[vector, place] = weight[outputs, place]
 
 
 def transposed(rows: Sequence[Number]) -> list[Number]:
     """The columns of as many vectors as they have lanes."""
-    lanes, made, distance = range(len(rows)), list(rows), 1
+    lanes, mixed, distance = range(len(rows)), list(rows), 1
     while distance < len(rows):
         low = [j if not j & distance else (j ^ distance) + len(rows) for j in lanes]
         high = [j | distance if not j & distance else j + len(rows) for j in lanes]
-        made = [
-            made[row].shuffled(low, made[row | distance])
+        mixed = [
+            mixed[row].shuffled(low, mixed[row | distance])
             if not row & distance
-            else made[row ^ distance].shuffled(high, made[row])
+            else mixed[row ^ distance].shuffled(high, mixed[row])
             for row in lanes
         ]
         distance *= 2
-    return made
+    return mixed
 
 
 def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
-    """made <- mask * relu(source weight^T + bias), which leaves a NaN one; of the last layer, source weight^T + bias."""
+    """out <- mask * relu(source weight^T + bias), which leaves a NaN one; of the last layer, source weight^T + bias."""
     with k.tasks(args.runs * args.row_blocks) as task:
         run = task // args.row_blocks
         first_row, count = chunk(task % args.row_blocks, TASK_ROWS, args.rows)
         with k.loop(args.layers) as number:
             layer = Layer(k, args, number)
-            source, made, turned = layer.rows("source", run), layer.rows("made", run), layer.turned(run)
+            source, out, transpose = layer.rows("source", run), layer.rows("out", run), layer.transpose(run)
             bias = layer.own("bias", run).part((), 1, 1)
             scale = args.scales[number].as_float()
             key = folded(folded(args.starts[run], args.step), layer.dropout)
@@ -223,7 +223,7 @@ def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
                         layer.inputs,
                         [[k.vector(0.0)] * len(places) for _ in rows],
                         lambda term, row: source[rows[row], term],
-                        lambda term, vector: turned[first + vector, term],
+                        lambda term, vector: transpose[first + vector, term],
                     )
                     biases = [get(bias, 0, place) for place in places]
 
@@ -234,15 +234,15 @@ def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
                             for vector, (place, own, total) in enumerate(
                                 zip(places, biases, totals, strict=True)
                             ):
-                                put(made, row, place, maximum(0.0, total + own) * mask(first + vector))
+                                store(out, row, place, maximum(0.0, total + own) * mask(first + vector))
 
                     def last() -> None:
                         for row, totals in zip(rows, sums, strict=True):
                             for place, own, total in zip(places, biases, totals, strict=True):
                                 value = total + own
-                                put(made, row, place, value)
+                                store(out, row, place, value)
                                 with k.when(args.tanh != 0):
-                                    put(made, row, place, tanh(value))
+                                    store(out, row, place, tanh(value))
 
                     k.either(number < args.layers - 1, hidden, last)
 
@@ -257,20 +257,20 @@ def write_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
         last = Layer(k, args, args.layers - 1)
 
         def through_tanh(places: list[Place], first: Number) -> None:
-            given = args.cotangent.part((), 1, last.outputs).part((run * args.rows, 0), 1, last.outputs)
-            made, to_made = last.rows("made", run), last.rows("to_made", run)
+            cotangent = args.cotangent.part((), 1, last.outputs).part((run * args.rows, 0), 1, last.outputs)
+            out, to_out = last.rows("out", run), last.rows("to_out", run)
             with k.loop(count) as own:
                 row = first_row + own
                 for place in places:
-                    value = get(made, row, place)
-                    put(to_made, row, place, get(given, row, place) * (1.0 - value * value))
+                    value = get(out, row, place)
+                    store(to_out, row, place, get(cotangent, row, place) * (1.0 - value * value))
 
         with k.when(args.tanh != 0):
             each_place(k, last.outputs, 1, through_tanh)
         with k.loop(args.layers, backwards=True) as number:
             layer = Layer(k, args, number)
             source, weight = layer.rows("source", run), layer.own("weight", run)
-            to_made, to_source = layer.rows("to_made", run), layer.rows("to_source", run)
+            to_out, to_source = layer.rows("to_out", run), layer.rows("to_source", run)
 
             def body(places: list[Place], first: Number) -> None:
                 with tiles(k, first_row, count, tile) as rows:
@@ -278,7 +278,7 @@ def write_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
                         k,
                         layer.outputs,
                         [[k.vector(0.0)] * len(places) for _ in rows],
-                        lambda term, row: to_made[rows[row], term],
+                        lambda term, row: to_out[rows[row], term],
                         lambda term, vector: get(weight, term, places[vector]),
                     )
 
@@ -288,12 +288,12 @@ def write_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
                             for place, total in zip(places, totals, strict=True):
                                 # A value is not positive if its unit was off or its mask was 0. Nothing is drawn.
                                 off = get(source, row, place) <= 0.0
-                                put(to_source, row, place, select(off, 0.0, total * scale))
+                                store(to_source, row, place, select(off, 0.0, total * scale))
 
                     def first_layer() -> None:
                         for row, totals in zip(rows, sums, strict=True):
                             for place, total in zip(places, totals, strict=True):
-                                put(to_source, row, place, total)
+                                store(to_source, row, place, total)
 
                     k.either(number > 0, hidden, first_layer)
 
@@ -302,12 +302,12 @@ def write_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
 
 
 def write_gradients(k: FunctionCode, args: Arguments, tile: Tile) -> None:
-    """to_weight <- to_made^T source; to_bias <- the sum of to_made over the rows. Threads share the columns."""
+    """to_weight <- to_out^T source; to_bias <- the sum of to_out over the rows. Threads share the columns."""
     most, several = tile
     panel, total = k.local(CHUNK_ROWS, several), k.variable(k.vector(0.0))
     with k.tasks(args.runs * args.columns) as task, k.loop(args.layers) as number:
         run, column, layer = task // args.columns, task % args.columns, Layer(k, args, number)
-        source, to_made = layer.rows("source", run), layer.rows("to_made", run)
+        source, to_out = layer.rows("source", run), layer.rows("to_out", run)
         to_weight, to_bias = layer.own("to_weight", run), layer.own("to_bias", run).part((), 1, 1)
 
         def products(places: list[Place]) -> None:
@@ -317,7 +317,7 @@ def write_gradients(k: FunctionCode, args: Arguments, tile: Tile) -> None:
                 with k.loop(count) as row:
                     for vector, place in enumerate(places):
                         panel[row, vector] = get(source, first + row, place)
-                whole = layer.outputs // most
+                blocks = layer.outputs // most
 
                 def block(number: Operand, owns: Sequence[Any]) -> None:
                     base = number * most
@@ -330,23 +330,23 @@ def write_gradients(k: FunctionCode, args: Arguments, tile: Tile) -> None:
                         k,
                         count,
                         before,
-                        lambda row, own: to_made.part((first + row, base), most)[owns[own]],
+                        lambda row, own: to_out.part((first + row, base), most)[owns[own]],
                         lambda row, vector: panel[row, vector],
                     )
                     for output, totals in zip(outputs, sums, strict=True):
                         for place, each in zip(places, totals, strict=True):
-                            put(to_weight, output, place, each)
+                            store(to_weight, output, place, each)
 
-                with k.each(whole) as each:
+                with k.each(blocks) as each:
                     block(each, range(most))
-                with k.when(whole * most < layer.outputs):
-                    block(whole, block_of(layer.outputs - whole * most, k.integer(0), most))
+                with k.when(blocks * most < layer.outputs):
+                    block(blocks, block_of(layer.outputs - blocks * most, k.integer(0), most))
 
         def biases(places: list[Place], first: Number) -> None:
             total.value = k.vector(0.0)
             with k.loop(args.rows) as row:
-                total.value += get(to_made, row, places[0])
-            put(to_bias, 0, places[0], total.value)
+                total.value += get(to_out, row, places[0])
+            store(to_bias, 0, places[0], total.value)
 
         first_vector, vectors = column * several, layer.inputs // LANES
         all_there = first_vector + several <= vectors
@@ -361,16 +361,16 @@ def write_gradients(k: FunctionCode, args: Arguments, tile: Tile) -> None:
             each_place(k, layer.outputs, 1, biases)
 
 
-def write_whole_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+def write_all_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
     """One call instead of two, if there is one thread."""
-    k.call("write_turned")
+    k.call("write_transpose")
     k.call("write_forward")
 
 
-def write_whole_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+def write_all_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
     """One call instead of two, if there is one thread."""
     k.call("write_back")
-    k.take_again()
+    k.restart_tasks()
     k.call("write_gradients")
 
 
@@ -381,6 +381,6 @@ def compiled(dtype: torch.dtype) -> tuple[Library, Tile]:
     # AVX2 has 16, AVX-512 and NEON have 32.
     registers = 16 if vector_bytes() == 32 else 32
     tile = Tile(8, 2 // each) if vector_bytes() == 64 else Tile((registers - each - 1) // each, 1)
-    parts = write_turned, write_forward, write_back, write_gradients
-    functions, sources = (*parts, write_whole_forward, write_whole_back), (masks, randomness)
+    parts = write_transpose, write_forward, write_back, write_gradients
+    functions, sources = (*parts, write_all_forward, write_all_back), (masks, randomness)
     return Kernel(functions, ARGUMENTS, dtype, LANES, tile, sources).library, tile

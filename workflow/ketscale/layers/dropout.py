@@ -33,12 +33,12 @@ class SampleDropout(nn.Module):
         """Zero each entry with probability p in training mode and scale the rest by 1 / (1 - p)."""
         if not self.training or self.p == 0:
             return x
-        drawn = randomness.current()
-        if drawn is None:
+        current = randomness.current()
+        if current is None:
             return nn.functional.dropout(x, self.p)
         if self.number is None:
             raise RuntimeError(UNNAMED)
-        number, p, (seed, step, samples, _) = self.number, self.p, drawn
+        number, p, (seed, step, samples, _) = self.number, self.p, current
 
         def masked(x: torch.Tensor, samples: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
             keys = [MASKS.key(each, step, number) for each in seeds]

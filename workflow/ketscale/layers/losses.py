@@ -98,8 +98,8 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> t
         return nn.functional.cross_entropy(logits, labels, reduction="sum").reshape(1)
     if mapped:
         return at_once(_Summed.apply, logits, labels)
-    made: torch.Tensor = _Summed.apply(logits, labels)
-    return made
+    losses: torch.Tensor = _Summed.apply(logits, labels)
+    return losses
 
 
 def cross_entropy_vjp(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> VJP | None:

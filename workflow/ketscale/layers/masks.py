@@ -1,6 +1,6 @@
 """Dropout masks, scaled: compiled on a CPU, where a mask by torch's operators takes longer than a small layer.
 
-The compiled code draws the numbers of `randomness.kept`: a mixed word gives four of them.
+The compiled code draws the numbers of `randomness.keep_mask`: a mixed word gives four of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ketscale.engines.randomness import FIRST, GAMMA, SECOND
 
 # The lanes of a vector hold columns.
 LANES = 16
-# rows: of each run. chunk_rows: a thread takes so many rows at a time.
+# rows: of each run. chunk_rows: a thread computes so many rows at a time.
 ARGUMENTS = {
     "runs rows vectors chunk_rows threshold": INTEGER,
     "samples": integers("all_rows"),
@@ -86,15 +86,15 @@ def folded(key: Number, value: Number) -> Number:
 def scaled(
     keys: Sequence[randomness.Key], samples: torch.Tensor, columns: int, p: float, dtype: torch.dtype
 ) -> torch.Tensor:
-    """`randomness.kept` times 1 / (1 - p), (*samples.shape, columns): the same on every device.
+    """`randomness.keep_mask` times 1 / (1 - p), (*samples.shape, columns): the same on every device.
 
     samples: int64 (n,), or (runs, n). keys: of each run.
     """
     numbers = array("q", [randomness.signed(key) for key in keys if isinstance(key, int)])
     if not samples.is_cpu or dtype not in (torch.float32, torch.float64) or len(numbers) < len(keys):
         rows = zip(keys, samples.view(len(keys), -1), strict=True)
-        kept = torch.cat([randomness.kept(key, own, columns, p) for key, own in rows])
-        return kept.to(dtype).mul_(1 / (1 - p)).view(*samples.shape, columns)
+        keep = torch.cat([randomness.keep_mask(key, own, columns, p) for key, own in rows])
+        return keep.to(dtype).mul_(1 / (1 - p)).view(*samples.shape, columns)
     vectors = -(-columns // LANES)
     mask, samples = torch.empty(*samples.shape, vectors * LANES, dtype=dtype), samples.contiguous()
     if mask.numel():

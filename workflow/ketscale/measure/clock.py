@@ -38,12 +38,12 @@ def switched() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
+def sampled_steps(steps: int, warmup: int, count: int) -> frozenset[int]:
     """The sampled ones of `steps` steps: evenly spread over those after warm-up, at most half of them."""
-    wanted = min(wanted, (steps - warmup) // 2)
-    if wanted <= 0:
+    count = min(count, (steps - warmup) // 2)
+    if count <= 0:
         return frozenset()
-    return frozenset(int(s) for s in np.linspace(warmup + 1, steps - 1, wanted))
+    return frozenset(int(s) for s in np.linspace(warmup + 1, steps - 1, count))
 
 
 class Clock:
@@ -52,12 +52,12 @@ class Clock:
     On a GPU, events in the stream time the steps; they are read only when the loop synchronises anyway.
 
     Attributes:
-        taken, unsteady: the number of steps that this process has taken, and of those up to the last that warmed up,
+        count, unsteady: the number of steps of this process, and of those up to the last that warmed up,
             was sampled or prepared later ones.
-        steady_s, preempted: the steady steps, and whether another process took the processor away in each.
+        steady_s, preempted: the steady steps, and whether another process preempted each.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
-        seen: what `watch` saw from the first steady step to the end of the loop; None until it has ended.
+        usage: what `watch` saw from the first steady step to the end of the loop; None until it has ended.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Clock:
         self.first_s: float | None = None
         self.steps_s = self.aside_s = 0.0
         self.watch = watch
-        self.seen: dict[str, Any] | None = None
+        self.usage: dict[str, Any] | None = None
         # Arrays, since there may be millions.
         self.steady_s, self.preempted = array("d"), bytearray()
         self.sampled_s: list[float] = []
         self.epochs_s: list[float] = []
         self.validations_s: list[float] = []
         self.spans_s: dict[str, list[float]] = {}
-        self.taken = self.unsteady = 0
+        self.count = self.unsteady = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
         self._switched = 0
@@ -89,7 +89,7 @@ class Clock:
         partial: whether its batch is smaller than the others, as the last one of an epoch: it is other work, so its time is
             no steady one, and the next step is sampled in its place.
         """
-        if self.watch is not None and self.taken == self.warmup:
+        if self.watch is not None and self.count == self.warmup:
             self.watch.begin()
         self._partial, self._due = partial, self._due or step in self.sampled
         self._recorder = Recorder(self.device) if self._due and not partial else None
@@ -106,10 +106,10 @@ class Clock:
 
     def stop_step(self, preparing: bool = False) -> None:
         """End the step that was begun. preparing: whether it prepared later ones, so that its time is no steady one."""
-        taken, self.taken = self.taken, self.taken + 1
-        steady = taken >= self.warmup and not preparing
+        number, self.count = self.count, self.count + 1
+        steady = number >= self.warmup and not preparing
         if not steady or self._recorder is not None:
-            self.unsteady = self.taken
+            self.unsteady = self.count
         if self._recorder is not None:
             self.sampled_s.append(self._recorder.now() - self._start)
             self.steps_s += self.sampled_s[-1]
@@ -118,17 +118,17 @@ class Clock:
         elif self.device.type == "cuda":
             end = torch.cuda.Event(enable_timing=True)
             end.record()
-            self._pending.append((taken, steady and not self._partial, self._start, end))
+            self._pending.append((number, steady and not self._partial, self._start, end))
         else:
             seconds = time.perf_counter() - self._start
             preempted = self.watch is not None and switched() > self._switched
-            self._count(taken, steady and not self._partial, seconds, preempted)
+            self._count(number, steady and not self._partial, seconds, preempted)
 
     def settle(self) -> None:
         """Read the events of the steps so far, and wait for the device if it has not finished them."""
-        for taken, steady, start, end in self._pending:
+        for number, steady, start, end in self._pending:
             end.synchronize()
-            self._count(taken, steady, start.elapsed_time(end) / 1e3)
+            self._count(number, steady, start.elapsed_time(end) / 1e3)
         self._pending.clear()
 
     def join(self, ranks: Iterable[bytes]) -> None:
@@ -136,15 +136,15 @@ class Clock:
         self.preempted = bytearray(map(max, zip(self.preempted, *ranks, strict=True)))
 
     @property
-    def left_out(self) -> int | None:
+    def excluded(self) -> int | None:
         """How many steady steps were preempted, so that `step` leaves them out; None if they are most, and so it has all."""
         count = sum(self.preempted)
         return None if 2 * count > len(self.steady_s) else count
 
     def step(self) -> dict[str, Any]:
         """`quartiles` of the steady steps that were not preempted, if they are at least half; else of all."""
-        kept = [not each for each in self.preempted] if self.left_out else None
-        return quartiles([*compress(self.steady_s, kept)] if kept else self.steady_s)
+        mask = [not each for each in self.preempted] if self.excluded else None
+        return quartiles([*compress(self.steady_s, mask)] if mask else self.steady_s)
 
     @contextmanager
     def loop(self) -> Iterator[None]:
@@ -152,7 +152,7 @@ class Clock:
         try:
             yield
         finally:
-            self.seen = self.watch.seen() if self.watch else None
+            self.usage = self.watch.usage() if self.watch else None
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -163,9 +163,9 @@ class Clock:
         finally:
             self.aside_s += time.perf_counter() - start
 
-    def _count(self, taken: int, steady: bool, seconds: float, preempted: bool = False) -> None:
+    def _count(self, number: int, steady: bool, seconds: float, preempted: bool = False) -> None:
         self.steps_s += seconds
-        if taken == 0:
+        if number == 0:
             self.first_s = seconds
         elif steady:
             self.steady_s.append(seconds)

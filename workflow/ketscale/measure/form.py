@@ -14,12 +14,12 @@ from ketscale.measure.quiet import QUIET_SHARE, disturbance
 
 # Records of both are read; those of 8 lack what has a default.
 SCHEMA_VERSION, SCHEMAS = 9, (8, 9)
-# The ends of a run. The last three are results too: they are shown, and left out of fits.
+# The ends of a run. The last three are results too: they are shown, and excluded from fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
 # A record keeps the losses of this many first steps.
-LOSSES_KEPT = 20
-# Versions that measured it did not take a run for alone that stood still for more of its training than this.
+FIRST_LOSSES = 20
+# Versions that measured it did not count a run as alone that stood still for more of its training than this.
 STALLED_SHARE = 0.25
 
 # No process runs for a century.
@@ -32,7 +32,7 @@ Time = Annotated[datetime, Meta(tz=True)]
 MetricValue = int | float | list[Any] | None
 
 
-# A field and its meaning stand together.
+# A field is next to its meaning.
 # fmt: off
 class _Part(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A part of a record."""
@@ -62,7 +62,7 @@ class Timing(_Part, frozen=True):
     spans: Annotated[dict[str, Quartiles], Meta(description="Exclusive time of each part of a sampled step")]
     sampled_step: Annotated[Quartiles, Meta(description="Whole sampled steps")]
     validation_s: Annotated[Seconds | None, Meta(description="Median of a validation pass")]
-    epoch: Annotated[Quartiles, Meta(description="Wall time of whole epochs of steady steps, validation left out")]
+    epoch: Annotated[Quartiles, Meta(description="Wall time of whole epochs of steady steps, without validation")]
     steps: Annotated[Natural, Meta(description="The number of all steps")]
     steps_per_epoch: Annotated[Natural, Meta(description="The steps of an epoch")]
     epoch_s: Annotated[Seconds | None, Meta(description="The median of `epoch`, else an estimate by the mean steady step")]
@@ -71,8 +71,8 @@ class Timing(_Part, frozen=True):
     aside_s: Annotated[Seconds, Meta(description="Between steps: agreeing, validating, reporting and saving")]
     train_s: Annotated[Seconds, Meta(description="Wall time of the training loop, or of the fit")]
     fit_s: Annotated[Seconds | None, Meta(description="The one phase of a model that is fitted, which has no steps")]
-    preempted: Annotated[Natural | None, Meta(description="The steady steps in which others took a rank's processor, and "
-        "which `step` leaves out; null if they were most and it has all, on GPUs, and in earlier records")] = None
+    preempted: Annotated[Natural | None, Meta(description="The steady steps in which others ran on a rank's core, and "
+        "which `step` excludes; null if they were most and it has all, on GPUs, and in earlier records")] = None
 
 
 def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch: int) -> float | None:
@@ -98,7 +98,7 @@ class Quality(_Part, frozen=True):
     chosen: Annotated[dict[str, float], Meta(description="The values that a fitted model chose by validation, by name")]
     validation: Annotated[dict[str, MetricValue], Meta(description="Metrics of the validation samples by name")]
     test: Annotated[dict[str, MetricValue], Meta(description="Metrics of the test samples by name")]
-    right: Annotated[Right | None, Meta(description="The cases of which the headline metric is the share, if it is one")]
+    right: Annotated[Right | None, Meta(description="The cases whose share the headline metric is, if it is one")]
     influence: Annotated[str | None, Meta(description="How much each sample of the test moves the logarithm of that "
         "metric, in single precision, little-endian and in Base64; null if it is a share, or unknown")] = None
     tried: Annotated[int, Meta(ge=1, description="The number of settings that a fitted model chose from; else 1")] = 1
@@ -138,7 +138,7 @@ class Quiet(_Part, frozen=True):
         "stopped it, of all its CPUs together; null if no control group is seen")]
     why: Annotated[str, Meta(description="The reasons if it was not, in words")]
     stalled_share: Annotated[NonNegative | None, Meta(description="In records of earlier versions: the share of the "
-        "training in which nothing went on, by the times of its steps")] = None
+        "training in which nothing happened, by the times of its steps")] = None
     passes: Annotated[int, Meta(ge=1, description="How often the steps of a timed run were taken: again while others "
         "used more than 5 %, at most three times; the pass that others disturbed least counts, and the history "
         "is of the last")] = 1
@@ -149,8 +149,8 @@ class Quiet(_Part, frozen=True):
     def by_others_alone(self) -> bool:
         """Whether only other processes of the host disturbed the run, by the time of its cores that they used."""
         explained = (self.stalled_share or 0.0) <= STALLED_SHARE + self.others_share
-        known = self.cpus is not None and not self.oversubscribed and explained
-        return known and max(self.steal_share, self.throttled_share or 0.0) <= QUIET_SHARE
+        measured = self.cpus is not None and not self.oversubscribed and explained
+        return measured and max(self.steal_share, self.throttled_share or 0.0) <= QUIET_SHARE
 
     @property
     def disturbance(self) -> float | None:
@@ -233,7 +233,7 @@ class Record(_Part, frozen=True):
     reason: Annotated[str | None, Meta(description="Why the run did not complete, with the step")]
     resumed: Annotated[Natural, Meta(description="How often it resumed from a checkpoint")]
     call: Annotated[str | None, Meta(description="The call of Snakemake that trained the run; null if started by hand")]
-    parameters: Annotated[Natural | None, Meta(description="The number of trainable parameters, of which a complex one "
+    parameters: Annotated[Natural | None, Meta(description="The number of trainable parameters, where a complex one "
         "counts once; null if memory ran out before there was a model")]
     config: Annotated[dict[str, Any], Meta(description="The resolved settings")]
     config_hash: Annotated[str, Meta(description="SHA-256 of the settings")]
@@ -250,9 +250,9 @@ class Record(_Part, frozen=True):
     stopped: Annotated[Time, Meta(description="When it stopped, UTC, ISO 8601")]
     quiet: Annotated[Quiet, Meta(description="Whether it was timed alone, and what disturbed it")]
     quality: Annotated[Quality | None, Meta(description="What validation and test gave; null with steps")]
-    losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT, description="The losses of the first 20 steps")]
+    losses: Annotated[list[float], Meta(max_length=FIRST_LOSSES, description="The losses of the first 20 steps")]
     weights_hash: Annotated[str | None, Meta(description="SHA-256 of what was learned; null if nothing was")]
-    files: Annotated[dict[str, str], Meta(description="SHA-256 of each file of the run beside the record: its history, "
+    files: Annotated[dict[str, str], Meta(description="SHA-256 of each file in the record's folder: its history, "
         "the code of a model in a user's file, and the trained model where it is kept")]
     timing: Annotated[Timing, Meta(description="What the clock measured")]
     node_hours: Annotated[NonNegative, Meta(description="Nodes times hours")]
@@ -263,7 +263,7 @@ class Record(_Part, frozen=True):
     cohort: Annotated[list[str], Meta(description="The runs that were trained in the same process, as PROTOCOL/seedN; "
         "such a run has times of those steps alone that it took alone at the end")]
     evolution: Annotated[Evolved | None, Meta(description="What evolved a quantum system, if there is one")] = None
-    replayed: Annotated[Natural, Meta(description="The number of steps that a GPU took as CUDA graphs")] = 0
+    replayed: Annotated[Natural, Meta(description="The number of steps that a GPU ran as CUDA graphs")] = 0
     lost_s: Annotated[Seconds, Meta(description="In records of earlier versions: the cost of interruptions")] = 0.0
     routes: Annotated[list[dict[str, Any]], Meta(description="In records of versions with a choice: the routes of "
         "fused")] = msgspec.field(default_factory=list)
@@ -277,8 +277,8 @@ class Record(_Part, frozen=True):
         Work on the other thread of a core slows a rank that keeps its processor.
         """
         topology = self.machine.topology
-        alone = topology is not None and topology.threads_per_core == 1
-        return alone and self.timing.preempted is not None and self.quiet.by_others_alone
+        single = topology is not None and topology.threads_per_core == 1
+        return single and self.timing.preempted is not None and self.quiet.by_others_alone
 
     @property
     def settings(self) -> Used:

@@ -29,14 +29,14 @@ def cpu_model() -> str:
 
 def describe() -> dict[str, Any]:
     """Host, processor, memory, GPUs, and the logical CPUs that this process may use, with cores (see `topology.Processors`)."""
-    allowed, found = sorted(os.sched_getaffinity(0)), topology.read()
+    allowed, cores = sorted(os.sched_getaffinity(0)), topology.read()
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     return {
         "host": node_name(),
         "cpu": cpu_model(),
         "cores": len(allowed),
-        "topology": found
-        and {**vars(found), "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed}},
+        "topology": cores
+        and {**vars(cores), "core_of": {str(cpu): cores.core_of.get(cpu) for cpu in allowed}},
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": [{"name": gpu.name, "uuid": str(gpu.uuid)} for gpu in gpus],
     }
@@ -49,9 +49,9 @@ def layouts(cores: int, gpus: int) -> list[str]:
         return sorted({2**power for power in range(most.bit_length())} | {most} - {0})
 
     mpi = ["mpi"] if importlib.util.find_spec("mpi4py") and shutil.which("mpirun") else []
-    found = [f"cpu-n1r1t{count}" for count in counts(cores)]
-    found += [f"{backend}-n1r{count}t1" for backend in (*mpi, "ddp-cpu") for count in counts(cores)[1:]]
-    return found + [f"ddp-n1r{count}t1" if count > 1 else "gpu-n1r1t1" for count in counts(gpus)]
+    names = [f"cpu-n1r1t{count}" for count in counts(cores)]
+    names += [f"{backend}-n1r{count}t1" for backend in (*mpi, "ddp-cpu") for count in counts(cores)[1:]]
+    return names + [f"ddp-n1r{count}t1" if count > 1 else "gpu-n1r1t1" for count in counts(gpus)]
 
 
 def set_threads(threads: int) -> None:
@@ -98,8 +98,8 @@ def bind(local_rank: int, local_ranks: int, threads: int) -> list[int]:
     """
     cpus = sorted(os.sched_getaffinity(0))
     if local_ranks * threads <= len(cpus) != threads:
-        chosen = topology.choose(topology.read(), cpus, local_ranks * threads)
-        cpus = sorted(chosen[local_rank * threads : (local_rank + 1) * threads])
+        cores = topology.choose(topology.read(), cpus, local_ranks * threads)
+        cpus = sorted(cores[local_rank * threads : (local_rank + 1) * threads])
         bind_to(cpus)
     return cpus
 

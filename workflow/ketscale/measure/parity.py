@@ -15,9 +15,9 @@ from typing import Any
 from ketscale import grid
 from ketscale.config import Protocol
 from ketscale.measure.form import Record
-from ketscale.measure.record import Checked
+from ketscale.measure.record import State
 
-Found = tuple[grid.Run, Record]
+Entry = tuple[grid.Run, Record]
 
 # The largest relative differences of a loss.
 ACROSS_SIMULATORS = 1e-9  # fp64
@@ -44,7 +44,7 @@ class Comparison:
     limit: float
 
     @property
-    def held(self) -> bool:
+    def agrees(self) -> bool:
         """Whether the losses are the same within the limit."""
         return self.difference <= self.limit
 
@@ -64,15 +64,15 @@ def difference(losses: Sequence[float], reference: Sequence[float]) -> float:
     return max((abs(a - b) / max(abs(b), 1e-300) for a, b in pairs), default=0.0)
 
 
-def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
+def compare(results: Mapping[grid.Run, State]) -> list[Comparison]:
     """Compare each run with its group's reference, and with the first run of its own simulator that held.
 
     Runs that were completed or timed out have losses to compare; of the others the numbers themselves failed.
     """
-    groups: dict[tuple[Any, ...], list[Found]] = {}
-    for run, found in checked.items():
-        record = found.record
-        if record is not None and record.losses and found.state in ("completed", "timed_out"):
+    groups: dict[tuple[Any, ...], list[Entry]] = {}
+    for run, result in results.items():
+        record = result.record
+        if record is not None and record.losses and result.state in ("completed", "timed_out"):
             protocol = record.settings.protocol
             if protocol.precision in ("fp32", "fp64") and not _chaotic(protocol):
                 groups.setdefault((*_work(run, record), protocol.precision), []).append((run, record))
@@ -90,42 +90,38 @@ def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     settings = tuple(repr(getattr(protocol, name)) for name in ARITHMETIC)
     # Trials of a search may have other settings of a model under its name.
     model = grid.canonical(record.config["model"])
-    drawn = run.simulator if simulator and (simulator.shots or simulator.trajectories) else None
-    noise = (
-        (grid.canonical(simulator.noise), simulator.noise_in_training)
-        if simulator and simulator.noise
-        else None
-    )
+    sampler = run.simulator if simulator and (simulator.shots or simulator.trajectories) else None
+    noise = grid.canonical([simulator.noise, simulator.noise_in_training]) if simulator and simulator.noise else None
     names = run.without("simulator", *grid.LAYOUT, "protocol")
-    return (*names, model, drawn, noise, *settings, record.data_hash, record.features_hash)
+    return (*names, model, sampler, noise, *settings, record.data_hash, record.features_hash)
 
 
-def between(found: Found, reference: Found) -> float | None:
+def between(entry: Entry, reference: Entry) -> float | None:
     """The largest relative difference of the first losses of two runs, in any precision; None if they do other work.
 
     Above the largest learning rate only the very first loss counts, which belongs to the same weights.
     """
-    if _work(*found) != _work(*reference):
+    if _work(*entry) != _work(*reference):
         return None
-    steps = 1 if _chaotic(found[1].settings.protocol) else None
-    return difference(found[1].losses[:steps], reference[1].losses[:steps])
+    steps = 1 if _chaotic(entry[1].settings.protocol) else None
+    return difference(entry[1].losses[:steps], reference[1].losses[:steps])
 
 
-def _compare(group: Sequence[Found]) -> list[Comparison]:
-    def order(found: Found) -> tuple[Any, ...]:
+def _compare(group: Sequence[Entry]) -> list[Comparison]:
+    def order(entry: Entry) -> tuple[Any, ...]:
         # Exact simulators and default.qubit on one rank and thread first. A run that timed out may have few losses.
-        run, record = found
-        usual = run.simulator != "default.qubit", run.layout != "cpu-n1r1t1"
-        return _tolerance(record) > 0, record.status != "completed", usual, run
+        run, record = entry
+        rank = run.simulator != "default.qubit", run.layout != "cpu-n1r1t1"
+        return _tolerance(record) > 0, record.status != "completed", rank, run
 
     reference, *others = sorted(group, key=order)
     first, comparisons = {reference[0].simulator: reference}, list[Comparison]()
-    for found in others:
-        own = first.get(found[0].simulator, reference)
-        pairs = [_pair(found, other) for other in ([reference] if own is reference else [reference, own])]
+    for entry in others:
+        own = first.get(entry[0].simulator, reference)
+        pairs = [_pair(entry, other) for other in ([reference] if own is reference else [reference, own])]
         comparisons += pairs
-        if all(one.held for one in pairs):
-            first.setdefault(found[0].simulator, found)
+        if all(one.agrees for one in pairs):
+            first.setdefault(entry[0].simulator, entry)
     return comparisons
 
 
@@ -135,18 +131,18 @@ def _tolerance(record: Record) -> float:
     return (simulator.tolerance if simulator else None) or 0.0
 
 
-def _pair(found: Found, reference: Found) -> Comparison:
-    (run, ours), (other, theirs) = found, reference
-    precision = ours.settings.protocol.precision
+def _pair(entry: Entry, reference: Entry) -> Comparison:
+    (run, record), (other, other_record) = entry, reference
+    precision = record.settings.protocol.precision
     same = run.simulator == other.simulator
     limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_LAYOUTS if same else ACROSS_SIMULATORS
     if not same:
-        limit = max(limit, _tolerance(ours) + _tolerance(theirs))
-    steps = min(len(ours.losses), len(theirs.losses))
-    return Comparison(run, other, precision, steps, difference(ours.losses, theirs.losses), limit)
+        limit = max(limit, _tolerance(record) + _tolerance(other_record))
+    steps = min(len(record.losses), len(other_record.losses))
+    return Comparison(run, other, precision, steps, difference(record.losses, other_record.losses), limit)
 
 
-def refuse(checked: Mapping[grid.Run, Checked], comparisons: Sequence[Comparison]) -> dict[grid.Run, Checked]:
-    """The checked records, of which those that broke a limit are refused; the reference itself is kept."""
-    breaches = [(one.run, one.why) for one in reversed(comparisons) if not one.held]
-    return {**checked, **{run: Checked("refused", f"{why}; delete it to try again") for run, why in breaches}}
+def refuse(results: Mapping[grid.Run, State], comparisons: Sequence[Comparison]) -> dict[grid.Run, State]:
+    """The checked records, where those that broke a limit are refused; the reference itself is kept."""
+    breaches = [(one.run, one.why) for one in reversed(comparisons) if not one.agrees]
+    return {**results, **{run: State("refused", f"{why}; delete it to try again") for run, why in breaches}}

@@ -10,7 +10,7 @@ from typing import Any
 
 from ketscale.config import Protocol
 from ketscale.measure.clock import Clock
-from ketscale.measure.quiet import disturbance, disturbances, judged
+from ketscale.measure.quiet import disturbance, disturbances, quietness
 
 # How often the steps are taken.
 MOST = 3
@@ -40,14 +40,14 @@ def next_pass(
     if first and clock:
         more_s = (first.first_s or 0.0) - (clock.first_s or 0.0)
         clock.first_s, clock.steps_s, train_s = first.first_s, clock.steps_s + more_s, train_s + more_s
-    found = judged(ranks)
-    shares = found["others_share"], found["steal_share"], found["throttled_share"]
+    quiet = quietness(ranks)
+    shares = quiet["others_share"], quiet["steal_share"], quiet["throttled_share"]
     why = "; ".join(disturbances(*shares, False))
     if clock and not why:
         # Nobody else can have preempted it: threads of its own do, such as those of Gloo, and are part of its step.
         clock.preempted = bytearray(len(clock.preempted))
-    cost = disturbance(*shares, len(found["cpus"] or ()) or os.cpu_count() or 1)
-    return Pass(clock, ranks, train_s, found["watched_s"], why, cost)
+    cost = disturbance(*shares, len(quiet["cpus"] or ()) or os.cpu_count() or 1)
+    return Pass(clock, ranks, train_s, quiet["watched_s"], why, cost)
 
 
 def best(passes: Sequence[Pass]) -> Pass:
@@ -55,10 +55,10 @@ def best(passes: Sequence[Pass]) -> Pass:
     return min(passes, key=lambda each: (bool(each.why), each.disturbance))
 
 
-def again(passes: Sequence[Pass], protocol: Protocol) -> bool:
+def repeats(passes: Sequence[Pass], protocol: Protocol) -> bool:
     """Whether the steps of a run are taken again: of a timed one on CPUs that has time for twice as slow a pass."""
     last = passes[-1]
-    able = last.clock is not None and last.clock.device.type == "cpu" and last.clock.seen is not None
-    # Every rank must decide alike, and each has a `train_s` of its own.
+    able = last.clock is not None and last.clock.device.type == "cpu" and last.clock.usage is not None
+    # Every rank must reach the same decision, and each has a `train_s` of its own.
     able = able and 2 * last.watched_s < (protocol.limit_s or math.inf)
     return protocol.timed and able and len(passes) < MOST and bool(last.why)

@@ -34,7 +34,7 @@ class Watch:
 
     def __init__(self, cpus: Collection[int], threads: int = 1) -> None:
         self._oversubscribed = threads > len(cpus)
-        watched = topology.whole_cores(topology.read(), cpus)
+        watched = topology.full_cores(topology.read(), cpus)
         self._cpus = sorted(watched) if watched <= set(_processor_seconds()) else None
         self.begin()
 
@@ -45,7 +45,7 @@ class Watch:
         self._throttled = throttled_s()
         self._own = own_cpu_seconds()
 
-    def seen(self) -> dict[str, Any]:
+    def usage(self) -> dict[str, Any]:
         """What one rank has seen.
 
         Returns:
@@ -74,7 +74,7 @@ class Watch:
         return sum(busy for busy, _ in used), sum(steal for _, steal in used)
 
 
-def judged(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def quietness(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Whether a run had each of its hosts to itself: what its record says of that.
 
     Args:
@@ -84,17 +84,17 @@ def judged(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for rank in ranks:
         hosts.setdefault(rank["host"], []).append(rank)
     throttled = [rank["seen"]["throttled_share"] for rank in ranks]
-    found = {
+    shares = {
         "others_share": max(map(_others_share, hosts.values())),
         "steal_share": max(max(0.0, rank["seen"]["steal_s"]) / rank["seen"]["capacity_s"] for rank in ranks),
         "throttled_share": max((share for share in throttled if share is not None), default=None),
         "oversubscribed": any(rank["seen"]["oversubscribed"] for rank in ranks),
     }
-    why = "; ".join(disturbances(**found))
-    seen = ranks[0]["seen"]
-    cpus = seen["cpus"]
-    watched_s = seen["capacity_s"] / (len(cpus) if cpus else os.cpu_count() or 1)
-    return {"quiet": not why, "why": why, "cpus": cpus, "watched_s": watched_s, **found}
+    why = "; ".join(disturbances(**shares))
+    spans = ranks[0]["seen"]
+    cpus = spans["cpus"]
+    watched_s = spans["capacity_s"] / (len(cpus) if cpus else os.cpu_count() or 1)
+    return {"quiet": not why, "why": why, "cpus": cpus, "watched_s": watched_s, **shares}
 
 
 def disturbance(others_share: float, steal_share: float, throttled_share: float | None, cpus: int) -> float:
@@ -121,22 +121,22 @@ def disturbances(
 
 def _others_share(ranks: Sequence[dict[str, Any]]) -> float:
     """The share of a host's watched CPUs that others than its ranks used; each of its ranks has watched the same."""
-    seen, own_s = ranks[0]["seen"], sum(rank["seen"]["own_s"] for rank in ranks)
-    return max(0.0, seen["busy_s"] - own_s - TICKS / os.sysconf("SC_CLK_TCK")) / float(seen["capacity_s"])
+    spans, own_s = ranks[0]["seen"], sum(rank["seen"]["own_s"] for rank in ranks)
+    return max(0.0, spans["busy_s"] - own_s - TICKS / os.sysconf("SC_CLK_TCK")) / float(spans["capacity_s"])
 
 
 def _processor_seconds() -> dict[int | None, tuple[float, float]]:
     """Busy and stolen seconds since boot of each logical CPU, and of all under None (proc(5), /proc/stat)."""
     hertz = os.sysconf("SC_CLK_TCK")
-    found: dict[int | None, tuple[float, float]] = {}
+    seconds: dict[int | None, tuple[float, float]] = {}
     for line in _STAT.read_text().splitlines():
         if line.startswith("cpu"):
             name, *ticks = line.split()
             user, nice, system, _, _, irq, softirq, steal = map(int, ticks[:8])
             number = name.removeprefix("cpu")
             busy = (user + nice + system + irq + softirq) / hertz
-            found[int(number) if number else None] = (busy, steal / hertz)
-    return found
+            seconds[int(number) if number else None] = (busy, steal / hertz)
+    return seconds
 
 
 def own_cpu_seconds() -> float:
@@ -154,7 +154,7 @@ def throttled_s() -> dict[str, float] | None:
         lines = _OWN.read_text().splitlines()
     except OSError:
         return None
-    found: dict[str, float | None] = {}
+    by_group: dict[str, float | None] = {}
     for line in lines:
         _, controllers, group = line.split(":", 2)
         # Version 2 has one hierarchy, version 1 one of its own for the CPU.
@@ -163,8 +163,8 @@ def throttled_s() -> dict[str, float] | None:
             # A container may see its own part of the hierarchy alone, without the groups around it.
             folder = top / group.lstrip("/")
             around = [each for each in (folder, *folder.parents) if each.is_relative_to(top)]
-            found |= {str(each): _stopped(each) for each in around}
-    return {name: seconds for name, seconds in found.items() if seconds is not None} or None
+            by_group |= {str(each): _stopped(each) for each in around}
+    return {name: seconds for name, seconds in by_group.items() if seconds is not None} or None
 
 
 def longest_s(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> float | None:

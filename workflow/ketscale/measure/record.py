@@ -21,11 +21,11 @@ from ketscale.files import sha256, write_atomic
 from ketscale.grid import HISTORY, RECORD, Run, config_hash
 from ketscale.measure.form import SCHEMAS, Record, Status
 
-State = Literal["missing", "refused", "stale"] | Status
+Word = Literal["missing", "refused", "stale"] | Status
 
 
 @dataclass(frozen=True)
-class Checked:
+class State:
     """The result of checking a record.
 
     state: missing (also if its times are of a part of a timed run); refused (damaged, or of another run); stale (of
@@ -33,59 +33,57 @@ class Checked:
     words, also for a run that did not complete.
     """
 
-    state: State
+    state: Word
     why: str = ""
     record: Record | None = None
 
 
-def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
+def check(path: Path, settings: Settings, features_hash: str | None) -> State:
     """Check that the record at `path` is complete, belongs to the run with these settings and features, and has its
-    history beside it.
+    history next to it.
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
-    found = read(path)
-    if found.record is not None:
-        found = _compared(found.record, settings)
-    found = _complete(path.parent, found)
-    if features_hash is not None and found.record is not None and found.record.features_hash != features_hash:
-        return Checked("stale", "trained on other features: its features hash is not the manifest's")
-    return found
+    state = read(path)
+    if state.record is not None:
+        state = _compared(state.record, settings)
+    state = _complete(path.parent, state)
+    if features_hash is not None and state.record is not None and state.record.features_hash != features_hash:
+        return State("stale", "trained on other features: its features hash is not the manifest's")
+    return state
 
 
-def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | None]:
+def check_single(path: Path, families: Families) -> tuple[State, Settings | None]:
     """Check the record at `path` without a config, against the settings that it has itself; these settings.
 
     They have this version's defaults where the code that trained did not know a setting yet.
     """
-    found = read(path)
-    record = found.record
+    result = read(path)
+    record = result.record
     if record is None:
-        return found, None
+        return result, None
     try:
         if not record.run == record.config.get("run") == asdict(Run.parse(str(path))):
-            return Checked(
-                "refused", "the axes in the record differ from those in its path or settings"
-            ), None
+            return State("refused", "the axes in the record differ from those in its path or settings"), None
         settings = Settings.of(record.config, families, "its settings")
     except UserError as error:
-        return Checked("stale", str(error)), None
-    return _complete(path.parent, _timed(record, settings)), settings
+        return State("stale", str(error)), None
+    return _complete(path.parent, _of_timing(record, settings)), settings
 
 
-def read(path: Path) -> Checked:
+def read(path: Path) -> State:
     """Check the record at `path` by itself, whatever settings are asked for now: its form and its digest."""
     try:
-        given = strict_json.loads(path.read_bytes())
+        content = strict_json.loads(path.read_bytes())
     except FileNotFoundError:
-        return Checked("missing")
+        return State("missing")
     except (OSError, ValueError) as error:
-        return Checked("refused", f"its record cannot be read ({error})")
-    version = given.get("schema") if isinstance(given, dict) else None
+        return State("refused", f"its record cannot be read ({error})")
+    version = content.get("schema") if isinstance(content, dict) else None
     if version not in SCHEMAS:
-        known = " and ".join(map(str, SCHEMAS))
-        return Checked("stale", f"its record has schema {version!r}, and this version reads {known}")
-    return _formed(given)
+        versions = " and ".join(map(str, SCHEMAS))
+        return State("stale", f"its record has schema {version!r}, and this version reads {versions}")
+    return _formed(content)
 
 
 def vouching(folder: Path, name: str) -> Record | None:
@@ -94,15 +92,15 @@ def vouching(folder: Path, name: str) -> Record | None:
     Raises:
         UserError: the record cannot be trusted, or the file is not the one that the run wrote.
     """
-    found = read(folder / RECORD)
-    if found.state == "missing":
+    result = read(folder / RECORD)
+    if result.state == "missing":
         return None
-    why = found.why if found.record is None else _fault(folder, found.record, name)
-    if found.record is None or why:
+    why = result.why if result.record is None else _fault(folder, result.record, name)
+    if result.record is None or why:
         raise UserError(
             f"{folder / name}: {why}; bring back what the run itself left there, or train it again"
         )
-    return found.record
+    return result.record
 
 
 class _Head(msgspec.Struct):
@@ -132,12 +130,12 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
     )
 
 
-def _complete(folder: Path, found: Checked) -> Checked:
-    """Refuse a record whose history is not beside it."""
-    if found.record is None:
-        return found
-    fault = _fault(folder, found.record, HISTORY)
-    return Checked("refused", f"its {HISTORY} {fault}") if fault else found
+def _complete(folder: Path, result: State) -> State:
+    """Refuse a record whose history is missing."""
+    if result.record is None:
+        return result
+    fault = _fault(folder, result.record, HISTORY)
+    return State("refused", f"its {HISTORY} {fault}") if fault else result
 
 
 def _fault(folder: Path, record: Record, name: str) -> str:
@@ -146,42 +144,40 @@ def _fault(folder: Path, record: Record, name: str) -> str:
     if expected is None:
         return "is not in its record"
     try:
-        found = sha256(folder / name)
+        now = sha256(folder / name)
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    return "" if found == expected else "is not the one that the run wrote: edited, damaged or of another run"
+    return "" if now == expected else "is not the one that the run wrote: edited, damaged or of another run"
 
 
-def _formed(given: dict[str, Any]) -> Checked:
+def _formed(content: dict[str, Any]) -> State:
     """Check the digest and the form of a record."""
     try:
         # Python reads a number such as 1e999 as infinity, which has no canonical JSON.
-        if _digest(given) != given.get("digest"):
-            return Checked(
-                "refused", "its record was edited or damaged: its digest is not that of its content"
-            )
-        record = msgspec.convert(given, Record)
+        if _digest(content) != content.get("digest"):
+            return State("refused", "its record was edited or damaged: its digest is not that of its content")
+        record = msgspec.convert(content, Record)
     except (ValueError, RecursionError) as error:  # msgspec.ValidationError is a ValueError
-        return Checked("refused", f"its record does not have the form that this version writes: {error}")
-    return Checked(record.status, record.reason or "", record)
+        return State("refused", f"its record does not have the form that this version writes: {error}")
+    return State(record.status, record.reason or "", record)
 
 
-def _compared(record: Record, settings: Settings) -> Checked:
+def _compared(record: Record, settings: Settings) -> State:
     """Check a record of the right form against the settings of its run."""
     if record.run != settings.content["run"]:
-        return Checked("refused", "the axes in the record differ from those in its path")
+        return State("refused", "the axes in the record differ from those in its path")
     if record.config_hash != settings.hash:
-        return Checked("stale", "trained with other settings: its config hash is not the config's")
-    return _timed(record, settings)
+        return State("stale", "trained with other settings: its config hash is not the config's")
+    return _of_timing(record, settings)
 
 
-def _timed(record: Record, settings: Settings) -> Checked:
+def _of_timing(record: Record, settings: Settings) -> State:
     """What a record of the run with these settings counts as."""
     if settings.protocol.timed and record.resumed:  # by an earlier version
-        return Checked("missing", "it is timed, but was stopped in between: its times are of the rest alone")
-    return Checked(record.status, record.reason or "", record)
+        return State("missing", "it is timed, but was stopped in between: its times are of the rest alone")
+    return State(record.status, record.reason or "", record)
 
 
 def _digest(record: Mapping[str, Any]) -> str:
@@ -196,10 +192,10 @@ def write(path: Path, settings: Settings, record: Mapping[str, Any]) -> None:
     """
     # A reader will have this, so that the digest is that of the text.
     plain = json.loads(json.dumps(record, allow_nan=False))
-    whole = {**plain, "digest": _digest(plain)}
-    found = _formed(whole)
-    if found.record is not None:
-        found = _compared(found.record, settings)
-    if found.record is None:
-        raise ValueError(f"{path}: not a record: {found.why}")
-    write_atomic(path, (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode())
+    full = {**plain, "digest": _digest(plain)}
+    result = _formed(full)
+    if result.record is not None:
+        result = _compared(result.record, settings)
+    if result.record is None:
+        raise ValueError(f"{path}: not a record: {result.why}")
+    write_atomic(path, (json.dumps(full, indent=1, sort_keys=True) + "\n").encode())

@@ -16,9 +16,9 @@ def packed(samples: Iterable[Iterable[int]]) -> Right:
     """The cases of each sample, in the order of the split: 1 if it is right, 0 if wrong, -1 if there is no such case."""
     import numpy as np
 
-    known = [[case for case in cases if case >= 0] for cases in samples]
-    counts = [len(cases) for cases in known]
-    bits = np.packbits([case for cases in known for case in cases] or np.zeros(0, np.uint8)).tobytes()
+    rows = [[case for case in cases if case >= 0] for cases in samples]
+    counts = [len(cases) for cases in rows]
+    bits = np.packbits([case for cases in rows for case in cases] or np.zeros(0, np.uint8)).tobytes()
     single = all(count == 1 for count in counts)
     return Right(bits=base64.b64encode(bits).decode(), samples=len(counts), cases=None if single else counts)
 
@@ -56,5 +56,5 @@ def unpacked_numbers(text: str) -> list[float]:
     """The numbers of `packed_numbers`."""
     import numpy as np
 
-    found: list[float] = np.frombuffer(base64.b64decode(text), "<f4").tolist()
-    return found
+    numbers: list[float] = np.frombuffer(base64.b64decode(text), "<f4").tolist()
+    return numbers

@@ -45,7 +45,7 @@ def read(folder: Path = _SYS) -> Processors | None:
 
 def choose(processors: Processors | None, cpus: Collection[int], threads: int) -> list[int]:
     """Choose `threads` of the CPUs, each on its own core if there are enough cores, in the order of the cores."""
-    if not _known(processors, cpus):
+    if not _covers(processors, cpus):
         return sorted(cpus)[:threads]
     of_core: dict[int, list[int]] = {}
     for cpu in sorted(cpus):
@@ -62,19 +62,19 @@ def shared_cores(
 
     ranks: the CPUs that each rank of the host may use. threads: of each rank.
     """
-    if not _known(processors, set().union(*ranks)):
+    if not _covers(processors, set().union(*ranks)):
         return None
     cores = [{processors.core_of[cpu] for cpu in cpus} for cpus in ranks]
     return len(set().union(*cores)) < threads * len(ranks) or any(len(own) < threads for own in cores)
 
 
-def whole_cores(processors: Processors | None, cpus: Collection[int]) -> set[int]:
+def full_cores(processors: Processors | None, cpus: Collection[int]) -> set[int]:
     """The CPUs and those that share their cores; only the CPUs themselves if the topology is unknown."""
-    if not _known(processors, cpus):
+    if not _covers(processors, cpus):
         return set(cpus)
     cores = {processors.core_of[cpu] for cpu in cpus}
     return {cpu for cpu, core in processors.core_of.items() if core in cores}
 
 
-def _known(processors: Processors | None, cpus: Collection[int]) -> TypeGuard[Processors]:
+def _covers(processors: Processors | None, cpus: Collection[int]) -> TypeGuard[Processors]:
     return processors is not None and set(cpus) <= set(processors.core_of)

@@ -2,7 +2,7 @@
 
 A gradient of up to `ONE_MESSAGE` bytes is summed in its own buffer, after the backward pass. Torch's
 DistributedDataParallel would send it in one message too, with nothing left to overlap, but copy it to a bucket and back,
-and wait for Python callbacks on other threads. It sums larger gradients, in buckets, while the backward pass goes on.
+and wait for Python callbacks on other threads. It sums larger gradients, in buckets, during the backward pass.
 """
 
 # No `from __future__ import annotations` here: torch compares the reduction hook's annotations as types.
@@ -109,15 +109,15 @@ class Ddp(World):
 
         All ranks get the same bits, since a + b is b + a.
         """
-        theirs, apart = torch.empty_like(values), 1
-        while apart < self.ranks:
-            partner = self.rank ^ apart
-            received, sent = dist.irecv(theirs, partner), dist.isend(values, partner)
+        other, distance = torch.empty_like(values), 1
+        while distance < self.ranks:
+            partner = self.rank ^ distance
+            received, sent = dist.irecv(other, partner), dist.isend(values, partner)
             assert received is not None and sent is not None  # only for ranks outside of the group
             received.wait()
             sent.wait()
-            values.add_(theirs)
-            apart *= 2
+            values.add_(other)
+            distance *= 2
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks."""
@@ -139,7 +139,7 @@ class Ddp(World):
 
 
 def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Start to sum a bucket of gradients over ranks, while the rest of the backward pass goes on.
+    """Start to sum a bucket of gradients over ranks, during the rest of the backward pass.
 
     In a sampled step the ranks first meet at a barrier, so that waiting for the slowest is counted separately. The
     part of the reduction after the last gradient is the *exposed* communication. The whole duration of each reduction
@@ -171,7 +171,7 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
 def _end_with_torchrun() -> None:
     """Get SIGTERM when torchrun ends, and be killed if that does not help.
 
-    Otherwise this rank would train on for nobody, or wait for a rank that hangs, or for a torchrun that has been killed.
+    Otherwise this rank would train on in vain, or wait for a rank that hangs, or for a torchrun that has been killed.
     """
     parent = os.getppid()
     # If torchrun, and what started it, were killed while this rank imported torch, init has adopted the rank.

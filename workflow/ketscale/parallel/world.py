@@ -62,7 +62,7 @@ class World:
         """Replace a contiguous real tensor by its sum over ranks, in place; every rank gets the same bits."""
 
     def library_add(self, values: torch.Tensor) -> None:
-        """`add` by the library's own all-reduce, which the benchmark measures beside it."""
+        """`add` by the library's own all-reduce, which the benchmark measures for comparison."""
         self.add(values)
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
@@ -76,8 +76,8 @@ class World:
     def of_rank_0(self, numbers: torch.Tensor) -> torch.Tensor:
         """The real numbers that rank 0 has, of the same shape on each, on the CPU."""
         # A reduction may give ranks different last bits, but not of a sum with zeros.
-        mine = numbers if self.rank == 0 else torch.zeros_like(numbers)
-        return self.allreduce(mine.to(self.device)).cpu()
+        own = numbers if self.rank == 0 else torch.zeros_like(numbers)
+        return self.allreduce(own.to(self.device)).cpu()
 
     def gather(self, value: Any) -> list[Any]:
         """The Python objects of all ranks in rank order, on every rank."""
@@ -163,11 +163,11 @@ def _by_launch(run: Run) -> str:
     return f"start it with `ketscale launch results/{run.path}`, which sets such variables for its ranks"
 
 
-def refuse_world(run: Run, found: int | str, variable: str | None = None) -> UserError:
-    """The error for a process that finds itself in a world of `found` ranks, as a variable says."""
+def refuse_world(run: Run, size: int | str, variable: str | None = None) -> UserError:
+    """The error for a process that finds itself in a world of `size` ranks, as a variable says."""
     if variable is not None:
         return UserError(
-            f"{run.layout} needs {run.ranks} rank(s), but this process is in a world of {found} ({variable}={found}), "
+            f"{run.layout} needs {run.ranks} rank(s), but this process is in a world of {size} ({variable}={size}), "
             f"where each would train the whole run: unset {variable} if another program left it, or {_by_launch(run)}"
         )
     command, srun = "ketscale train ...", ""
@@ -178,7 +178,7 @@ def refuse_world(run: Run, found: int | str, variable: str | None = None) -> Use
         case "torchrun":
             command = f"torchrun --nproc-per-node {run.ranks // run.nodes} ... {command}"
     return UserError(
-        f"{run.layout} needs {run.ranks} rank(s), but this process is in a world of {found}: "
+        f"{run.layout} needs {run.ranks} rank(s), but this process is in a world of {size}: "
         f"start it with `{command}` (`ketscale doctor` checks the launchers){srun}"
     )
 
@@ -199,9 +199,9 @@ def require_gpu(run: Run, local_rank: int) -> torch.device:
             f"backend {run.backend}: torch sees no GPU here; use {' or '.join(like)}, "
             "or a GPU machine with the environment of `make env-cuda`"
         )
-    # Every rank refuses: one that waited for the others could not be told to stop.
-    here, wanted = torch.cuda.device_count(), max(local_rank + 1, run.ranks // run.nodes)
-    if wanted > here:
+    # Every rank raises: one that waited for the others could not be stopped.
+    here, needed = torch.cuda.device_count(), max(local_rank + 1, run.ranks // run.nodes)
+    if needed > here:
         raise UserError(
             f"{run.layout}: local rank {max(local_rank, here)} has no GPU of its own, torch sees {here}; "
             "ask for fewer ranks per node"

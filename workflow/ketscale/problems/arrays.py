@@ -36,29 +36,29 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _array(content: Mapping[str, Any], name: str) -> NDArray[Any]:
-    """An array of an archive; of Python's objects none, which is refused only where it is wanted."""
+    """An array of an archive; None for one of Python objects, which is an error only where it is used."""
     try:
         return np.asarray(content[name])  # of a member whose head is damaged NumPy gives the bytes
     except ValueError:
         return np.array(None)
 
 
-def chosen(
+def select(
     there: Mapping[str, NDArray[Any]],
-    wanted: Mapping[str, Sequence[str]],
+    aliases: Mapping[str, Sequence[str]],
     optional: Container[str],
     where: str,
 ) -> dict[str, Source]:
-    """The wanted arrays among those that are there, under the keys of `wanted`.
+    """The wanted arrays among those that are there, under the keys of `aliases`.
 
-    wanted: for each array the names that it may have, e.g. {'labels': ('labels', 'y')}; exactly one of them must be there.
+    aliases: for each array the names that it may have, e.g. {'labels': ('labels', 'y')}; exactly one of them must be there.
     optional: keys of arrays that may be missing.
 
     Raises:
         UserError: one is missing or there twice.
     """
-    found = {}
-    for what, names in wanted.items():
+    sources = {}
+    for what, names in aliases.items():
         own = sorted(name for name in there if name in names)
         if len(own) > 1:
             raise UserError(f"{where}: has both {own[0]} and {own[1]}; keep one")
@@ -67,13 +67,13 @@ def chosen(
                 raise UserError(
                     f"{where}: {own[0]}: holds Python objects, or is damaged; save numbers or text"
                 )
-            found[what] = Source(there[own[0]], f"{where}: {own[0]}")
+            sources[what] = Source(there[own[0]], f"{where}: {own[0]}")
         elif what not in optional:
             has = short(", ".join(there)) or "none"
             raise UserError(
                 f"{where}: has no array called {' or '.join(names)} (it has {has}); give it that name"
             )
-    return found
+    return sources
 
 
 def real(array: NDArray[Any], where: str) -> NDArray[Any]:
@@ -104,7 +104,7 @@ def single(array: NDArray[Any], where: str) -> NDArray[np.float32]:
         return real(real(array, where).astype(np.float32), f"{where} in single precision")
 
 
-def named(array: NDArray[Any], where: str, count: int, each: str) -> NDArray[Any]:
+def class_names(array: NDArray[Any], where: str, count: int, each: str) -> NDArray[Any]:
     """A whole number or a text for each of `count` samples; texts that look alike are one.
 
     where: the array's name in errors. each: what errors call a sample, e.g. 'image'.
@@ -147,9 +147,9 @@ def classes_of(
     """Labels 0..k-1 (count,) of the samples, and the names of the k classes in sorted order.
 
     Raises:
-        UserError: as for `named`, or there are fewer than two classes.
+        UserError: as for `class_names`, or there are fewer than two classes.
     """
-    labels, classes = coded(named(array, where, count, each))
+    labels, classes = coded(class_names(array, where, count, each))
     if len(classes) < 2:
         raise UserError(
             f"{where}: has {len(classes)} class ({short(', '.join(classes))}); at least 2 are needed"

@@ -1,4 +1,4 @@
-"""How a column of a table becomes features: pandas decides what a number, a text and a gap is."""
+"""How a column of a table becomes features: pandas determines what a number, a text and a gap is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a column of a table becomes one feature, or one for each category.
 
     name: the column's. date: its values are dates, which become numbers of days since 1970. categories: those of the training
-    part, in order; None if its values are numbers. gap: what stands for a missing value; None if none may be missing.
+    part, in order; None if its values are numbers. gap: what replaces a missing value; None if none may be missing.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def fit(self, column: pd.Series[Any], steps: Collection[Step] = ()) -> Column:
         """The column as its training samples, of which one at least has a value, say."""
-        known = self.values(column.dropna())
-        if not len(known):
+        values = self.values(column.dropna())
+        if not len(values):
             raise UserError(f"column {self.name}: no training sample has a value; put it under ignore")
-        different, counts = np.unique(known, return_counts=True)
+        different, counts = np.unique(values, return_counts=True)
         gap = None
         if "median" in steps:
-            gap = float(np.median(known))
+            gap = float(np.median(values))
         elif "most-frequent" in steps:
             gap = different.tolist()[counts.argmax()]
         categories = None if self.categories is None else tuple(different.tolist())
@@ -75,28 +75,28 @@ class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         else:
             # Text such as 1_000 is no number to pandas.
             numbers = pd.to_numeric(column, errors="coerce")
-        found = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
-        if (wrong := there & ~np.isfinite(found)).any():
+        result = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
+        if (wrong := there & ~np.isfinite(result)).any():
             row = int(wrong.argmax())
             what = "a date such as 2024-01-31" if self.date else "a finite number"
             raise UserError(
                 f"row {row + 1}, column {self.name}: {short(repr(str(column.iloc[row])))} is not {what}; write it so, put the column "
                 f"under ignore, or ask for its categories, columns: {{{self.name}: one-hot}}"
             )
-        return found
+        return result
 
     def __call__(self, column: pd.Series[Any]) -> NDArray[np.float64]:
         """Its features (n, 1), or (n, categories), where a category that training has not is 0 in all.
 
         Raises:
-            UserError: as for `values`, or a value is missing and nothing stands for it.
+            UserError: as for `values`, or a value is missing and nothing replaces it.
         """
         values, missing = self.values(column), column.isna().to_numpy()
         if missing.any():
             if self.gap is None:
                 fill = "[most-frequent, one-hot]" if self.categories else "median"
                 raise UserError(
-                    f"row {int(missing.argmax()) + 1}, column {self.name}: is empty; leave the row out, or say what stands for "
+                    f"row {int(missing.argmax()) + 1}, column {self.name}: is empty; drop the row, or say what replaces "
                     f"it, columns: {{{self.name}: {fill}}}"
                 )
             values[missing] = self.gap

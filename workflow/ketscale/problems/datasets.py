@@ -47,7 +47,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
     Circuits run on `device`, the model's, unless the simulator's placement says otherwise.
 
     Raises:
-        UserError: as for `build_simulator` or the backbone; the model refuses a size; or the metric says nothing of these
+        UserError: as for `build_simulator` or the backbone; the model rejects a size; or the metric does not apply to these
             targets, or is of probabilities that the model has not.
     """
     import numpy as np

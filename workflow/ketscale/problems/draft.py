@@ -21,7 +21,7 @@ from ketscale.grid import layout
 from ketscale.measure import host
 from ketscale.problems import arrays, own_samples
 from ketscale.problems.images.workloads import ImageFolder
-from ketscale.problems.leaks import leaks, told
+from ketscale.problems.leaks import leaks, warning
 from ketscale.problems.registry import FAMILIES, family_of, workload_of
 from ketscale.problems.rows import own
 from ketscale.problems.rows.specification import RowsWorkload
@@ -71,10 +71,10 @@ def drafted(
     workload = workload_of({"kind": kind, **draft.settings}, "workloads")
     family, notes = family_of(workload), draft.notes
     if isinstance(workload, RowsWorkload):
-        with contextlib.suppress(UserError):  # data that cannot be read are refused when they are prepared
-            notes = (*notes, *filter(None, [told(leaks(workload.load(None)))]))
-    usual, settings = next((name, kind()) for name, kind in family.models.items() if kind.control is not None)
-    chosen, block, arguments = _own(model, family) if model else (usual, {}, ())
+        with contextlib.suppress(UserError):  # data that cannot be read raise an error when they are prepared
+            notes = (*notes, *filter(None, [warning(leaks(workload.load(None)))]))
+    main, settings = next((name, kind()) for name, kind in family.models.items() if kind.control is not None)
+    title, block, arguments = _own(model, family) if model else (main, {}, ())
 
     def takes(name: str) -> bool:
         """Whether the model has this size, or `simulator`."""
@@ -89,11 +89,11 @@ def drafted(
         "data": data or "digits",
         "command": command,
         "results": f"results-{name}" + "-scaling" * scaling,
-        "title": json.dumps(f"{chosen} on {name}"),
+        "title": json.dumps(f"{title} on {name}"),
         "name": name,
         "workload": _inline({"kind": kind, **draft.settings}),
         "notes": "".join(f"\n  # {note}" for note in notes),
-        "model": chosen,
+        "model": title,
         "control": settings.control,
         "sizes": "\n".join(f"      {axis}: {value}" for axis, value in sizes.items()),
         "without": ", ".join(f"{axis}: 0" for axis in sizes),
@@ -115,14 +115,14 @@ def drafted(
         "fit": PARTS["fit"].format() if baselines and not scaling else "",
         "beside": PARTS["beside"].format(**values).rstrip() if baselines else "",
     }
-    wanted = {"head": True, "models": bool(block), "simulators": simulated, "protocols": True}
+    parts = {"head": True, "models": bool(block), "simulators": simulated, "protocols": True}
     if scaling:
         able = host.layouts(cores, len(host.describe()["gpus"]))
         values["layouts"] = ", ".join(each for each in able if layout(each)["ranks"] <= values["batch"])
-        wanted["scaling"] = True
+        parts["scaling"] = True
     else:
-        wanted |= {"quality": True, "by_simulator": simulated, "by_layout": cores > 1, "parity": bool(varied)}
-    return "".join(PARTS[part].format(**values) for part, needed in wanted.items() if needed), notes
+        parts |= {"quality": True, "by_simulator": simulated, "by_layout": cores > 1, "parity": bool(varied)}
+    return "".join(PARTS[part].format(**values) for part, used in parts.items() if used), notes
 
 
 def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple[str, Draft]:
@@ -133,30 +133,30 @@ def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple
     if kind is not None and kind not in kinds:
         raise UserError(f"--kind: no kind of workload is called {kind}{suggestion(kind, kinds)}")
     there: Mapping[str, NDArray[Any]] = {}
-    found: dict[str, Draft] = {}
+    drafts: dict[str, Draft] = {}
     if data.suffix.lower() in (".csv", ".tsv"):
-        found["table"] = own.draft(data, targets)
+        drafts["table"] = own.draft(data, targets)
     elif data.is_dir() and not targets:
         images = ImageFolder(folder=str(data), **NETWORK).sources()
-        found["image-folder"] = Draft({"folder": str(data), **NETWORK}, len(images))
+        drafts["image-folder"] = Draft({"folder": str(data), **NETWORK}, len(images))
     elif data.suffix == ".npz" and not targets:
         there = arrays.read(data)
         for name, (samples, dimensions, more) in ARRAYS.items():
             draft = own_samples.draft(there, data, samples, dimensions)
             if draft is not None:
                 settings = {"file": str(data), **more, **draft.settings}
-                found[name] = draft._replace(settings=settings)
-    found = {name: draft for name, draft in found.items() if kind in (None, name)}
-    if not found:
+                drafts[name] = draft._replace(settings=settings)
+    drafts = {name: draft for name, draft in drafts.items() if kind in (None, name)}
+    if not drafts:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in there.items())
         has = f" (it has {shapes})" if shapes else ""
         raise UserError(
             f"{data}: is no data that {kind or 'any kind of workload'} reads as it is{has}: bring a .csv file, an .npz file "
             "with x (rows, features) and y, or a folder with a folder of images for each class (docs/own-data.md)"
         )
-    if len(found) > 1:
-        raise UserError(f"{data}: may be {' or '.join(found)}; say which with --kind")
-    return next(iter(found.items()))
+    if len(drafts) > 1:
+        raise UserError(f"{data}: may be {' or '.join(drafts)}; say which with --kind")
+    return next(iter(drafts.items()))
 
 
 def _installed(kind: str) -> bool:
@@ -165,14 +165,14 @@ def _installed(kind: str) -> bool:
     return package is None or importlib.util.find_spec(package) is not None
 
 
-def _own(given: str, family: Family) -> tuple[str, dict[str, str], Container[str]]:
+def _own(text: str, family: Family) -> tuple[str, dict[str, str], Container[str]]:
     """The name of a model of the user's own, its block in the config, and the arguments of its constructor."""
     from torch.nn import Module
 
     from ketscale.problems import importer
     from ketscale.problems.fitted import Fitted
 
-    file, _, name = given.partition(":")
+    file, _, name = text.partition(":")
     code = OwnCode.read(file)
     module = importer.imported(code, code.hash)
     classes = {
@@ -182,20 +182,20 @@ def _own(given: str, family: Family) -> tuple[str, dict[str, str], Container[str
     }
     if name not in classes and (name or len(classes) != 1):
         raise UserError(
-            f"--model {given}: {file} has the modules {', '.join(classes) or 'none'}; name one as {file}:CLASS"
+            f"--model {text}: {file} has the modules {', '.join(classes) or 'none'}; name one as {file}:CLASS"
         )
     name = name or next(iter(classes))
     if issubclass(classes[name], Fitted):
-        raise UserError(f"--model {given}: {name} is fitted; copy the study of docs/own-models.md")
+        raise UserError(f"--model {text}: {name} is fitted; copy the study of docs/own-models.md")
     called = _name(Path(file).stem if len(classes) == 1 else name, "model")
     called = f"own-{called}" if called in family.models else called
     return called, {"file": file, "class": name}, inspect.signature(classes[name]).parameters
 
 
-def _name(stem: str, usual: str) -> str:
+def _name(stem: str, default: str) -> str:
     """A name for what is in a file, which YAML reads as text."""
-    name = re.sub(r"[^A-Za-z0-9_]+", "-", stem).strip("-") or usual
-    return name if yaml.safe_load(name) == name else f"{usual}-{name}"
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", stem).strip("-") or default
+    return name if yaml.safe_load(name) == name else f"{default}-{name}"
 
 
 def _inline(block: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from torch import nn
 class Samples(NamedTuple):
     """Samples with what is to be learned of them.
 
-    inputs: (n, ...), as `forward` takes them. targets: classes, int64 (n,); or standardised numbers, real (n, columns).
+    inputs: (n, ...), as for `forward`. targets: classes, int64 (n,); or standardised numbers, real (n, columns).
 
     Example:
         >>> Samples(torch.zeros(10, 4), torch.arange(10) % 2).targets.unique()
@@ -61,7 +61,7 @@ class Fitted(nn.Module, ABC):
 
     @abstractmethod
     def fit(self, train: Samples, validation: Samples | None) -> None:
-        """Learn from the training samples; choose by those of validation, of which there may be none.
+        """Learn from the training samples; choose by those of validation, which may be empty.
 
         Raises:
             UserError: it cannot be fitted to these samples; says what to change.

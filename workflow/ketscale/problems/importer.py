@@ -20,13 +20,13 @@ from types import ModuleType
 from typing import Any
 
 from ketscale.config import OwnCode
-from ketscale.config.own_code import TAKEN
+from ketscale.config.own_code import RESERVED
 from ketscale.errors import OWN, UserError
 from ketscale.words import suggestion
 
 
 def imported(code: OwnCode, expected: str) -> ModuleType:
-    """The module of the user's file, imported anew.
+    """The module of the user's file, imported again.
 
     expected: the hash in the settings of the run.
 
@@ -51,10 +51,10 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
 def member(code: OwnCode, expected: str, name: str) -> Callable[..., Any]:
     """The class of this name in the user's file; raises as `imported`, or UserError if there is none."""
     module = imported(code, expected)
-    if not callable(found := getattr(module, name, None)):
-        known = [other for other, value in vars(module).items() if callable(value)]
-        raise UserError(f"{code.file}: has no {name}{suggestion(name, known)}")
-    return found
+    if not callable(function := getattr(module, name, None)):
+        names = [other for other, value in vars(module).items() if callable(value)]
+        raise UserError(f"{code.file}: has no {name}{suggestion(name, names)}")
+    return function
 
 
 def in_use(expected: str) -> OwnCode | None:
@@ -71,7 +71,7 @@ def running(seed: int) -> Iterator[None]:
     import numpy as np
     import torch
 
-    drawn: Any = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one)
+    generators: Any = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global one)
     kind, device = torch.get_default_dtype(), torch.get_default_device()
     threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
@@ -81,8 +81,8 @@ def running(seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            random.setstate(drawn[0])
-            np.random.set_state(drawn[1])  # noqa: NPY002
+            random.setstate(generators[0])
+            np.random.set_state(generators[1])  # noqa: NPY002
             torch.set_default_dtype(kind)
             if torch.get_default_device() != device:
                 torch.set_default_device(None if device.type == "cpu" else device)
@@ -98,14 +98,14 @@ def _replace_dropout() -> None:
     from ketscale.engines import randomness
     from ketscale.layers.dropout import SampleDropout
 
-    torchs, ours = nn.functional.dropout, SampleDropout(0.0)
+    torchs, own = nn.functional.dropout, SampleDropout(0.0)
 
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        drawn = randomness.current()
-        if drawn is None or not training or p == 0:
+        numbers = randomness.current()
+        if numbers is None or not training or p == 0:
             return torchs(input, p, training, inplace)
-        ours.p, ours.number = p, next(drawn.calls)
-        return input.copy_(ours(input)) if inplace else ours(input)
+        own.p, own.number = p, next(numbers.calls)
+        return input.copy_(own(input)) if inplace else own(input)
 
     nn.functional.dropout = dropout
 
@@ -167,7 +167,7 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         """`__import__` for the user's code."""
         first = name.partition(".")[0]
         top = f"{self.package}.{first}"
-        if level or first in TAKEN or top not in self._modules:
+        if level or first in RESERVED or top not in self._modules:
             return builtins.__import__(name, globals, locals, fromlist, level)
         module = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or ("",), 0)
         return module if fromlist else sys.modules[top]

@@ -16,11 +16,11 @@ ALMOST, FEW, MOST = 0.99, 20, 2000
 
 
 def leaks(data: Samples) -> list[str]:
-    """The names of the features (or the numbers of an array's, from 0) of which each alone predicts a target almost perfectly.
+    """The names of features (or an array's numbers, from 0) each of which alone predicts a target almost perfectly.
 
     A shallow decision tree of one feature, or of one column's categories, predicts training samples from others of them, in
     five folds: balanced accuracy, or of a number R2, or the squared correlation of ranks. A feature without others may do that. Needs scikit-learn; without it
-    none is told.
+    none is reported.
     """
     import numpy as np
 
@@ -41,7 +41,7 @@ def leaks(data: Samples) -> list[str]:
         (r2_score, DecisionTreeRegressor) if numeric else (balanced_accuracy_score, DecisionTreeClassifier)
     )
     targets = data.targets[training].reshape(len(training), -1).T
-    found = []
+    leaking = []
     for name, of_column in zip(
         names, np.split(data.values[training], np.cumsum(widths)[:-1], 1), strict=True
     ):
@@ -52,9 +52,9 @@ def leaks(data: Samples) -> list[str]:
             ranks = _ranks(feature[:, 0]), _ranks(target)
             order = float(np.corrcoef(ranks[0], ranks[1])[0, 1] ** 2) if numeric and feature.std() else 0.0
             if max(score(target, predicted), order) >= ALMOST:
-                found.append(name)
+                leaking.append(name)
                 break
-    return found
+    return leaking
 
 
 def _ranks(values: NDArray[Any]) -> NDArray[np.intp]:
@@ -64,9 +64,9 @@ def _ranks(values: NDArray[Any]) -> NDArray[np.intp]:
     return np.unique(values, return_inverse=True)[1]
 
 
-def told(names: Sequence[str]) -> str:
+def warning(names: Sequence[str]) -> str:
     """Possible leaks in words; '' of none."""
     if not names:
         return ""
-    alone = "alone predicts" if len(names) == 1 else "each alone predict"
-    return f"possible leak: {', '.join(names)} {alone} what is to be predicted almost perfectly (docs/own-data.md)"
+    verb = "alone predicts" if len(names) == 1 else "each alone predict"
+    return f"possible leak: {', '.join(names)} {verb} what is to be predicted almost perfectly (docs/own-data.md)"

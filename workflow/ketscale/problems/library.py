@@ -33,7 +33,7 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
     """The model of a kind, such as 'hydra', with these arguments and defaults for the rest.
 
     Raises:
-        UserError: there is no such kind, or the model refuses an argument's value.
+        UserError: there is no such kind, or the model rejects an argument's value.
         TypeError: the model has no such argument.
 
     Example:
@@ -51,7 +51,7 @@ def load(
 ) -> Trained:
     """The trained model of a run: an estimator on samples as they were brought, and a torch module.
 
-    run: the run's folder, its record, or its model.safetensors, which may be elsewhere. A record beside the file must vouch
+    run: the run's folder, its record, or its model.safetensors, which may be elsewhere. A record with the file must vouch
         for it.
     simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
     trust: whether the code of a model in a file of somebody's own may run; it is the copy in the run's folder that runs.
@@ -59,7 +59,7 @@ def load(
 
     Raises:
         UserError: there is no trained model, or the file is damaged, from another version or of another run; or a simulator
-            is given to a model that takes none; or `trust` is needed.
+            is given to a model without one; or `trust` is needed.
 
     Example:
         >>> run = "results/runs/digits/vqc/q8-l3-b64/fused/cpu-n1r1t1/quality/seed0"
@@ -75,7 +75,7 @@ def load(
             about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         about.pop("digest", None)  # of earlier versions
-        wanted = (about["preprocessing"] or {}).get("weights_hash")
+        expected = (about["preprocessing"] or {}).get("weights_hash")
         settings = Settings.of(about["settings"], FAMILIES, str(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
@@ -88,11 +88,11 @@ def load(
     if _is_of_another(path.parent, settings.run) or (record and record.config != about["settings"]):
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
-    if weights is None and wanted:
+    if weights is None and expected:
         results = Path(str(path.parent.absolute()).removesuffix(settings.run.folder))
         folder = (results / PREPARED.format(workload=settings.run.workload)).parent
         weights = next(
-            (file for file in folder.glob("*/weights.safetensors") if sha256(file) == wanted), None
+            (file for file in folder.glob("*/weights.safetensors") if sha256(file) == expected), None
         )
     return Trained(about, state, simulator, own, None if weights is None else Path(weights))
 
@@ -179,7 +179,7 @@ class Trained(nn.Module):
         """
         if torch.onnx.is_in_onnx_export() and any(map(_is_circuit, self.modules())):
             raise UserError(
-                "ONNX has no operator for circuits; use torch.export, which takes the model whole"
+                "ONNX has no operator for circuits; use torch.export, which supports the whole model"
             )
         return self.module() if x is None else self.module(x)
 
@@ -211,7 +211,7 @@ class Trained(nn.Module):
     def _outputs(self, x: Any) -> tuple[Preprocessing, NDArray[Any]]:
         """The model's outputs of raw samples, (n, width), in evaluation mode."""
         if self.preprocessing is None:
-            raise UserError("this model takes no samples; call it as a torch module")
+            raise UserError("this model does not predict from samples; call it as a torch module")
         weights = self._rebuilt_from[3]
         first = next(self.module.parameters(), torch.zeros(0, dtype=self._dtype))
         inputs = torch.from_numpy(self.preprocessing.inputs(x, weights)).to(first.device, self._dtype)

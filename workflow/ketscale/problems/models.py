@@ -39,32 +39,32 @@ def of_settings(
     own: the code of a model in a file; None reads the file that the settings name.
 
     Raises:
-        UserError: that is not the code of the settings, the model takes no simulator but gets one, or it refuses a value.
+        UserError: that is not the code of the settings, the model has no simulator but gets one, or it rejects a value.
         Exception: whatever a user's own code raises.
     """
-    known = {
+    settings_of = {
         **settings.sizes,
         "dropout": settings.protocol.dropout,
         "simulator": simulator,
         **arguments,
     }
     if isinstance(settings.model, FileModel):
-        return _of_file(settings, settings.model, own, known)
+        return _of_file(settings, settings.model, own, settings_of)
     model = implementation(type(settings.model))
-    known, names = {**settings.model.content(), **known}, inspect.signature(model).parameters
+    settings_of, names = {**settings.model.content(), **settings_of}, inspect.signature(model).parameters
     if simulator is not None and "simulator" not in names:
-        raise UserError(f"{settings.run.model} takes no simulator; leave it out")
-    return model(**{name: value for name, value in known.items() if name in names})
+        raise UserError(f"{settings.run.model} has no simulator; leave it out")
+    return model(**{name: value for name, value in settings_of.items() if name in names})
 
 
 def implementation(settings: type[Model]) -> type[nn.Module]:
     """The torch module of a kind of model."""
-    found: type[nn.Module] = pkgutil.resolve_name(settings.implementation)
-    return found
+    kind: type[nn.Module] = pkgutil.resolve_name(settings.implementation)
+    return kind
 
 
 def _of_file(
-    settings: Settings, model: FileModel, own: OwnCode | None, known: Mapping[str, Any]
+    settings: Settings, model: FileModel, own: OwnCode | None, available: Mapping[str, Any]
 ) -> nn.Module:
     """A model of a user's own file. All that its constructor may draw at random begins with the run's seed."""
     import torch
@@ -81,14 +81,14 @@ def _of_file(
     own_class = importer.member(own or OwnCode.read(model.file), model.code, model.class_)
     names = inspect.signature(own_class).parameters
     unused = [f"{name}: 0" for name, size in settings.sizes.items() if size and name not in names]
-    unused += ["simulator: none"] * (known["simulator"] is not None and "simulator" not in names)
+    unused += ["simulator: none"] * (available["simulator"] is not None and "simulator" not in names)
     unused += ["dropout: 0"] * (settings.protocol.dropout > 0 and "dropout" not in names)
     if unused:
         # Runs would be named by what makes no difference.
         raise UserError(f"{where} does not name what it gets: give it {', '.join(unused)}, or add arguments")
     if "simulator" in names and settings.simulator is None and settings.family.simulators:
-        raise UserError(f"{where} takes a simulator, so it cannot be none; name one of simulators")
-    arguments = {name: value for name, value in {**known, "seed": seed}.items() if name in names}
+        raise UserError(f"{where} needs a simulator, so it cannot be none; name one of simulators")
+    arguments = {name: value for name, value in {**available, "seed": seed}.items() if name in names}
     try:
         inspect.signature(own_class).bind(**arguments, **model.settings)
     except TypeError as error:
@@ -124,7 +124,7 @@ def saved(settings: Settings, problem: Problem) -> bytes:
         "arguments": dict(problem.arguments),
         "preprocessing": msgspec.to_builtins(problem.preprocessing),
     }
-    # Copies: the format takes no tensor twice, as a layer has that is used under two names.
+    # Copies: the format stores no tensor twice, as a layer has that is used under two names.
     state = {
         name: tensor.detach().to("cpu", copy=True) for name, tensor in problem.model.state_dict().items()
     }

@@ -47,14 +47,14 @@ class OwnSamples:
     @property
     def shares(self) -> dict[str, float]:
         """The given shares of validation and test, or their defaults."""
-        given = {"validation": self.validation, "test": self.test}
-        return {name: SHARE if share is None else share for name, share in given.items()}
+        shares = {"validation": self.validation, "test": self.test}
+        return {name: SHARE if share is None else share for name, share in shares.items()}
 
     @property
     def split_by(self) -> str:
         """How samples are split, for records: `rows`, `labels` (a share of each is drawn), `groups`, `time` or `given`."""
-        drawn = "rows" if self.task == REGRESSION else "labels"
-        return self.split if self.split in ("groups", "time", "given") else drawn
+        by = "rows" if self.task == REGRESSION else "labels"
+        return self.split if self.split in ("groups", "time", "given") else by
 
     def faults(self) -> Iterator[str]:
         """Shares must leave samples to train on, and are not given with a split of the file's own."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ketscale.config import REGRESSION, Draft
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
-from ketscale.problems.arrays import Source, classes_of, coded, named
+from ketscale.problems.arrays import Source, class_names, classes_of, coded
 from ketscale.problems.samples import Samples, first_equal
 from ketscale.problems.splits import NO_MARKS
 
@@ -32,10 +32,10 @@ _GROUPS = re.compile(
 MOST_CLASSES = 20
 
 
-def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, Source]:
+def read(workload: OwnArrays, names: Mapping[str, Sequence[str]]) -> dict[str, Source]:
     """The arrays of a workload: those that are wanted, and `groups` and `split` if the split needs them.
 
-    wanted: for each array the names that it may have. With split: groups or given there must be the array `groups` or
+    names: for each array the names that it may have. With split: groups or given there must be the array `groups` or
         `split` too. Otherwise samples are drawn one by one, and no array may say which of them belong together.
 
     Raises:
@@ -60,8 +60,8 @@ def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, 
                 f"{where}: has an array {name}, but split: {split} draws samples one by one, so that those of one of its values "
                 f"would be in training and in the test; {remedy}, or save the file without it"
             )
-    wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
-    return arrays.chosen(there, wanted, {"groups", "split"} - {"split" if split == "given" else split}, where)
+    names = {**names, "groups": ("groups",), "split": ("split",)}
+    return arrays.select(there, names, {"groups", "split"} - {"split" if split == "given" else split}, where)
 
 
 def draft(
@@ -72,10 +72,10 @@ def draft(
     Raises:
         UserError: nothing in it says what is to be predicted.
     """
-    found = [there[name].shape for name in (samples, "x") if name in there]
-    if len(found) != 1 or len(found[0]) not in dimensions:
+    shapes = [there[name].shape for name in (samples, "x") if name in there]
+    if len(shapes) != 1 or len(shapes[0]) not in dimensions:
         return None
-    targets, where = arrays.chosen(there, {"targets": ("targets", "labels", "y")}, (), str(path))["targets"]
+    targets, where = arrays.select(there, {"targets": ("targets", "labels", "y")}, (), str(path))["targets"]
     if (
         targets.ndim == 2
         and targets.shape[1] > 1
@@ -90,7 +90,7 @@ def draft(
         settings["task"] = REGRESSION
     if "split" in there or "groups" in there:
         settings["split"] = "given" if "split" in there else "groups"
-    return Draft(settings, found[0][0], "split" not in there or has_validation(there["split"]))
+    return Draft(settings, shapes[0][0], "split" not in there or has_validation(there["split"]))
 
 
 def is_regression(values: NDArray[Any]) -> bool:
@@ -135,11 +135,11 @@ def divided(
     else:
         labels, names = classes_of(*there["labels"], count, each)
         targets, classes = labels, names
-    groups = {"groups": coded(named(*there["groups"], count, each))[0]} if "groups" in there else {}
+    groups = {"groups": coded(class_names(*there["groups"], count, each))[0]} if "groups" in there else {}
     marks, shares, seed = NO_MARKS, workload.shares, workload.split_seed or 0
     folds = getattr(workload, "folds", None)
     if workload.split == "given":
-        parts = splits.as_given(*there["split"], count)
+        parts = splits.predefined(*there["split"], count)
         if groups:
             # No mark of another kind is below 0.
             marks = splits.marked(-1 - groups["groups"])
@@ -176,8 +176,8 @@ def names_parts(name: str) -> bool:
 
 def are_parts(values: Iterable[Any]) -> bool:
     """Whether these are the names of parts and nothing else, in any case."""
-    found = {str(value).lower() for value in {*values}}
-    return len(found) > 1 and found <= {*splits.SPLITS, "val"}
+    names = {str(value).lower() for value in {*values}}
+    return len(names) > 1 and names <= {*splits.SPLITS, "val"}
 
 
 def names_groups(name: str) -> bool:

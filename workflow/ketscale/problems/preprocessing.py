@@ -1,4 +1,4 @@
-"""How raw samples, as a user brings them, become what a model takes: plain data, which a trained model keeps.
+"""How raw samples, as a user brings them, become a model's inputs: plain data, which a trained model keeps.
 
 It is fitted to the training part alone.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Preprocessing(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="samples"
 ):
-    """What a model of samples takes, and what its outputs mean.
+    """The inputs of a model of samples, and the meaning of its outputs.
 
     names: those of the classes, or of the targets. targets: mean and standard deviation of each target in the training part;
     None of classes.
@@ -36,7 +36,7 @@ class Preprocessing(
     targets: tuple[tuple[float, float], ...] | None = None
 
     def inputs(self, raw: Any, weights: Path | None = None) -> Shaped[np.ndarray, "samples ..."]:
-        """What the model takes for raw samples.
+        """The model's inputs for raw samples.
 
         Raises:
             UserError: they are not of the kind that the model was trained on.
@@ -50,11 +50,11 @@ class Preprocessing(
         """
         if self.targets is None:
             names = np.array(self.names)
-            whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in self.names)
-            return (names.astype(np.int64) if whole else names)[outputs.argmax(1)]
+            integral = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in self.names)
+            return (names.astype(np.int64) if integral else names)[outputs.argmax(1)]
         mean, deviation = np.array(self.targets).T
-        found: NDArray[Any] = outputs.astype(np.float64) * deviation + mean
-        return found[:, 0] if len(self.names) == 1 else found
+        values: NDArray[Any] = outputs.astype(np.float64) * deviation + mean
+        return values[:, 0] if len(self.names) == 1 else values
 
 
 class Features(Preprocessing, frozen=True, kw_only=True, tag="features"):
@@ -143,10 +143,10 @@ class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
         from ketscale.problems.images import pixels, resnet
 
         if weights is None or sha256(weights) != self.weights_hash:
-            found = f"{weights} is another file" if weights else "none was found"
+            reason = f"{weights} is another file" if weights else "none was found"
             raise UserError(
                 f"the images need the weights of ResNet-18 that the model was trained with, a file whose SHA-256 is "
-                f"{self.weights_hash} (weights.safetensors in the run's features), and {found}; name it, "
+                f"{self.weights_hash} (weights.safetensors in the run's features), and {reason}; name it, "
                 "ketscale.load(run, weights=FILE)"
             )
         mode = "L" if len(self.pixel_mean) == 1 else "RGB"
@@ -176,5 +176,5 @@ def of_plain(content: Any) -> Preprocessing:
     Raises:
         ValueError: they are not of this version.
     """
-    found: Preprocessing = msgspec.convert(content, Features | Series | Pictures)
-    return found
+    result: Preprocessing = msgspec.convert(content, Features | Series | Pictures)
+    return result

@@ -41,7 +41,7 @@ class Problem(nn.Module, ABC):
             part then minimises its own entry, and `combine` only reports: no part's descent depends on another's.
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
         seed: seed of its random numbers in training: the run's, an int; inside `seeded` the seeds given there.
-        arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
+        arguments: arguments of the model's constructor that depend on the data, such as `inputs`; kept with its weights.
         preprocessing: how raw samples become the model's inputs; kept too.
 
     Example:
@@ -152,7 +152,7 @@ class Problem(nn.Module, ABC):
         """
 
     def samples(self, split: str) -> Samples:
-        """All samples of a split, for a model that is `Fitted`; a problem without such models has none to give."""
+        """All samples of a split, for a model that is `Fitted`; a problem without such models has no samples."""
         raise TypeError(f"{type(self).__name__} has no models that are fitted")
 
     def right(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:

@@ -11,7 +11,7 @@ from ketscale.config import Config, Families, Family, Workload, at, load, resolv
 from ketscale.errors import UserError
 from ketscale.words import suggestion
 
-# A family is the folder of this name beside this file; its specification.py defines FAMILY.
+# A family is the folder of this name next to this file; its specification.py defines FAMILY.
 NAMES = (
     "images",
     "rows",
@@ -34,7 +34,7 @@ def read_config(path: Path | str) -> Config:
     return Config.of(load(path), FAMILIES)
 
 
-def workload_of(given: Mapping[str, Any], where: str) -> Workload:
+def workload_of(block: Mapping[str, Any], where: str) -> Workload:
     """The settings of a workload from its block in a config, which gives its kind.
 
     where: the block's path in the config, for errors.
@@ -43,12 +43,12 @@ def workload_of(given: Mapping[str, Any], where: str) -> Workload:
         UserError: a setting is wrong; the error names it and says what to do.
     """
     kinds = workload_kinds(FAMILIES.values())
-    kind = given.get("kind")
+    kind = block.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
         raise UserError(
             f"{where}.kind: no kind of workload is called {kind}{suggestion(str(kind), list(kinds))}"
         )
-    workload = resolved(kinds[kind], given, where)
+    workload = resolved(kinds[kind], block, where)
     for fault in (*workload.faults(), *workload.misplaced()):
         raise UserError(at(where, fault))
     return workload
@@ -56,5 +56,5 @@ def workload_of(given: Mapping[str, Any], where: str) -> Workload:
 
 def family_of(workload: Workload) -> Family:
     """The family of a workload's settings, with the metrics of its task."""
-    found = next(family for family in FAMILIES.values() if type(workload) in family.workloads.values())
-    return found.for_task(workload)
+    one = next(family for family in FAMILIES.values() if type(workload) in family.workloads.values())
+    return one.for_task(workload)

@@ -26,13 +26,13 @@ def auc(labels: torch.Tensor, scores: torch.Tensor) -> float:
     """
     first = 1 if scores.shape[1] == 2 else 0
     ranks = torch.stack([_ranks(column) for column in scores.T[first:]])
-    mine = nn.functional.one_hot(labels, scores.shape[1]).T[first:].to(ranks.dtype)
-    own = mine.sum(1)
-    higher = (ranks * mine).sum(1) - own * (own + 1) / 2
+    one_hot = nn.functional.one_hot(labels, scores.shape[1]).T[first:].to(ranks.dtype)
+    own = one_hot.sum(1)
+    higher = (ranks * one_hot).sum(1) - own * (own + 1) / 2
     return float((higher / (own * (len(labels) - own))).mean())
 
 
-def named(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> float | None:
+def score(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> float | None:
     """A metric by scikit-learn's name, without `neg_`; None if it is undefined for these samples.
 
     Args:
@@ -68,25 +68,25 @@ def named(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> float | No
 
 
 # A metric takes some milliseconds, and a run waits for all of them.
-MOST_LEFT_OUT = 200
+MOST_SUBSETS = 200
 # scikit-learn's names of the usual metrics.
-_THEIRS = {"auc": "roc_auc_ovr", "f1": "f1_weighted", "mae": "mean_absolute_error", "r2": "r2"}
+_SCORERS = {"auc": "roc_auc_ovr", "f1": "f1_weighted", "mae": "mean_absolute_error", "r2": "r2"}
 
 
 def influence(name: str, truth: torch.Tensor, predicted: torch.Tensor) -> torch.Tensor | None:
-    """How much each of n samples moves the logarithm of a metric, see `Problem.influence`; truth, predicted: see `named`.
+    """How much each of n samples moves the logarithm of a metric, see `Problem.influence`; truth, predicted: see `score`.
 
-    By the metric without the sample (the jackknife of Tukey, 1958); beyond `MOST_LEFT_OUT` samples without as many in a row,
+    By the metric without the sample (the jackknife of Tukey, 1958); beyond `MOST_SUBSETS` samples without as many in a row,
     whose share each gets by the root of their number, so that variances stay. None if it is not above 0 or undefined
     without some.
     """
-    name, count = _THEIRS.get(name, name), len(truth)
-    blocks = torch.arange(count).split(max(1, -(-count // MOST_LEFT_OUT)))
+    name, count = _SCORERS.get(name, name), len(truth)
+    blocks = torch.arange(count).split(max(1, -(-count // MOST_SUBSETS)))
     keep = torch.ones(len(blocks), count, dtype=torch.bool)
     for row, block in zip(keep, blocks, strict=True):
         row[block] = False
-    found = [named(name, truth[row], predicted[row]) for row in keep] if count > 1 else [None]
-    values = torch.tensor([value or 0.0 for value in found], dtype=torch.float64)
+    scores = [score(name, truth[row], predicted[row]) for row in keep] if count > 1 else [None]
+    values = torch.tensor([value or 0.0 for value in scores], dtype=torch.float64)
     if not bool((values > 0).all()):
         return None
     logarithms, sizes = values.log(), torch.tensor([len(block) for block in blocks])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
 from ketscale.optional import needed_for
-from ketscale.problems.arrays import named
+from ketscale.problems.arrays import class_names
 
 SPLITS = ("train", "validation", "test")
 # The sorted indices of the samples in each of `SPLITS`, which are disjoint.
@@ -50,16 +50,16 @@ def _levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
     # A power of two as the unit: nothing overflows, and whole numbers stay whole.
     ordered = np.ldexp(values[order], -np.frexp(np.abs(values).max())[1])
     deviation = ordered.std() or 1.0
-    apart = np.ones(len(values) - 1, bool)
+    distinct = np.ones(len(values) - 1, bool)
     for scaled in (ordered, (ordered - ordered.mean()) / deviation):
-        apart &= np.diff(scaled.astype(np.float32)) > 0
+        distinct &= np.diff(scaled.astype(np.float32)) > 0
     levels = np.zeros(len(values), np.int64)
-    levels[order[1:]] = np.cumsum(apart)
+    levels[order[1:]] = np.cumsum(distinct)
     return levels
 
 
 def marked(codes: NDArray[np.int64]) -> Marks:
-    """The marks of samples of which each has one, such as its group, int64 (n,)."""
+    """The marks of samples that have one each, such as its group, int64 (n,)."""
     return np.stack([codes, np.arange(len(codes))], axis=1)
 
 
@@ -79,8 +79,8 @@ def shared(parts: Parts, equal: NDArray[np.int64], marks: Marks = NO_MARKS) -> i
     count, before = 0, parts["train"]
     for name in SPLITS[1:]:
         rows = parts[name]
-        known = marks[np.isin(marks[:, 1], before), 0]
-        related = marks[np.isin(marks[:, 0], known), 1]
+        earlier = marks[np.isin(marks[:, 1], before), 0]
+        related = marks[np.isin(marks[:, 0], earlier), 1]
         count += int((np.isin(equal[rows], equal[before]) | np.isin(rows, related)).sum())
         before = np.append(before, rows)
     return count
@@ -96,8 +96,8 @@ def stratified(
     with needed_for("a split with each label's share", extra):
         from sklearn.model_selection import train_test_split
 
-    rest, drawn = train_test_split(among, test_size=count, stratify=labels[among], random_state=seed)
-    return np.sort(rest), np.sort(drawn)
+    rest, sample = train_test_split(among, test_size=count, stratify=labels[among], random_state=seed)
+    return np.sort(rest), np.sort(sample)
 
 
 def by_shares(
@@ -120,18 +120,18 @@ def by_shares(
     """
     different = equal == np.arange(len(labels))
     generator = np.random.default_rng(seed // folds if folds else seed)
-    drawn = []
+    all_parts = []
     for label, name in enumerate(classes):
         rows = generator.permutation(np.flatnonzero(different & (labels == label)))
-        drawn.append(_parts(rows, shares, seed, folds))
-        if not len(drawn[-1]["train"]):
+        all_parts.append(_parts(rows, shares, seed, folds))
+        if not len(all_parts[-1]["train"]):
             once = "" if different.all() else ", if equal ones count once"
             of_class = "there are" if len(classes) == 1 else f"class {short(repr(name))} has"
             raise UserError(
                 f"{of_class} {len(rows)} samples{once}: too few to train on after validation and test; add samples"
                 f"{', or leave the class out' * (len(classes) > 1)}"
             )
-    return with_copies({part: np.concatenate([each[part] for each in drawn]) for part in SPLITS}, equal)
+    return with_copies({part: np.concatenate([each[part] for each in all_parts]) for part in SPLITS}, equal)
 
 
 def _parts(
@@ -147,8 +147,8 @@ def _parts(
     """
     parts = {}
     if folds:
-        mine = np.arange(len(units)) % folds == seed % folds
-        parts["test"], units = units[mine], units[~mine]
+        test = np.arange(len(units)) % folds == seed % folds
+        parts["test"], units = units[test], units[~test]
     among = len(units) if among is None else among
     counts = {part: _count(share, among) for part, share in shares.items() if part not in parts}
     for part, count in counts.items():
@@ -168,11 +168,11 @@ def by_group(
     Raises:
         UserError: there are too few groups for three parts.
     """
-    drawn = np.random.default_rng(seed // folds if folds else seed).permutation(np.unique(groups))
-    parts = _parts(drawn, {"test": test, "validation": validation}, seed, folds, len(drawn))
+    order = np.random.default_rng(seed // folds if folds else seed).permutation(np.unique(groups))
+    parts = _parts(order, {"test": test, "validation": validation}, seed, folds, len(order))
     if not len(parts["train"]) or not len(parts["test"]):
         raise UserError(
-            f"a split by {what} needs more of them than {len(drawn)}: choose another split, or add {what}"
+            f"a split by {what} needs more of them than {len(order)}: choose another split, or add {what}"
         )
     return {name: np.flatnonzero(np.isin(groups, parts[name])) for name in SPLITS}
 
@@ -202,7 +202,7 @@ def _count(share: float, among: int) -> int:
     return max(1, round(share * among)) if share else 0
 
 
-def as_given(names: NDArray[Any], where: str, count: int) -> Parts:
+def predefined(names: NDArray[Any], where: str, count: int) -> Parts:
     """The parts that an array gives.
 
     names: text (count,), each one of `SPLITS`, or val for validation, which may have no sample. where: the array's name in
@@ -211,7 +211,7 @@ def as_given(names: NDArray[Any], where: str, count: int) -> Parts:
     Raises:
         UserError: the array has another shape or another name, or train or test has no samples.
     """
-    names = named(names, where, count, "sample")
+    names = class_names(names, where, count, "sample")
     names = np.where(names == "val", "validation", names)
     parts = {name: np.flatnonzero(names == name) for name in SPLITS}
     if other := sorted({*map(str, names)} - {*SPLITS}):
@@ -227,7 +227,7 @@ def as_given(names: NDArray[Any], where: str, count: int) -> Parts:
 def check_trained(parts: Parts, labels: NDArray[np.int64], classes: Sequence[str], remedy: str) -> None:
     """Check that every class has a training sample.
 
-    remedy: what the error tells the user to do.
+    remedy: the advice in the error.
 
     Raises:
         UserError: a class has none.

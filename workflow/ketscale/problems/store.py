@@ -1,6 +1,6 @@
 """Data on disk, and manifests that list the SHA-256 of their files: what was fetched, and what was prepared.
 
-Prepared data are in a folder named by the hash of all that determines its content. The manifest beside it is a small JSON
+Prepared data are in a folder named by the hash of all that determines its content. The manifest with it is a small JSON
 file that points to the folder. Its bytes depend only on the content, so a run whose input is the manifest is trained again
 when the content changes, not when a file is touched.
 """
@@ -31,7 +31,7 @@ INNER = "manifest.json"
 
 @dataclass(frozen=True)
 class PreparedFolder:
-    """Prepared data on disk, every file of which was verified.
+    """Prepared data on disk; every file was verified.
 
     entries: the content of its manifest, such as `settings` and `shared`.
     """
@@ -111,7 +111,7 @@ def _build(
         described = {**identity, **about, **fill(temporary)}
         described["files"] = {name: sha256(temporary / name) for name in files}
         write_atomic(temporary / INNER, (json.dumps(described, indent=1, sort_keys=True) + "\n").encode())
-        # Another process may have made it meanwhile.
+        # Another process may have made it in the meantime.
         if not _valid(folder, identity["code_version"]):
             shutil.rmtree(folder, ignore_errors=True)
             os.rename(temporary, folder)

@@ -38,7 +38,7 @@ class Supervised(Problem):
         splits: indices (int64) of the samples in `train`, `validation`, which may have none, and `test`.
         seed: seed of the dropout masks.
         backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
-        arguments: arguments of the model's constructor that the data decide, kept with its weights.
+        arguments: arguments of the model's constructor that the data determine, kept with its weights.
         preprocessing: see `Problem`.
         loss: the name of the loss in a protocol; None for the usual one.
         class_weights: factors of the losses of each class's samples, or 'balanced'; None without.
@@ -50,7 +50,7 @@ class Supervised(Problem):
 
     linear = True
     # The headline metric unless another is chosen.
-    usual_metric: str
+    main_metric: str
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Supervised(Problem):
     ) -> None:
         super().__init__()
         self.loss_name, self.class_weights = loss, class_weights
-        self.metric = metric or self.usual_metric
+        self.metric = metric or self.main_metric
         name_dropouts(model)
         self.model = model
         self.backbone = backbone
@@ -85,7 +85,7 @@ class Supervised(Problem):
 
     @abstractmethod
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
-        """The targets as `loss` takes them; train: indices of the training samples."""
+        """The targets as `loss` needs them; train: indices of the training samples."""
 
     @property
     def replays(self) -> bool:
@@ -135,11 +135,11 @@ class Supervised(Problem):
             return None
         rows, inputs, targets = self._batch("train", indices)
         with keyed(self.seed, step, rows):
-            made = model(inputs)
-        loss = made and self.loss_vjp(made.value, targets)
+            forward = model(inputs)
+        loss = forward and self.loss_vjp(forward.value, targets)
         if loss is None:
             return None
-        return VJP(loss.value, lambda cotangent, slots: made.back(loss.back(cotangent, slots), slots))
+        return VJP(loss.value, lambda cotangent, slots: forward.back(loss.back(cotangent, slots), slots))
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The mean loss."""
@@ -164,7 +164,7 @@ class Supervised(Problem):
 
     @abstractmethod
     def compared(self, split: str, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is true of a whole split, and what its outputs say, as `scores.named` takes them."""
+        """What is true of a whole split, and its outputs, as `scores.score` needs them."""
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
         """See `Problem.influence`."""
@@ -181,7 +181,7 @@ class Classification(Supervised):
     targets: the labels, int64 (n,), classes 0, 1, ...
     """
 
-    usual_metric = "accuracy"
+    main_metric = "accuracy"
 
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
         """The labels as they are."""
@@ -194,8 +194,8 @@ class Classification(Supervised):
             raise UserError(
                 f"class_weights: {len(weights)} numbers for {self.classes} classes; give one for each"
             )
-        made = None if weights is None else torch.tensor(weights, dtype=torch.float64)
-        self.register_buffer("weights", made, persistent=False)
+        tensor = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+        self.register_buffer("weights", tensor, persistent=False)
         return targets
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -210,8 +210,8 @@ class Classification(Supervised):
 
     def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP | None:
         """`loss`, see `engines.vjp`; None of a weighted loss and of the hinge loss."""
-        usual = self.loss_name != "hinge" and self._buffers["weights"] is None
-        return losses.cross_entropy_vjp(outputs, targets, self.classes) if usual else None
+        plain = self.loss_name != "hinge" and self._buffers["weights"] is None
+        return losses.cross_entropy_vjp(outputs, targets, self.classes) if plain else None
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss and accuracy of the logits `outputs` (n, classes) of a whole split.
@@ -222,25 +222,25 @@ class Classification(Supervised):
         split, since it is then undefined.
         """
         labels, logits = self._labels(split), outputs.double().cpu()
-        named = logits.argmax(1)
-        accuracy = float((named == labels).double().mean())
-        found: dict[str, Any] = {"loss": self._mean_loss(logits, labels), "accuracy": accuracy}
+        predicted = logits.argmax(1)
+        accuracy = float((predicted == labels).double().mean())
+        metrics: dict[str, Any] = {"loss": self._mean_loss(logits, labels), "accuracy": accuracy}
         if full:
             classes, probabilities = logits.shape[1], logits.softmax(1)
-            confusion = (labels * classes + named).bincount(minlength=classes**2).view(classes, classes)
+            confusion = (labels * classes + predicted).bincount(minlength=classes**2).view(classes, classes)
             of_class, as_class = confusion.sum(1).double(), confusion.sum(0).double()
             # Classes that neither occur nor are predicted have weight 0.
             f1 = 2 * confusion.diagonal() / (of_class + as_class).clamp(min=1)
             shares = of_class / len(labels)
-            found["count"] = len(labels)
-            found["chance"] = float(shares.max())
-            found["auc"] = scores.auc(labels, probabilities) if bool((of_class > 0).all()) else None
-            found["f1"] = float((f1 * of_class).sum() / of_class.sum())
-            found["confusion"] = confusion.tolist()
-            if self.metric not in found:
-                found[self.metric] = scores.named(self.metric, labels, probabilities)
-                found["chance"] = scores.named(self.metric, labels, shares.expand_as(logits))
-        return found
+            metrics["count"] = len(labels)
+            metrics["chance"] = float(shares.max())
+            metrics["auc"] = scores.auc(labels, probabilities) if bool((of_class > 0).all()) else None
+            metrics["f1"] = float((f1 * of_class).sum() / of_class.sum())
+            metrics["confusion"] = confusion.tolist()
+            if self.metric not in metrics:
+                metrics[self.metric] = scores.score(self.metric, labels, probabilities)
+                metrics["chance"] = scores.score(self.metric, labels, shares.expand_as(logits))
+        return metrics
 
     def _mean_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> float:
         if self.loss_name != "hinge" and self._buffers["weights"] is None:
@@ -249,12 +249,12 @@ class Classification(Supervised):
 
     def right(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
         """Whether the largest logit is that of the true class, (n,); None if another metric than the accuracy counts."""
-        named = outputs.cpu().argmax(1)
-        return (named == self._labels(split)).to(torch.int8) if self.metric == self.usual_metric else None
+        predicted = outputs.cpu().argmax(1)
+        return (predicted == self._labels(split)).to(torch.int8) if self.metric == self.main_metric else None
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
         """See `Problem.influence`; None of the accuracy, a share."""
-        return None if self.metric == self.usual_metric else super().influence(split, outputs)
+        return None if self.metric == self.main_metric else super().influence(split, outputs)
 
     def compared(self, split: str, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The labels (n,), and probabilities (n, classes)."""
@@ -286,14 +286,14 @@ class Regression(Supervised):
     targets: float64 (n, columns), in their own units; no column is constant over the training samples.
     """
 
-    usual_metric = "rmse"
+    main_metric = "rmse"
 
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
         """Standardised by the training samples."""
         # Metrics are in double precision, whatever the precision of the run, so these are no buffers.
         self._numbers = targets.double()
-        known = self._numbers[train]
-        self._mean, self._deviation = known.mean(0), known.std(0, correction=0)
+        numbers = self._numbers[train]
+        self._mean, self._deviation = numbers.mean(0), numbers.std(0, correction=0)
         return (self._numbers - self._mean) / self._deviation
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -320,27 +320,27 @@ class Regression(Supervised):
         scaled = (predicted - truth) / self._deviation
         loss = float(self._losses(scaled, torch.zeros_like(scaled)).mean())
         squares = (predicted - truth).square()
-        found: dict[str, Any] = {"loss": loss, "rmse": float(squares.mean(0).sqrt().mean())}
+        metrics: dict[str, Any] = {"loss": loss, "rmse": float(squares.mean(0).sqrt().mean())}
         if full:
             guess = self._mean.expand_as(truth)
             around = (truth - truth.mean(0)).square().sum(0)
-            found["count"] = len(truth)
-            found["chance"] = float((guess - truth).square().mean(0).sqrt().mean())
-            found["mae"] = float((predicted - truth).abs().mean())
-            found["r2"] = float((1 - squares.sum(0) / around).mean()) if bool((around > 0).all()) else None
+            metrics["count"] = len(truth)
+            metrics["chance"] = float((guess - truth).square().mean(0).sqrt().mean())
+            metrics["mae"] = float((predicted - truth).abs().mean())
+            metrics["r2"] = float((1 - squares.sum(0) / around).mean()) if bool((around > 0).all()) else None
             if truth.shape[1] > 1:
-                found["errors"] = squares.mean(0).sqrt().tolist()
-            if self.metric not in found:
-                found[self.metric] = scores.named(self.metric, truth, predicted)
-                found["chance"] = scores.named(self.metric, truth, guess)
-        return found
+                metrics["errors"] = squares.mean(0).sqrt().tolist()
+            if self.metric not in metrics:
+                metrics[self.metric] = scores.score(self.metric, truth, predicted)
+                metrics["chance"] = scores.score(self.metric, truth, guess)
+        return metrics
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
         """See `Problem.influence`; None if nothing is wrong."""
-        if self.metric != self.usual_metric:
+        if self.metric != self.main_metric:
             return super().influence(split, outputs)
-        found: torch.Tensor | None = influence_on_rmse(*self.compared(split, outputs))
-        return found
+        values: torch.Tensor | None = influence_on_rmse(*self.compared(split, outputs))
+        return values
 
     def compared(self, split: str, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """True and predicted targets (n, columns) in their own units, float64 on the CPU."""

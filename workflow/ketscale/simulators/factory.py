@@ -23,7 +23,7 @@ def build_simulator(name: str, settings: CircuitSimulator, device: torch.device)
     """The simulator that the config calls `name`, for a model whose tensors live on `device`.
 
     Raises:
-        UserError: the settings do not go together, or what they need is not here.
+        UserError: the settings cannot be combined, or what they need is not here.
     """
     checked(settings, f"simulators.{name}")
     simulator = _built(settings)
@@ -43,33 +43,33 @@ def named_simulator(name: str) -> Simulator:
     """
     if name not in SIMULATORS:
         close = difflib.get_close_matches(name.lower(), SIMULATORS, n=1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
-        raise UserError(f"unknown simulator {name!r}: choose one of {', '.join(SIMULATORS)}{meant}")
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise UserError(f"unknown simulator {name!r}: choose one of {', '.join(SIMULATORS)}{hint}")
     import torch
 
     from ketscale.simulators.placement import Placed
 
-    simulator = _built(CircuitSimulator.usual(name))
+    simulator = _built(CircuitSimulator.of_name(name))
     processor = SIMULATORS[name].processor
     return Placed(simulator, torch.device(processor)) if processor else simulator
 
 
-def resolve_simulator(given: Simulator | str | None) -> Simulator:
+def resolve_simulator(simulator: Simulator | str | None) -> Simulator:
     """The simulator for a model's argument: a simulator, a usual name, or None for `fused`.
 
     Raises:
         UserError: as for `named_simulator`, or the argument is not a simulator.
     """
-    if given is None or isinstance(given, str):
-        return named_simulator("fused" if given is None else given)
+    if simulator is None or isinstance(simulator, str):
+        return named_simulator("fused" if simulator is None else simulator)
     from ketscale.engines.circuits.simulator import Simulator
 
-    if not isinstance(given, Simulator) or isinstance(given, type):
+    if not isinstance(simulator, Simulator) or isinstance(simulator, type):
         raise UserError(
-            f"simulator must be a name, an object with state and expval, or None, not {given!r}: "
+            f"simulator must be a name, an object with state and expval, or None, not {simulator!r}: "
             f"names are {', '.join(SIMULATORS)}"
         )
-    return given
+    return simulator
 
 
 def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torch.device:
@@ -79,9 +79,9 @@ def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torc
     if settings.placement == "gpu" and not torch.cuda.is_available():
         raise UserError(f"simulator {name!r}: placement 'gpu' needs a CUDA GPU and torch sees none")
     kind = {"model": device.type, "cpu": "cpu", "gpu": "cuda"}[settings.placement]
-    needed = settings.processor or kind
-    if needed != kind:
-        where = {"cpu": "cpu", "cuda": "gpu"}[needed]
+    processor = settings.processor or kind
+    if processor != kind:
+        where = {"cpu": "cpu", "cuda": "gpu"}[processor]
         raise UserError(
             f"simulator {name!r}: {settings.device} computes on the {where} only: set placement: {where}"
         )

@@ -40,10 +40,10 @@ def evaluate(
         UserError: the program has torch.func's derivatives of it.
     """
     _check_transforms()
-    made: torch.Tensor = torch.ops.ketscale.evaluate(
-        *angles, initial, written(circuit), " ".join(paulis), written(settings)
+    value: torch.Tensor = torch.ops.ketscale.evaluate(
+        *angles, initial, encoded(circuit), " ".join(paulis), encoded(settings)
     )
-    return made
+    return value
 
 
 @constant_when_traced
@@ -57,7 +57,7 @@ def _check_transforms() -> None:
 
 
 @constant_when_traced
-def written(described: Circuit | CircuitSimulator) -> str:
+def encoded(described: Circuit | CircuitSimulator) -> str:
     """A circuit or a simulator's settings as a text of JSON; a complex number is a list of two."""
     import msgspec  # only programs that are compiled need it
 
@@ -111,8 +111,8 @@ def _evaluate(
     paulis: str,
     simulator: str,
 ) -> torch.Tensor:
-    chosen, request = _simulator(simulator), (read(circuit), Angles(inputs, weights))
-    values = chosen.expval(*request, _words(paulis), initial) if paulis else chosen.state(*request, initial)
+    backend, request = _simulator(simulator), (read(circuit), Angles(inputs, weights))
+    values = backend.expval(*request, _words(paulis), initial) if paulis else backend.state(*request, initial)
     return values.contiguous()  # equal rows may be one row in memory
 
 
@@ -137,18 +137,18 @@ def _gradients(
         direct = vjp(_simulator(simulator), read(circuit), Angles(inputs, weights), _words(paulis))
         if direct is not None:
             return list(direct[1](cotangent))
-    given = [each.detach().requires_grad_() for each in (inputs, weights, initial) if each is not None]
+    leaves = [each.detach().requires_grad_() for each in (inputs, weights, initial) if each is not None]
     with torch.enable_grad():
-        values = _evaluate(given[0], given[1], given[2] if given[2:] else None, *described)
-        found = torch.autograd.grad(paired(values, cotangent), given, materialize_grads=True)
-    return [each.clone(memory_format=torch.contiguous_format) for each in found]
+        values = _evaluate(leaves[0], leaves[1], leaves[2] if leaves[2:] else None, *described)
+        gradients = torch.autograd.grad(paired(values, cotangent), leaves, materialize_grads=True)
+    return [each.clone(memory_format=torch.contiguous_format) for each in gradients]
 
 
 def _gradients_meta(
     cotangent: Any, inputs: torch.Tensor, weights: torch.Tensor, initial: Any, *described: str
 ) -> list[torch.Tensor]:
-    given = (inputs, weights) if initial is None else (inputs, weights, initial)
-    return [torch.empty_like(each, memory_format=torch.contiguous_format) for each in given]
+    tensors = (inputs, weights) if initial is None else (inputs, weights, initial)
+    return [torch.empty_like(each, memory_format=torch.contiguous_format) for each in tensors]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -157,8 +157,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 
 
 def _backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    found = torch.ops.ketscale.gradients(cotangent, *ctx.saved_tensors, *ctx.described)
-    return *found, *[None] * (6 - len(found))
+    gradients = torch.ops.ketscale.gradients(cotangent, *ctx.saved_tensors, *ctx.described)
+    return *gradients, *[None] * (6 - len(gradients))
 
 
 def _evaluate_copies(
@@ -178,7 +178,7 @@ def _evaluate_copies(
         states = leading(info, initial, in_dims[2])
         initial = (states if states.ndim == 3 else states[:, None].expand(-1, batch, -1)).flatten(0, 1)
     values = torch.ops.ketscale.evaluate(
-        rows.flatten(0, 1), rows.new_empty(0), initial, written(alone), *described
+        rows.flatten(0, 1), rows.new_empty(0), initial, encoded(alone), *described
     )
     return values.unflatten(0, (copies, batch)), 0
 

@@ -68,10 +68,10 @@ class Spanned(Wrapper):
     ) -> tuple[torch.Tensor, CircuitPullBack] | None:
         """See `simulator.vjp`."""
         with span("circuit.forward"):
-            found = vjp(self.simulator, circuit, angles, paulis)
-        if found is None or active() is None:
-            return found
-        values, back = found
+            forward = vjp(self.simulator, circuit, angles, paulis)
+        if forward is None or active() is None:
+            return forward
+        values, back = forward
 
         def counted(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             with span("circuit.backward"):

@@ -80,15 +80,15 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
 
 def steps(folder: Path) -> dict[str, int]:
     """The steps up to which the checkpoints in a run's folder go, by their keys, as their headers say it."""
-    found: dict[str, int] = {}
+    by_key: dict[str, int] = {}
     for path in (folder / FOLDER).glob("*.pt"):
         try:
             with path.open("rb") as file:
                 about = strict_json.loads(file.readline())
-            found[str(about["key"])] = int(about["step"])
+            by_key[str(about["key"])] = int(about["step"])
         except (OSError, ValueError, LookupError, TypeError):
             continue  # it is being replaced, or of an older version
-    return found
+    return by_key
 
 
 def _step(state: dict[str, Any]) -> int:
@@ -97,11 +97,11 @@ def _step(state: dict[str, Any]) -> int:
 
 
 def unusable(path: Path, why: object) -> UserError:
-    """The error of a checkpoint from which its run cannot go on."""
+    """The error of a checkpoint from which its run cannot resume."""
     return UserError(f"{path}: not a whole checkpoint of this run ({short(str(why) or repr(why))})")
 
 
-def put_aside(path: Path) -> Path:
+def set_aside(path: Path) -> Path:
     """Rename a checkpoint, so that its run starts from the beginning; where it is then."""
     return path.replace(path.with_suffix(".damaged"))
 

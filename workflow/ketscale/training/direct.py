@@ -26,7 +26,7 @@ class Direct:
     def __init__(self, offer: Offer | None, flat: Flat) -> None:
         self._offer, self._flat = offer, flat
         self._without = {0}  # the numbers of samples for which nothing was offered, as for none
-        self._unrecorded = torch.no_grad()  # as a decorator it would be made anew in each call
+        self._unrecorded = torch.no_grad()  # as a decorator it would be made in each call
 
     def sums(
         self, indices: torch.Tensor, step: Step, pull: Callable[[torch.Tensor], torch.Tensor]
@@ -43,19 +43,19 @@ class Direct:
             return None
         with self._unrecorded:
             with span("classical.forward"):
-                found = self._offer(indices, step)
-            if found is None:
+                vjp = self._offer(indices, step)
+            if vjp is None:
                 self._without.add(samples)
                 return None
-            cotangent = pull(found.value)
-            flat.written = 0
+            cotangent = pull(vjp.value)
+            flat.writes = 0
             with span("classical.backward"):
-                found.back(cotangent, flat)
-        if flat.written != len(flat.leaves):
+                vjp.back(cotangent, flat)
+        if flat.writes != len(flat.leaves):
             raise RuntimeError(
-                f"a problem's `vjp` wrote {flat.written} gradients of {len(flat.leaves)} parameters"
+                f"a problem's `vjp` wrote {flat.writes} gradients of {len(flat.leaves)} parameters"
             )
-        return found.value
+        return vjp.value
 
 
 def possible(problem: Problem) -> bool:

@@ -59,11 +59,11 @@ class Flat:
         for member, value, gradient in zip(self.members, values, self.gradients, strict=True):
             for parameter, view, slot in zip(member, self.views(value), self.views(gradient), strict=True):
                 parameter.data, parameter.grad = view, slot
-        alone = len(self.members) == 1
-        self.written = 0
-        self._slots = self.views(self.gradients[0] if alone else self.gradients)
+        single = len(self.members) == 1
+        self.writes = 0
+        self._slots = self.views(self.gradients[0] if single else self.gradients)
         self.leaves: list[torch.Tensor] = (
-            list(self.members[0]) if alone else [view.requires_grad_() for view in self.views(values)]
+            list(self.members[0]) if single else [view.requires_grad_() for view in self.views(values)]
         )
         # By the leaf's id.
         self._places = {id(leaf): slot for leaf, slot in zip(self.leaves, self._slots, strict=True)}
@@ -86,18 +86,18 @@ class Flat:
             leaf.grad = None
 
     def collect(self) -> None:
-        """After the backward passes: copy the leaves' gradients to `gradients`, of which the leaves' become views."""
-        found = [
+        """After the backward passes: copy the leaves' gradients to `gradients`, whose views become the leaves'."""
+        sources = [
             torch.zeros_like(slot) if leaf.grad is None else leaf.grad
             for leaf, slot in zip(self.leaves, self._slots, strict=True)
         ]
-        copy_all(self._slots, found)
+        copy_all(self._slots, sources)
         for leaf, slot in zip(self.leaves, self._slots, strict=True):
             leaf.grad = slot
 
     def slot(self, parameter: torch.Tensor) -> torch.Tensor:
         """The view of `gradients` for a leaf; see `engines.vjp`."""
-        self.written += 1
+        self.writes += 1
         return self._places[id(parameter)]
 
     def norms(self) -> torch.Tensor:

@@ -13,7 +13,7 @@ from ketscale.errors import UserError
 from ketscale.files import copy_atomic, csv_of, naming, write_atomic
 
 # People who watch a run see its rows at most this much later: an epoch may be one small step.
-_SHOWN_S = 2.0
+_REFRESH_S = 2.0
 _NO_ROWS = b"epoch,step\n"
 _PART = 1 << 20
 
@@ -32,7 +32,7 @@ class History:
         self._rows = 0
         # The bytes in the file, and those that wait to be written.
         self._bytes, self._waiting = 0, bytearray()
-        self._written_s = time.monotonic()
+        self._last_write_s = time.monotonic()
 
     def __len__(self) -> int:
         return self._rows
@@ -48,7 +48,7 @@ class History:
             self._columns = self._columns or list(row)
             header, _, line = csv_of([row], self._columns).partition(b"\n")
             self._waiting += line if self._rows else header + b"\n" + line
-            if time.monotonic() - self._written_s >= _SHOWN_S:
+            if time.monotonic() - self._last_write_s >= _REFRESH_S:
                 self._write()
         self._rows += 1
 
@@ -96,7 +96,7 @@ class History:
     def _write(self) -> None:
         """Write what waits after the bytes that count, and nothing else behind them."""
         assert self._path is not None
-        self._written_s = time.monotonic()
+        self._last_write_s = time.monotonic()
         if not self._rows:
             return
         if not self._bytes:

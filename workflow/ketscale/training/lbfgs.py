@@ -64,10 +64,10 @@ def minimise(
             raise StopIteration
 
     start = _vector([parameter.detach() for parameter in parameters]).numpy()
-    ended = minimize(
+    result = minimize(
         loss_and_gradient, start, method="L-BFGS-B", jac=True, callback=after, options={"maxiter": iterations}
     )
-    return str(ended.message)
+    return str(result.message)
 
 
 def _vector(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
-from ketscale.measure.form import LOSSES_KEPT
+from ketscale.measure.form import FIRST_LOSSES
 from ketscale.parallel.world import World, shard
 from ketscale.problems.problem import Problem
 from ketscale.spans import recording
@@ -59,7 +59,7 @@ class Trainer(Training):
         protocol: that of the run's simulator (see `Protocol.for_run`).
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only, and never if the protocol is timed).
-        stop_requested: whether this rank was told to stop.
+        stop_requested: whether this rank should stop.
         history: gets a row after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
         pace: of all runs that the process trains together (see `training.cohort`); None if this one trains alone. Times
@@ -86,7 +86,7 @@ class Trainer(Training):
         super().__init__(problem, world, clock, batch, history)
         self.protocol, self.seed = protocol, seed
         self._save = save
-        # This comes first, so that a batch that the sampler refuses raises an error before the ranks communicate.
+        # This comes first, so that a batch that the sampler rejects raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self.stepper: Stepper | Stack = Stepper(problem, world, protocol)
         self._place = 0  # its row in the optimiser
@@ -162,21 +162,21 @@ class Trainer(Training):
         assert isinstance(self.stepper, Stepper)
         while True:
             try:
-                asked = course.send(answer)
+                request = course.send(answer)
             except StopIteration:
                 return
-            if isinstance(asked, str):
-                answer = self.outputs(asked)
+            if isinstance(request, str):
+                answer = self.outputs(request)
                 continue
             full = min(self.batch, self.problem.sampler.samples or self.batch)
-            with recording(self.clock.start_step(self.step, partial=len(asked) < full)):
-                answer = self.stepper.take(asked, self.step)
+            with recording(self.clock.start_step(self.step, partial=len(request) < full)):
+                answer = self.stepper.take(request, self.step)
             self.clock.stop_step(preparing=self.stepper.preparing)
 
     def _train_epoch(self) -> Course:
         epoch, position = divmod(self.step, self.steps_per_epoch)
-        start = self._spent_s()
-        whole = position == 0
+        start = self._elapsed_s()
+        full = position == 0
         self.problem.train()
         for indices in self.problem.sampler.batches(self.seed, epoch, self.batch, position):
             if self.step == self.total_steps:
@@ -185,17 +185,17 @@ class Trainer(Training):
             last = self.step % self.steps_per_epoch == 0 or self.step == self.total_steps
             if len(self._pending) >= self._agreed.after or last:
                 self._agree(at_boundary=last)
-        whole = whole and self.step % self.steps_per_epoch == 0
-        seconds = self._spent_s() - start if whole else None
+        full = full and self.step % self.steps_per_epoch == 0
+        seconds = self._elapsed_s() - start if full else None
         with self.clock.aside():
             yield from self._end_epoch(epoch, seconds)
 
-    def _spent_s(self) -> float:
+    def _elapsed_s(self) -> float:
         """Seconds since some moment, as far as they were spent on this run."""
         return time.perf_counter() if self.share_s is None else self.share_s
 
     def _run_lbfgs(self) -> None:
-        """Each iteration counts as an epoch and a step.
+        """Each iteration is an epoch and a step.
 
         A separable problem's parts are minimised each by itself, and each evaluation counts.
         """
@@ -207,33 +207,33 @@ class Trainer(Training):
             )
         if self.batch < samples:
             raise UserError(
-                f"optimiser l-bfgs takes all {samples} training samples at once: set batch to {samples} or more"
+                f"optimiser l-bfgs uses all {samples} training samples at once: set batch to {samples} or more"
             )
         everything = torch.arange(samples)
         start = time.perf_counter()
-        taken: StepSums
+        current: StepSums
         stepper = self.stepper
         assert isinstance(stepper, Stepper)
 
         def sums() -> torch.Tensor:
-            nonlocal taken
-            taken = stepper.differentiate(everything, self.step)
-            return self.world.allreduce(taken.sums)
+            nonlocal current
+            current = stepper.differentiate(everything, self.step)
+            return self.world.allreduce(current.sums)
 
         def evaluate() -> float:
             total = sums()
-            return self._loss(taken, total)
+            return self._loss(current, total)
 
         def iterated_parts(losses: torch.Tensor) -> bool:
-            nonlocal taken
-            own = losses.to(taken.sums) * (self.world.rank == 0)
-            taken = dataclasses.replace(taken, sums=own)
+            nonlocal current
+            own = losses.to(current.sums) * (self.world.rank == 0)
+            current = dataclasses.replace(current, sums=own)
             return iterated()
 
         def iterated() -> bool:
             nonlocal start
             self.clock.stop_step()
-            self._note(taken)
+            self._note(current)
             self._agree(at_boundary=True)
             seconds = time.perf_counter() - start
             with self.clock.aside():
@@ -248,9 +248,9 @@ class Trainer(Training):
         if self.problem.separable:
             parts.minimise(stepper.parameters, sums, iterated_parts, self.total_steps, self.world)
         else:
-            ended = lbfgs.minimise(stepper.parameters, evaluate, iterated, self.total_steps, self.world)
+            message = lbfgs.minimise(stepper.parameters, evaluate, iterated, self.total_steps, self.world)
             if not self.step:
-                raise Diverged(f"l-bfgs found no better point than the start: SciPy says {ended}")
+                raise Diverged(f"l-bfgs found no better point than the start: SciPy says {message}")
         self._finished = True
 
     def _note(self, step: StepSums) -> None:
@@ -268,7 +268,7 @@ class Trainer(Training):
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and requests, and checkpoint when due.
 
-        Rank 0 decides for all ranks what may depend on time; it changes no number.
+        Rank 0 makes the decisions that may depend on time; they change no number.
         """
         self.clock.settle()
         with self.clock.aside():
@@ -290,7 +290,7 @@ class Trainer(Training):
             for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
                 if not math.isfinite(value):
                     raise Diverged(f"the {what} is {value} at step {step.step}")
-            if step.step < LOSSES_KEPT:
+            if step.step < FIRST_LOSSES:
                 self.losses.append(loss)
             self._epoch["loss"] += loss * step.count
             self._epoch["norm"] += gradient_norm
@@ -301,7 +301,7 @@ class Trainer(Training):
         # At the end of an epoch the checkpoint must include the validation result, so it is written after it.
         if not at_boundary:
             self._end_if_over()
-            self._checkpoint_if_asked()
+            self._checkpoint_on_request()
 
     def _end_if_over(self) -> None:
         """End training here if its time is over; if it is finished anyway, the limit does not matter."""
@@ -323,7 +323,7 @@ class Trainer(Training):
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        steady = self.clock.unsteady <= self.clock.taken - sums["steps"]
+        steady = self.clock.unsteady <= self.clock.count - sums["steps"]
         if seconds is not None and self.share_s is None and steady:
             self.clock.epochs_s.append(seconds)
         values: dict[str, Any] = {"loss": math.nan}
@@ -342,7 +342,7 @@ class Trainer(Training):
         self.history.append(row)
         self._end_if_over()
         if self.step < self.total_steps and not self._finished:
-            self._checkpoint_if_asked()
+            self._checkpoint_on_request()
 
     def _validation(self, outputs: torch.Tensor) -> dict[str, Any]:
         """The metrics of the validation samples that cost little, and the monitored one."""
@@ -373,9 +373,9 @@ class Trainer(Training):
 
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split, which the ranks share; the same rows on every rank."""
-        mine = shard(torch.arange(self.problem.splits[split]), self.world.rank, self.world.ranks)
+        own = shard(torch.arange(self.problem.splits[split]), self.world.rank, self.world.ranks)
         parts = [
-            self.problem.outputs(split, part) for part in mine.split(max(1, self.batch // self.world.ranks))
+            self.problem.outputs(split, part) for part in own.split(max(1, self.batch // self.world.ranks))
         ]
         return self.world.gather_rows(torch.cat(parts))
 
@@ -388,7 +388,7 @@ class Trainer(Training):
         """How many epochs it took, and which was the best."""
         return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}, "tried": 1}
 
-    def _checkpoint_if_asked(self) -> None:
+    def _checkpoint_on_request(self) -> None:
         if not (self._agreed.save or self._agreed.stop):
             return
         self.save()
@@ -412,9 +412,7 @@ class Trainer(Training):
             RuntimeError: there are steps whose losses are not counted yet.
         """
         if self._pending:
-            raise RuntimeError(
-                f"a state after step {self.step}, of which {len(self._pending)} losses are not counted"
-            )
+            raise RuntimeError(f"a state after step {self.step}, with {len(self._pending)} uncounted losses")
         return {
             "model": state_of(self.problem.model),
             "optimiser": self.stepper.optimiser.state_dict(self._place),

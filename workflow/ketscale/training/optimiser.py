@@ -94,7 +94,7 @@ class Adam(_Descent):
             self._step_by_torch(norms)
 
     def _settings(self) -> list[float]:
-        """What `updates.adam` takes for each row."""
+        """The arguments of `updates.adam` for each row."""
         mean, square = BETAS
         settings: list[float] = []
         for member, step in enumerate(self._steps.tolist()):
@@ -185,7 +185,7 @@ class Schedule:
     is lower than the best so far by more than `THRESHOLD` of it), or along half a cosine as CosineAnnealingLR.
 
     Attributes:
-        state: the best loss and the number of epochs since, which a resumed training goes on from.
+        state: the best loss and the number of epochs since, from which a resumed training continues.
     """
 
     def __init__(self, protocol: Protocol) -> None:

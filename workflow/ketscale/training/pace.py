@@ -33,12 +33,12 @@ class Look:
 
 
 class Pace:
-    """Decides by time and requests, never by numbers: what it decides changes none.
+    """Makes decisions by time and requests, never by numbers, which they do not change.
 
     Runs that are trained together have one pace, so that they look up and save after the same step.
 
     Args:
-        stop_requested: whether this rank was told to stop.
+        stop_requested: whether this rank should stop.
         members: how many runs share the process; their checkpoints are as many files, so as many times rarer.
     """
 
@@ -52,14 +52,14 @@ class Pace:
         self._protocol, self._rank = protocol, world.rank
         self._stop_requested = stop_requested
         # With one run of one rank on a CPU an agreement costs nothing.
-        alone = world.ranks == 1 and world.device.type == "cpu" and members == 1
-        self._most_steps = 1 if alone else AGREE_STEPS
+        single = world.ranks == 1 and world.device.type == "cpu" and members == 1
+        self._most_steps = 1 if single else AGREE_STEPS
         self._checkpoint_steps = protocol.checkpoint_steps * members
         self._look = Look()
         self.begin()
 
     def begin(self, step: int = 0, trained_s: float = 0.0) -> None:
-        """Training begins, or goes on from a checkpoint of this step after so many seconds of training."""
+        """Training begins, or resumes from a checkpoint of this step after so many seconds of training."""
         # Training before this process resumed the run counts too.
         self._before_s, self._step, self._saved_step = trained_s, step, step
         self._began = self._looked = self._saved_s = time.perf_counter()
@@ -81,13 +81,13 @@ class Pace:
         step_s = (now - self._looked) / (step - self._step)
         self._looked, self._step = now, step
         limit_s = self._protocol.limit_s
-        due = (
+        overdue = (
             step - self._saved_step >= self._checkpoint_steps
             or now - self._saved_s >= 60 * self._protocol.checkpoint_minutes
         )
         self._look = Look(
             stop=self._stop_requested(),
-            save=first and due,
+            save=first and overdue,
             over=first and limit_s is not None and self.trained_s >= limit_s,
             after=max(1, min(self._most_steps, int(AGREE_S / step_s))) if first else 0,
         )

@@ -29,7 +29,7 @@ def minimise(
 ) -> None:
     """Minimise each part's loss, starting from the parameters' values; at the end they have the best that were found.
 
-    Rank 0 searches, and tells the others where to evaluate.
+    Rank 0 searches and sends the others the points to evaluate.
 
     Args:
         parameters: real, the same on every rank, on one device; each is as many equal parts as there are losses.
@@ -47,11 +47,11 @@ def minimise(
         place(parameters, world.of_rank_0(search.trial))
         losses = evaluate()
         search.take(losses.double().cpu(), _gradients(parameters, count))
-        found = world.of_rank_0(
+        numbers = world.of_rank_0(
             torch.cat([search.x, search.f[:, None], search.finished[:, None].double()], 1)
         )
-        place(parameters, found[:, :-2])
-        if not iterated(found[:, -2]) or bool(found[:, -1].all()):
+        place(parameters, numbers[:, :-2])
+        if not iterated(numbers[:, -2]) or bool(numbers[:, -1].all()):
             return
 
 
@@ -95,33 +95,33 @@ class Search:
     def take(self, f: torch.Tensor, g: torch.Tensor) -> None:
         """Go on with the losses and gradients at the trial points."""
         trial = self.trial
-        wanted = self.f + SUFFICIENT * self._length * self._slope
-        moved = (f <= wanted) & g.isfinite().all(1) & ~self.finished
-        self._remember(trial - self.x, g - self.g, moved)
+        bound = self.f + SUFFICIENT * self._length * self._slope
+        accepted = (f <= bound) & g.isfinite().all(1) & ~self.finished
+        self._remember(trial - self.x, g - self.g, accepted)
         # The minimum of the parabola through what is known, within bounds; a half where the loss is not finite.
         bend = f - self.f - self._length * self._slope
         shorter = (-self._slope * self._length.square() / (2 * bend)).nan_to_num(nan=0.0)
         length = torch.maximum(0.1 * self._length, torch.minimum(0.5 * self._length, shorter))
-        self._length = torch.where(moved, self._length, length)
-        self.x = torch.where(moved[:, None], trial, self.x)
-        self.g = torch.where(moved[:, None], g, self.g)
-        self.f = torch.where(moved, f, self.f)
-        self._aim(moved)
+        self._length = torch.where(accepted, self._length, length)
+        self.x = torch.where(accepted[:, None], trial, self.x)
+        self.g = torch.where(accepted[:, None], g, self.g)
+        self.f = torch.where(accepted, f, self.f)
+        self._aim(accepted)
 
     @property
     def finished(self) -> torch.Tensor:
         """The parts whose next step would change their loss by rounding only, bool (parts,)."""
         return -self._length * self._slope <= self._rounding * self.f.abs().clamp(min=1)
 
-    def _remember(self, step: torch.Tensor, change: torch.Tensor, moved: torch.Tensor) -> None:
+    def _remember(self, step: torch.Tensor, change: torch.Tensor, accepted: torch.Tensor) -> None:
         product, square = _dot(step, change), _dot(change, change)
-        kept = moved & (product > 1e-12 * square)
+        usable = accepted & (product > 1e-12 * square)
         for memory, new in ((self._steps, step), (self._changes, change)):
-            memory[:, kept] = torch.cat([memory[1:, kept], new[None, kept]])
-        self._curvatures[:, kept] = torch.cat([self._curvatures[1:, kept], 1 / product[None, kept]])
-        self._scale = torch.where(kept, product / square, self._scale)
+            memory[:, usable] = torch.cat([memory[1:, usable], new[None, usable]])
+        self._curvatures[:, usable] = torch.cat([self._curvatures[1:, usable], 1 / product[None, usable]])
+        self._scale = torch.where(usable, product / square, self._scale)
 
-    def _aim(self, moved: torch.Tensor) -> None:
+    def _aim(self, accepted: torch.Tensor) -> None:
         """New directions and whole steps for the parts that moved."""
         q, shares = self.g, []
         pairs = list(zip(self._steps, self._changes, self._curvatures, strict=True))
@@ -132,8 +132,8 @@ class Search:
         for (step, change, curvature), share in zip(pairs, reversed(shares), strict=True):
             q = q + (share - curvature * _dot(change, q))[:, None] * step
         q = q * (LONGEST / q.abs().amax(1)).clamp(max=1)[:, None]
-        self._direction = torch.where(moved[:, None], -q, self._direction)
-        self._length = torch.where(moved, 1.0, self._length)
+        self._direction = torch.where(accepted[:, None], -q, self._direction)
+        self._length = torch.where(accepted, 1.0, self._length)
         self._slope = _dot(self._direction, self.g)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from ketscale.engines.graphs import Refused, captured, release
+from ketscale.engines.graphs import NoGraph, captured, release
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.engines.vjp import watchers
 from ketscale.problems.problem import Problem
@@ -25,7 +25,7 @@ _LOG = logging.getLogger("ketscale")
 
 # Steps of a kind that are taken before one is captured: they compile and upload what a capture cannot.
 BEFORE = 2
-# A graph keeps as much memory as a step needs, and the sampled steps beside it need as much again.
+# A graph keeps as much memory as a step needs, and the sampled steps need as much again.
 SHARES = 2
 
 Take = Callable[[torch.Tensor, Step], StepSums]
@@ -70,11 +70,11 @@ class Replayed:
             return None
         self.preparing = graph.replay is None
         others = sum(other is not None and other.replay is not None for other in self._graphs.values())
-        taken = graph.take(indices, step, others)
-        if taken is None:
+        sums = graph.take(indices, step, others)
+        if sums is None:
             self._graphs[samples] = None
         self.count += graph.replay is not None
-        return taken
+        return sums
 
 
 class _Graph:
@@ -84,7 +84,7 @@ class _Graph:
         self._take, self._device = take, device
         self._indices = torch.zeros(samples, dtype=torch.int64, device=device)
         self._step = DeviceStep(device)
-        self._taken = 0
+        self._steps = 0
         self._aside = torch.cuda.Stream(device)
         self.replay: Callable[[], StepSums] | None = None
 
@@ -92,22 +92,22 @@ class _Graph:
         """Take a step; None if none of its kind can be captured. others: how many graphs there are."""
         self._indices.copy_(indices, non_blocking=True)
         self._step.set(step)
-        if self._taken < BEFORE:
-            self._taken += 1
-            return self._apart(step)
+        if self._steps < BEFORE:
+            self._steps += 1
+            return self._eager_step(step)
         if self.replay is None and not self._capture(others):
             return None
         assert self.replay is not None
         return _copied(self.replay(), step)
 
-    def _apart(self, step: int) -> StepSums:
+    def _eager_step(self, step: int) -> StepSums:
         """Take a step in another stream, as torch asks for of those that come before a capture."""
         here = torch.cuda.current_stream(self._device)
         self._aside.wait_stream(here)
         with torch.cuda.stream(self._aside):
-            taken = _copied(self._take(self._indices, self._step), step)
+            sums = _copied(self._take(self._indices, self._step), step)
         here.wait_stream(self._aside)
-        return taken
+        return sums
 
     def _capture(self, others: int) -> bool:
         """Whether there is a graph from now on."""
@@ -115,19 +115,19 @@ class _Graph:
         total = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
         if (SHARES + others) * torch.cuda.max_memory_allocated(self._device) > total:
             _LOG.warning(
-                "steps are no CUDA graphs: their memory beside that of a step does not fit into the GPU"
+                "steps are no CUDA graphs: their memory in addition to that of a step does not fit into the GPU"
             )
             return False
-        made = captured(partial(self._take, self._indices, self._step), self._device, None, warm_calls=0)
-        if isinstance(made, Refused):
-            _LOG.warning("steps are no CUDA graphs: %s", made.reason)
+        graph = captured(partial(self._take, self._indices, self._step), self._device, None, warm_calls=0)
+        if isinstance(graph, NoGraph):
+            _LOG.warning("steps are no CUDA graphs: %s", graph.reason)
             return False
-        self.replay = made
+        self.replay = graph
         return True
 
 
-def _copied(taken: StepSums, step: int) -> StepSums:
+def _copied(sums: StepSums, step: int) -> StepSums:
     """What the next replay does not overwrite, of a world of one rank."""
-    norm, penalty = taken.norm.clone(), taken.penalty
+    norm, penalty = sums.norm.clone(), sums.penalty
     penalty = None if penalty is None else penalty.clone()
-    return replace(taken, step=step, sums=taken.sums.clone(), penalty=penalty, norm=norm, own_norm=norm)
+    return replace(sums, step=step, sums=sums.sums.clone(), penalty=penalty, norm=norm, own_norm=norm)

@@ -16,7 +16,7 @@ from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
-from ketscale.training.step import cotangent, placed
+from ketscale.training.step import cotangent, on_device
 from ketscale.training.step_sums import StepSums
 
 
@@ -85,8 +85,8 @@ class Stack:
         """`Problem.vjp` of all members, as `Direct` asks for it."""
         if len(self._problems) == 1:
             # This is as if the run were alone, to the last bit.
-            found = self._problems[0].vjp(indices[0], step)
-            return found and VJP(found.value[None], lambda pull, slots: found.back(pull[0], slots))
+            vjp = self._problems[0].vjp(indices[0], step)
+            return vjp and VJP(vjp.value[None], lambda pull, slots: vjp.back(pull[0], slots))
         self._bind(self._flat.leaves)
         with self.problem.seeded([int(problem.seed) for problem in self._problems]):
             return self.problem.vjp(indices, step)
@@ -120,7 +120,7 @@ class Stack:
         self, function: Callable[[Problem, torch.Tensor], torch.Tensor], indices: torch.Tensor
     ) -> torch.Tensor:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""
-        indices = placed(indices, self._flat.values.device)
+        indices = on_device(indices, self._flat.values.device)
         if len(self._problems) == 1:
             # This is as if the run were alone, to the last bit.
             return function(self._problems[0], indices[0])[None]

@@ -55,7 +55,7 @@ class Stepper:
 
     def take(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Update the parameters with a global batch at global step `step`."""
-        replayed = self._graphs and self._graphs.take(placed(indices, self.world.device), step)
+        replayed = self._graphs and self._graphs.take(on_device(indices, self.world.device), step)
         return replayed or self._take(indices, step)
 
     @property
@@ -69,19 +69,19 @@ class Stepper:
         return self._graphs is not None and self._graphs.preparing
 
     def _take(self, indices: torch.Tensor, step: Step) -> StepSums:
-        taken = self.differentiate(indices, step)
+        sums = self.differentiate(indices, step)
         with span("optimiser"):
-            self.optimiser.step(taken.norm)
-        return taken
+            self.optimiser.step(sums.norm)
+        return sums
 
     def differentiate(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Compute the gradients of the loss of a global batch and leave them in every rank's parameters."""
         world, count = self.world, indices.shape[0]
         with span("data"):
-            mine = placed(self._share(indices), world.device)
-        sums, penalty = self._direct.sums(mine, step, lambda sums: self._pull(sums, count)), None
+            own = on_device(self._share(indices), world.device)
+        sums, penalty = self._direct.sums(own, step, lambda sums: self._pull(sums, count)), None
         if sums is None:
-            sums, penalty = self._by_autograd(mine, step, count)
+            sums, penalty = self._by_autograd(own, step, count)
         with span("classical.backward"):
             own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
@@ -89,7 +89,7 @@ class Stepper:
         return StepSums(
             int(step),
             count,
-            mine.shape[0],
+            own.shape[0],
             sums.detach(),
             None if penalty is None else penalty.detach(),
             norm,
@@ -160,8 +160,8 @@ def cotangent(problem: Problem, sums: torch.Tensor, count: int) -> torch.Tensor:
     return pull
 
 
-def placed(indices: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The indices on the device; a GPU fetches them from pinned memory, for which nobody waits."""
+def on_device(indices: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The indices on the device; a GPU fetches them from pinned memory, without a wait."""
     if device.type == "cuda" and indices.is_cpu:
         return indices.pin_memory().to(device, non_blocking=True)
     return indices.to(device)

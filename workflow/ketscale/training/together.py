@@ -1,4 +1,4 @@
-"""Whether a model that nobody has tried yet can be trained in a `Stack`: its numbers must be those that it has alone."""
+"""Whether a new model can be trained in a `Stack`: its numbers must be those that it has alone."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def why_not(problems: Sequence[Problem], protocol: Protocol, batch: torch.Tensor
     """
     world = World()
     few = torch.arange(min(len(batch), problems[0].splits[split]))
-    alone = []
+    singles = []
     for problem in problems:
-        taken = Stepper(problem, world, protocol).differentiate(batch, 0)
-        alone.append([taken.sums, *_gradients(problem), problem.outputs(split, few)])
+        sums = Stepper(problem, world, protocol).differentiate(batch, 0)
+        singles.append([sums.sums, *_gradients(problem), problem.outputs(split, few)])
     # A function that vmap does not know may raise anything, and says that it is slow if it can be called.
     try:
         with warnings.catch_warnings():
@@ -40,7 +40,7 @@ def why_not(problems: Sequence[Problem], protocol: Protocol, batch: torch.Tensor
             steps = stack.take([batch] * len(problems), 0)
     except Exception as error:
         return f"torch.func.vmap does not take it: {short(f'{type(error).__name__}: {error}')}"
-    for own, problem, step, rows in zip(alone, problems, steps, outputs, strict=True):
+    for own, problem, step, rows in zip(singles, problems, steps, outputs, strict=True):
         if not all(map(close, [step.sums, *_gradients(problem), rows], own)):
             return "torch.func.vmap gives it other numbers"
     return ""

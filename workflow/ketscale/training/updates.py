@@ -110,9 +110,9 @@ NUMBERS_PER_THREAD = 32_768
 def norms(gradients: torch.Tensor) -> torch.Tensor:
     """The norm of each row (rows,) of gradients (rows, numbers) on a CPU, whose rows are whole vectors of 64 bytes."""
     rows, vectors = _form(gradients)
-    found = gradients.new_empty(rows)
-    _kernel(gradients.dtype).run("write_norms", rows=rows, vectors=vectors, gradients=gradients, norms=found)
-    return found
+    norms = gradients.new_empty(rows)
+    _kernel(gradients.dtype).run("write_norms", rows=rows, vectors=vectors, gradients=gradients, norms=norms)
+    return norms
 
 
 def adam(rows: Sequence[torch.Tensor], norms: torch.Tensor, settings: Sequence[float]) -> None:

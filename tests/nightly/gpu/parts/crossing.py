@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from benchmarks import circuits, machine, stopwatch
-from ketscale.engines.graphs import Refused, captured
+from ketscale.engines.graphs import NoGraph, captured
 from tests.nightly.gpu.measure import Part
 
 ANSATZ = "strongly_entangling"
@@ -57,7 +57,7 @@ def line(part: Part, where: str, threads: int) -> None:
                 calls = {"eager": machine.finished(call, device)}
                 if device.type == "cuda":
                     graph = captured(call, device, None)
-                    if not isinstance(graph, Refused):
+                    if not isinstance(graph, NoGraph):
                         calls["graph"] = machine.finished(graph, device)
                 found = stopwatch.steady(calls, REPEATS)
                 times = {name: timing.median_s for name, timing in found.items()}

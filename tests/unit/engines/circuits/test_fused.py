@@ -17,7 +17,7 @@ from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.fused import Fused, call
-from ketscale.engines.circuits.fused.hessians import Wanted
+from ketscale.engines.circuits.fused.hessians import Argument
 from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.compiled import library
 from ketscale.errors import UserError
@@ -32,8 +32,8 @@ def test_a_call_needs_about_four_times_the_batch_of_states(
 ) -> None:
     """All that a call forward and back allocates beside its results, with two threads: 4.05 times at 8 qubits."""
     circuit, words = ansatz(qubits, 2), pauli_words(qubits, letters)
-    wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
-    kernel = call.compiled(Call(circuit, words, torch.float32, batch, wanted=wanted))
+    wanted: tuple[Argument, ...] = ("input", "weight") if circuit.weights else ("input",)
+    kernel = call.compiled(Call(circuit, words, torch.float32, batch, kinds=wanted))
     workspace = call.Workspace(kernel, threads=2)
     kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
     assert kept + 4 * kernel.saved_floats <= times * batch * 2**qubits * 8

@@ -168,7 +168,7 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
     try:
         with monkeypatch.context() as patched:
             patched.setattr(ctypes, "CDLL", refuse)
-            pool._found.cache_clear()
+            pool._load.cache_clear()
             pool._warn.cache_clear()
             assert (pool.usable(3), pool.usable(1)) == (1, 1)
         with pytest.warns(UserWarning, match="compiled code runs on one thread"):
@@ -177,7 +177,7 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
             warnings.simplefilter("error")
             evaluated()
     finally:
-        pool._found.cache_clear()
+        pool._load.cache_clear()
         pool._warn.cache_clear()
     same(expected, found)
 

@@ -70,7 +70,7 @@ def test_what_is_kept_for_the_backward_pass_gives_its_gradient_unless_it_was_cha
 ) -> None:
     leaves, slopes = [tensor.clone().requires_grad_() for tensor in ANGLES], []
     for kept_from in (10**9, 1):
-        monkeypatch.setattr(jitted, "KEPT_FROM", kept_from)
+        monkeypatch.setattr(jitted, "SAVED_FROM", kept_from)
         values = Jitted().expval(CIRCUIT, Angles(*leaves), WORDS)
         slopes.append(torch.autograd.grad(values.exp().sum(), leaves, retain_graph=True))
     torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-12)

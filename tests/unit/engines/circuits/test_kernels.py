@@ -41,8 +41,8 @@ def forgotten() -> Iterator[None]:
 def laid_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, whole, block = LAYOUTS[layout]
     monkeypatch.setattr(listing, "TILE_BYTES", tile)
-    monkeypatch.setattr(listing, "MOVED_BYTES", tile)
-    monkeypatch.setattr(listing, "WHOLE_BYTES", whole)
+    monkeypatch.setattr(listing, "PERMUTATION_BYTES", tile)
+    monkeypatch.setattr(listing, "STATE_BYTES", whole)
     monkeypatch.setattr(listing, "BLOCK_BYTES", block)
 
 

@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 # What needs a GPU, and what takes seconds to compile each circuit: `test_jitted` has that.
 ELSEWHERE = ("lightning.gpu", "default.qubit-jit")
 SETTINGS = {
-    **{name: CircuitSimulator.usual(name) for name in SIMULATORS if name not in ELSEWHERE},
+    **{name: CircuitSimulator.of_name(name) for name in SIMULATORS if name not in ELSEWHERE},
 }
 ONCE = [name for name in SETTINGS if SETTINGS[name].gradient != "backprop"]
 LIMITED = [name for name in ONCE if SETTINGS[name].device != "fused"]
@@ -44,7 +44,7 @@ CIRCUIT = vqc_ansatz(2, 1)
 
 @cache
 def simulator(name: str) -> Simulator:
-    return build_simulator(name, SETTINGS.get(name) or CircuitSimulator.usual(name), CPU)
+    return build_simulator(name, SETTINGS.get(name) or CircuitSimulator.of_name(name), CPU)
 
 
 def random_circuit(qubits: int, seed: int) -> Circuit:

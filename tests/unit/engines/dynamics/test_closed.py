@@ -112,7 +112,7 @@ def test_products_of_matrices_take_over_where_they_are_faster(monkeypatch: pytes
         return costs.fastest(fixed, controls, initial, evolution) == "products"
 
     # Eigenvectors are not taken where they would need too much memory.
-    monkeypatch.setattr(costs, "KEPT_BYTES", 0)
+    monkeypatch.setattr(costs, "SAVED_BYTES", 0)
     assert faster(system_of(32), 32) and not faster(sparse)
     # A long segment has many terms, but few squares.
     assert faster(sparse, strength=1e3)
@@ -161,7 +161,7 @@ def test_long_pulses_of_dense_systems_keep_parts(monkeypatch: pytest.MonkeyPatch
     whole, calls = found(), []
     name, bytes_of_a_map = ("_in_turn", 81 * 8) if is_open else ("_all_at_once", 9 * 16)
     one_part = getattr(plain, name)
-    monkeypatch.setattr(plain, "KEPT_BYTES", 2 * plain.MATRICES * 2 * bytes_of_a_map + 1000)
+    monkeypatch.setattr(plain, "SAVED_BYTES", 2 * plain.MATRICES * 2 * bytes_of_a_map + 1000)
     monkeypatch.setattr(plain, name, lambda *given: calls.append(given[1].shape[1]) or one_part(*given))
     for one, other in zip(whole, found(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

@@ -343,8 +343,8 @@ def test_systems_and_states_may_be_batches_under_carriers(kind: Any, method: str
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({}, "method: carriers need steps, and exact has none for them; use whole-space with a dt"),
-        ({"method": "suzuki4", "dt": 0.1}, "suzuki4 has none for them; use whole-space"),
+        ({}, "method: carriers need steps, which exact does not have; use whole-space with a dt"),
+        ({"method": "suzuki4", "dt": 0.1}, "which suzuki4 does not have; use whole-space"),
         ({"kind": "ket", "method": "rk4", "dt": 0.1}, "use interaction4, suzuki4 or whole-space with a dt"),
         ({"duration": 3.0, **STEPS}, "duration: give that of all controls together; pulses with carriers have their own"),
         ({"method": "whole-space"}, "dt: whole-space needs a positive step"),

@@ -22,7 +22,7 @@ def job(tmp_path, monkeypatch):
         (bin_folder / name).write_text(f"#!/bin/sh\n{does}\n")
         (bin_folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(attempt, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(attempt, "_RETRY_S", 0.0)
     monkeypatch.setattr(attempt, "_SOON_S", 0.0)
 
     class Job:

@@ -70,11 +70,11 @@ def test_times_are_read(words, minutes):
 
 def test_the_time_left_is_that_of_a_job_that_snakemake_has_submitted(slurm):
     slurm("squeue", f"{UUID}|1:30")
-    assert queue.left_s("7") == 90
+    assert queue.remaining_s("7") == 90
     slurm("squeue", "my-own-job|1:30")
-    assert queue.left_s("7") == float("inf")
+    assert queue.remaining_s("7") == float("inf")
     slurm("squeue", error="slurm_load_jobs error: Invalid job id specified", status=1)
-    assert queue.left_s("7") == float("inf")
+    assert queue.remaining_s("7") == float("inf")
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ def test_a_refusal_that_passes_is_waited_for(
     until(lambda: executor.submitted)
     assert asked() == 4 and not executor.failed
     assert capsys.readouterr().err.splitlines() == [
-        "ketscale: sbatch refuses a job, and is asked again: Required partition not available (inactive or drain)",
-        "ketscale: sbatch takes jobs again",
+        "ketscale: sbatch rejected a job, which is submitted again: Required partition not available (inactive or drain)",
+        "ketscale: sbatch accepts jobs again",
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_refusal_for_good_is_an_error_at_once(
     executor.submit("a")
     until(lambda: executor.failed)
     assert asked() == 1 and executor.failed == [f"a: {NO_ACCOUNT}"]
-    reason = "sbatch refuses it: Invalid account or account/partition combination specified"
+    reason = "sbatch rejected it: Invalid account or account/partition combination specified"
     assert capsys.readouterr().err == f"ketscale: failed: rule_a_train: {reason}\n"
 
 

@@ -13,7 +13,7 @@ from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
-from ketscale.problems.control.problem import Drawn, Objective, Outputs
+from ketscale.problems.control.problem import Batch, Objective, Outputs
 from ketscale.problems.control.workloads import QubitSpectrum, Rates
 from tests.toys import trainer
 
@@ -55,7 +55,7 @@ def learning(
     return problem.convert(torch.device("cpu"), torch.float64)
 
 
-def drawn(problem: MetaLearning, numbers: torch.Tensor, step: int) -> Drawn:
+def drawn(problem: MetaLearning, numbers: torch.Tensor, step: int) -> Batch:
     """The training tasks of a step."""
     return problem.distribution.fresh([problem.seed], step, numbers, torch.float64)
 

@@ -35,7 +35,7 @@ QUANTUM: dict[str, Any] = {
 
 @cache
 def simulator(name: str) -> Simulator:
-    return build_simulator(name, CircuitSimulator.usual(name), torch.device("cpu"))
+    return build_simulator(name, CircuitSimulator.of_name(name), torch.device("cpu"))
 
 
 def model(

@@ -26,7 +26,7 @@ from ketscale.problems.sentences.sentences import (
     split,
 )
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
-from ketscale.problems.sentences.transformer import SuperpositionTransformer, whole_unitary
+from ketscale.problems.sentences.transformer import SuperpositionTransformer, sentence_unitary
 
 SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}
 CLOSED = LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast")
@@ -108,7 +108,7 @@ def test_ranks_count_the_words_that_score_as_well(tmp_path: Path) -> None:
     made = prepared(tmp_path)
     built = problem(made)
     outputs = built.outputs("train", torch.arange(built.splits["train"]))
-    unitary = whole_unitary(built.model.weights.detach(), 1).numpy()
+    unitary = sentence_unitary(built.model.weights.detach(), 1).numpy()
     vocabulary = made.sentences.vocabulary
     for row, sentence in enumerate(made.splits["train"]):
         words = made.sentences.words[sentence]

@@ -25,7 +25,7 @@ from ketscale.problems.sentences.transformer import (
 )
 
 CPU = torch.device("cpu")
-FUSED = CircuitSimulator.usual("fused")
+FUSED = CircuitSimulator.of_name("fused")
 CLOSED = LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast")
 SHIFTED = structs.replace(CLOSED, gradient="parameter-shift")
 LITERAL = LikelihoodSimulator(device="literal", gradient="parameter-shift", batching="loop")

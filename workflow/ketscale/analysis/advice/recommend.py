@@ -23,7 +23,7 @@ from ketscale.grid import PREPARED, RECORD, Run, layout
 from ketscale.measure.record import check
 from ketscale.words import aligned, duration
 
-# Below the results folder, so that no table takes trials for runs.
+# Below the results folder, so that no table mistakes trials for runs.
 FOLDER = "trials"
 ROUNDS, STEPS, LEAST_S = 5, 40, 20.0
 # The median step in seconds, by candidate and round.
@@ -37,20 +37,20 @@ def recommend(config: Config, runs: Sequence[Run], limit_s: float) -> str:
         raise UserError(f"no trial ended; the first says: {next(iter(failed.values()))}")
     order = sorted(steps, key=lambda run: statistics.median(steps[run].values()))
     ratios = [paired(steps[run], steps[order[0]], RESOLUTION) for run in order]
-    found = verdicts.ratios([Compared(each and each.inverse()) for each in ratios[1:]])
+    words = verdicts.ratios([Compared(each and each.inverse()) for each in ratios[1:]])
     rows = [["simulator", "layout", "step (95 %)", "times as long (95 %)", "verdict"]]
     near = []
-    for run, ratio, (word, why) in zip(order, ratios, [("fastest", ""), *found], strict=True):
+    for run, ratio, (word, why) in zip(order, ratios, [("fastest", ""), *words], strict=True):
         if run in hopeless(steps):
             word, why = verdicts.SLOWER, "out after the first round"
         near += [run] if word != verdicts.SLOWER and run not in failed else []
         why = failed.get(run, why)
         step = paired(steps[run], dict.fromkeys(steps[run], 1.0), RESOLUTION)
-        cells = _shown(step, duration), _shown(ratio, "{:.2f}".format)
+        cells = _text(step, duration), _text(ratio, "{:.2f}".format)
         rows.append([run.simulator, run.layout, *cells, f"{word} ({why})" if why else word])
     rows += [[run.simulator, run.layout, "", "", why] for run, why in failed.items() if run not in steps]
     best = min(near or order, key=lambda run: run.ranks * run.threads)
-    reason = f", with the fewest cores of {len(near)} that cannot be told apart" if len(near) > 1 else ""
+    reason = f", with the fewest cores of {len(near)} indistinguishable ones" if len(near) > 1 else ""
     return "\n".join([*aligned(rows), "", f"take {best.simulator} on {best.layout}{reason}"])
 
 
@@ -58,22 +58,22 @@ def candidates(config: Config, point: Run, simulators: Sequence[str], layouts: S
     """The run on all of these simulators and layouts that the config allows; of a search, its first trial."""
     if unknown := {*simulators} - {*config.simulators, "none"}:
         raise UserError(f"no simulator is called {min(unknown)}; there are {', '.join(config.simulators)}")
-    point, found, why = next(config.trials_of(point), point), [], ""
+    point, runs, why = next(config.trials_of(point), point), [], ""
     for simulator, text in product(simulators, layouts):
         run = replace(point, simulator=simulator, seed=0, **layout(text))
         try:
             config.settings(run)
-            found.append(run)
+            runs.append(run)
         except UserError as error:
             why = str(error)
-    if not found:
+    if not runs:
         raise UserError(f"no simulator and layout fits: {why}")
-    return found
+    return runs
 
 
-def _shown(found: Estimate | None, write: Callable[[float], str]) -> str:
-    ends = f" ({write(found.low)} to {write(found.high)})" if found and found.low and found.high else ""
-    return write(found.value) + ends if found else ""
+def _text(of: Estimate | None, write: Callable[[float], str]) -> str:
+    ends = f" ({write(of.low)} to {write(of.high)})" if of and of.low and of.high else ""
+    return write(of.value) + ends if of else ""
 
 
 def trials(config: Config, candidates: Sequence[Run], limit_s: float) -> tuple[Steps, dict[Run, str]]:
@@ -83,22 +83,22 @@ def trials(config: Config, candidates: Sequence[Run], limit_s: float) -> tuple[S
     for number in range(ROUNDS):
         turn = [one for one in candidates if one not in {*failed, *hopeless(steps)}]
         for place, one in enumerate(turn):
-            if (left_s := end - time.monotonic()) <= 0:
+            if (remaining_s := end - time.monotonic()) <= 0:
                 return steps, {**dict.fromkeys({*candidates} - {*steps}, "no time was left"), **failed}
             # No more than twice its share, so that a slow one leaves time to those after it.
-            share_s = min(left_s, max(LEAST_S, 2 * left_s / (len(turn) - place)))
-            found = _step_s(Path(config.results), config.settings(one), number, share_s)
-            if isinstance(found, str):
-                failed[one] = found
+            share_s = min(remaining_s, max(LEAST_S, 2 * remaining_s / (len(turn) - place)))
+            step_s = _step_s(Path(config.results), config.settings(one), number, share_s)
+            if isinstance(step_s, str):
+                failed[one] = step_s
             else:
-                steps.setdefault(one, {})[number] = found
+                steps.setdefault(one, {})[number] = step_s
     return steps, failed
 
 
 def hopeless(steps: Steps) -> set[Run]:
     """The candidates whose first step takes more than three times as long as the fastest: they have no second round."""
-    fastest = min((found[0] for found in steps.values()), default=0.0)
-    return {one for one, found in steps.items() if found[0] > 3 * fastest}
+    fastest = min((times[0] for times in steps.values()), default=0.0)
+    return {one for one, times in steps.items() if times[0] > 3 * fastest}
 
 
 def _step_s(results: Path, settings: Settings, seed: int, limit_s: float) -> float | str:
@@ -123,7 +123,7 @@ def _step_s(results: Path, settings: Settings, seed: int, limit_s: float) -> flo
         finally:
             # The launcher ends its ranks.
             child.terminate()
-    found = check(folder / RECORD, settings, None)
-    if child.returncode or found.record is None or found.state != "completed":
-        return short(found.why or log.read_text("utf-8", "replace").strip().rpartition("\n")[2])
-    return found.record.timing.step.median_s or "it has no steady step"
+    state = check(folder / RECORD, settings, None)
+    if child.returncode or state.record is None or state.state != "completed":
+        return short(state.why or log.read_text("utf-8", "replace").strip().rpartition("\n")[2])
+    return state.record.timing.step.median_s or "it has no steady step"

@@ -12,12 +12,12 @@ from ketscale.config import Metric
 
 def accuracy(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """The test results of the models with their intervals, a panel for each data set; the best is at the top."""
-    models = chosen(inputs)
+    models = selection(inputs)
     if models.empty:
         return None
     of = {name: inputs.config.family(str(name)).headline for name in models["workload"].unique()}
     better = models["workload"].map(lambda name: -1 if of[name].better == "up" else 1)
-    drawn = models.assign(
+    effects = models.assign(
         name=models["line"],
         words=models["value"].map("{:.3g}".format),
         low=models["value_low"],
@@ -25,14 +25,14 @@ def accuracy(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         colour=style.PALETTE[0],
         rank=better * models["value"],
     ).sort_values(["rank", "line"])
-    parts = [*style.parts(drawn, inputs, "line")]
-    if made := style.forest(parts, inputs):
-        for axes, (_, part) in zip(made[0].axes, parts, strict=True):
+    parts = [*style.parts(effects, inputs, "line")]
+    if drawing := style.forest(parts, inputs):
+        for axes, (_, part) in zip(drawing[0].axes, parts, strict=True):
             _marks(axes, part, of[part["workload"].iloc[0]])
-    return made
+    return drawing
 
 
-def chosen(inputs: Inputs) -> pd.DataFrame:
+def selection(inputs: Inputs) -> pd.DataFrame:
     """The chosen configurations with a test result, with the name of each as `line`."""
     rows = inputs.quality[inputs.quality["value"].notna() & inputs.quality["row"].isna()]
     rows = rows[rows["chosen"].astype(bool)].reset_index(drop=True)
@@ -64,10 +64,10 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         return None
     rows = rows.sort_values(["row", "workload", "size"], na_position="first")
     colours = {verdicts.BETTER: style.PALETTE[0], verdicts.WORSE: style.PALETTE[1]}
-    drawn = style.effects(rows).assign(hollow=False, colour=rows["verdict"].map(colours).fillna(style.SOFT))
+    effects = style.effects(rows).assign(hollow=False, colour=rows["verdict"].map(colours).fillna(style.SOFT))
     metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
     ratio = (rows["unit"] == "times").all()
     label = f"test {metric.title} of model {'over control' if ratio else 'less control (points)'}"
-    part = ("Difference by data set", drawn)
+    part = ("Difference by data set", effects)
     note, words = "Intervals of differences hold together with 95 %", style.FACTOR if ratio else None
     return style.forest([part], inputs, note, label, words, none=1 if ratio else 0)

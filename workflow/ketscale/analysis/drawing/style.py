@@ -27,7 +27,7 @@ PALETTE = (
 FRAME, SOFT, PALE = "#3c4043", "#5f6368", "#d0d3d6"
 # The width of a figure in inches: two columns of a paper.
 WIDTH = 7.16
-# The most lines in a panel that can be told apart, the most rows that can be read, and the height of a row in inches.
+# The most lines in a panel that can be distinguished, the most readable rows, and the height of a row in inches.
 SERIES, MOST_ROWS, ROW = 8, 60, 0.36
 # Characters in an inch of a title, of the name of a row, and of the note.
 TITLE_DENSITY, ROW_DENSITY, NOTE_DENSITY = 12, 16, 20
@@ -36,8 +36,8 @@ DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "
 FACTOR = "{:.3g}x".format
 # By flags of points.
 NOTES = {
-    BUSY: "Hollow: measured on a busy machine and left out of fits",
-    TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and left out of fits",
+    BUSY: "Hollow: measured on a busy machine and excluded from fits",
+    TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and excluded from fits",
 }
 RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
 
@@ -54,19 +54,19 @@ class Inputs:
 
     def only(self, studies: Collection[str]) -> Inputs:
         """What a figure of some studies gets: their rows."""
-        known = tuple(each for each in self.config.studies if each.name in studies)
-        asked = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
+        studied = tuple(each for each in self.config.studies if each.name in studies)
+        selected = self.runs["studies"].fillna("").map(lambda names: not {*names.split()}.isdisjoint(studies))
         own = {name: table[table["study"].isin(studies)] for name, table in vars(self).items() if name in OWN}
-        return replace(self, config=replace(self.config, studies=known), runs=self.runs[asked], **own)
+        return replace(self, config=replace(self.config, studies=studied), runs=self.runs[selected], **own)
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
     """A colour for each name, in their order; none comes twice."""
     import seaborn as sns
 
-    known = list(names)
-    found = sns.color_palette("colorblind" if len(known) <= len(PALETTE) else "husl", len(known))
-    return dict(zip(known, found.as_hex(), strict=True))
+    unique = list(names)
+    palette = sns.color_palette("colorblind" if len(unique) <= len(PALETTE) else "husl", len(unique))
+    return dict(zip(unique, palette.as_hex(), strict=True))
 
 
 def theme() -> None:
@@ -94,22 +94,22 @@ def theme() -> None:
 
 def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs: Inputs) -> dict[str, bytes]:
     """What `draw` draws of the inputs, if anything, and the drawn data as CSV: the contents of the files by their endings."""
-    drawn = draw(inputs)
-    if drawn is None:
+    drawing = draw(inputs)
+    if drawing is None:
         return {}
-    figure, data = drawn
-    known = data.astype(object).where(data.notna(), None)
-    return {**_saved(figure), "csv": csv_of(columns.rows(known), list(map(str, data)))}
+    figure, data = drawing
+    table = data.astype(object).where(data.notna(), None)
+    return {**_saved(figure), "csv": csv_of(columns.rows(table), list(map(str, data)))}
 
 
 def _saved(figure: Drawing) -> dict[str, bytes]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # It is laid out once, not once for each form.
-    made = {form: io.BytesIO() for form in DATELESS}
-    for form, buffer in made.items():
+    buffers = {form: io.BytesIO() for form in DATELESS}
+    for form, buffer in buffers.items():
         figure.savefig(buffer, format=form, metadata=DATELESS[form], dpi=200)
     plt.close(figure)
-    return {form: buffer.getvalue() for form, buffer in made.items()}
+    return {form: buffer.getvalue() for form, buffer in buffers.items()}
 
 
 def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing, list[Axes]]:
@@ -125,7 +125,7 @@ def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing
 
 
 def _share(axes: Axes) -> float:
-    """The width of a panel and what is beside it, in inches."""
+    """The width of a panel and of its margins, in inches."""
     grid = axes.get_gridspec()
     assert grid is not None
     return WIDTH / grid.ncols
@@ -149,11 +149,11 @@ def legend(axes: Axes, colours: Mapping[str, str]) -> None:
         )
 
 
-def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str]) -> None:
-    """Write above each row of the axes (at 0, 1, ... from above) its name, shortened if need be, and what is said of it."""
+def name_rows(axes: Axes, names: Iterable[str], texts: Iterable[str]) -> None:
+    """Write above each row of the axes (at 0, 1, ... from above) its name, shortened if needed, and its description."""
     most = int(ROW_DENSITY * _share(axes))
     labels = [
-        f"{_shortened(name, most - len(words))}: {words}" for name, words in zip(names, said, strict=True)
+        f"{_shortened(name, most - len(words))}: {words}" for name, words in zip(names, texts, strict=True)
     ]
     axes.set_yticks([row - 0.22 for row in range(len(labels))], labels, ha="left", va="bottom")
     axes.tick_params(axis="y", pad=-3, length=0)
@@ -162,7 +162,7 @@ def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str]) -> None:
 
 
 def _shortened(name: str, most: int) -> str:
-    """A name without its middle if it has more characters: its end tells it from the rows beside it."""
+    """A name without its middle if it has more characters: its end distinguishes it from its neighbours."""
     head = most // 3
     return name if len(name) <= most else f"{name[:head].rstrip()} … {name[head + 3 - most :].lstrip()}"
 
@@ -185,14 +185,14 @@ def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = 
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=6.5, color=SOFT, linespacing=1.4)
 
 
-def left_out(count: int, most: int, what: str) -> str:
+def omission(count: int, most: int, what: str) -> str:
     """How many are not drawn, in words; '' if all are."""
     return f". Not drawn: {counted(count - most, what)} more" if count > most else ""
 
 
-def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
+def values(axes: Axes, numbers: Iterable[float], scale: str = "linear") -> None:
     """Give the x axis ticks at values, such as batches, of which at most eight are labelled."""
-    every = sorted(set(found))
+    every = sorted(set(numbers))
     ticks = every[:: -(-len(every) // 8)]
     axes.set_xscale(scale)
     axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
@@ -273,11 +273,11 @@ def curves(
     """A line for each value of the column `line`, with dots that are hollow where `hollow` is true, and intervals.
 
     x, y, ends: columns of the values and of the ends of their intervals. palette: of lines; without it each gets a colour,
-    and the legend tells which.
+    and the legend says which.
     """
-    named = palette or colours(sorted(points["line"].unique()))
+    palette_of = palette or colours(sorted(points["line"].unique()))
     for name, group in points.dropna(subset=[x, y]).groupby("line", sort=True):
-        group, colour = group.sort_values([x, y]), named[str(name)]
+        group, colour = group.sort_values([x, y]), palette_of[str(name)]
         # Two points do not show a course.
         if group[x].nunique() > 2:
             axes.plot(group[x], group[y], lw=1.3, alpha=0.7, color=colour)
@@ -286,14 +286,14 @@ def curves(
         faces = ["white" if hollow else colour for hollow in group["hollow"]]
         axes.scatter(group[x], group[y], 25, facecolors=faces, edgecolors=colour, lw=1.3, zorder=3)
     if palette is None:
-        legend(axes, named)
+        legend(axes, palette_of)
 
 
 def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """The points of each panel with its title: those of one data set, and at most eight values of the column `by`."""
     for workload, group in points.groupby("workload", sort=True):
         names = sorted(group[by].unique())
-        # As many in each as in the others, so that none stands alone.
+        # As many in each as in the others, so that none is alone.
         chunks = np.array_split(names, -(-len(names) // SERIES))
         for number, chunk in enumerate(chunks, 1):
             title = data(str(workload), inputs.config)

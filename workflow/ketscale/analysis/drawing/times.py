@@ -33,7 +33,7 @@ def steps(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     points = inputs.speed[inputs.speed["step_s"].notna() | (inputs.speed["timed_out"] > 0)]
     if points["step_s"].notna().sum() < 2:
         return None
-    drawn = points.assign(
+    effects = points.assign(
         name=points["point"],
         value=points["step_s"],
         low=points["step_low_s"],
@@ -42,7 +42,7 @@ def steps(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         hollow=points["flag"].isin(HOLLOW),
         colour=style.PALETTE[0],
     )
-    label, parts = "time per training step (log scale)", [*style.parts(drawn, inputs, "workload")]
+    label, parts = "time per training step (log scale)", [*style.parts(effects, inputs, "workload")]
     return style.forest(parts, inputs, "Typical time of a step", label, duration)
 
 
@@ -51,11 +51,11 @@ def effects(label: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     points = inputs.speed[inputs.speed["effect"].notna()]
     if len(points) < 2:
         return None
-    drawn = style.effects(points).assign(
+    effects = style.effects(points).assign(
         hollow=points["flag"].isin(HOLLOW_RATIOS),
         colour=points["mistake"].notna().map({True: style.PALETTE[3], False: style.PALETTE[0]}),
     )
-    parts = [*style.parts(drawn, inputs, "workload")]
+    parts = [*style.parts(effects, inputs, "workload")]
     return style.forest(parts, inputs, style.RATIOS, f"{label} (log scale)", style.FACTOR, none=1)
 
 
@@ -131,7 +131,7 @@ def workers(speedup: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None
     points = points.assign(
         line=points["layout"].map(way),
         x=points["workers"].astype(float),
-        panel=variants(points, inputs.config, ("layout", "workload", *_grown(points, inputs.config))),
+        panel=variants(points, inputs.config, ("layout", "workload", *_growth(points, inputs.config))),
     )
     colours = style.colours([*USUAL, *sorted({*points["line"]} - {*USUAL, CORE})]) | {CORE: style.FRAME}
     groups = list(points.groupby(["workload", "panel"], sort=False))
@@ -143,12 +143,12 @@ def workers(speedup: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None
         _ratios(ratios, series, part, inputs.fits, colours)
         ratios.set_ylabel(speedup)
     dashed = "Dashed: the fitted law. " if len(inputs.fits) else ""
-    note = f"{dashed}{NOTE}{style.left_out(len(groups), MOST_GROUPS, 'group')}"
+    note = f"{dashed}{NOTE}{style.omission(len(groups), MOST_GROUPS, 'group')}"
     style.footnote(figure, points, inputs, note)
     return figure, points
 
 
-def _grown(points: pd.DataFrame, config: Config) -> list[str]:
+def _growth(points: pd.DataFrame, config: Config) -> list[str]:
     """What grows with the workers in weak scaling: the batch, and in families whose batch is not free some sizes."""
     if points["kind"].iloc[0] != "weak":
         return []
@@ -162,12 +162,12 @@ def _grown(points: pd.DataFrame, config: Config) -> list[str]:
 
 def way(text: str) -> str:
     """What a layout has several of, such as 'threads', 'MPI ranks' and 'DDP ranks (NCCL), 2 threads, 2 nodes'."""
-    found = layout(text)
-    backend = BACKENDS[found["backend"]]
+    parts = layout(text)
+    backend = BACKENDS[parts["backend"]]
     if not backend.several_ranks:
-        return GPU if backend.device == "gpu" else CORE if found["threads"] == 1 else "threads"
+        return GPU if backend.device == "gpu" else CORE if parts["threads"] == 1 else "threads"
     name = {"ddp": "DDP ranks (NCCL)", "ddp-cpu": "DDP ranks (Gloo)", "mpi": "MPI ranks"}[backend.name]
-    more = [f"{found[each]} {each}" for each in ("threads", "nodes") if found[each] > 1]
+    more = [f"{parts[each]} {each}" for each in ("threads", "nodes") if parts[each] > 1]
     return ", ".join([name, *more])
 
 
@@ -176,19 +176,19 @@ def _series(points: pd.DataFrame) -> pd.DataFrame:
     that its speedup is over.
     """
     ways = [(name, own) for name, own in points.groupby("line", sort=True) if name not in (CORE, GPU)]
-    found = [points.head(0)]
+    frames = [points.head(0)]
     for number, (name, own) in enumerate(ways):
         if own["workers"].min() > 1:
-            alone = points[points["layout"] == serial(layout(own["layout"].iloc[0])["backend"])]
-            own = pd.concat([alone.assign(line=name, effect=1.0), own])
-        found.append(own.assign(x=own["workers"] * (1 + DODGE * (number - (len(ways) - 1) / 2))))
-    return pd.concat(found)
+            serial_rows = points[points["layout"] == serial(layout(own["layout"].iloc[0])["backend"])]
+            own = pd.concat([serial_rows.assign(line=name, effect=1.0), own])
+        frames.append(own.assign(x=own["workers"] * (1 + DODGE * (number - (len(ways) - 1) / 2))))
+    return pd.concat(frames)
 
 
 def _times(axes: Axes, series: pd.DataFrame, points: pd.DataFrame, colours: Mapping[str, str]) -> None:
     """The time of a step by workers; that of one GPU, or of a core with which no way begins, is a line with its interval."""
-    drawn = series.assign(hollow=series["flag"].isin(HOLLOW))
-    style.curves(axes, drawn, "x", "step_s", ("step_low_s", "step_high_s"), colours)
+    shown_rows = series.assign(hollow=series["flag"].isin(HOLLOW))
+    style.curves(axes, shown_rows, "x", "step_s", ("step_low_s", "step_high_s"), colours)
     lone = points["line"].eq(GPU) | (points["line"].eq(CORE) & ~points["layout"].isin(series["layout"]))
     for _, one in points[lone].iterrows():
         colour = colours[one["line"]]
@@ -208,22 +208,22 @@ def _ratios(
     """The speedup by workers with the ideal and the fitted laws; the legend has the efficiency at the last point of each way."""
     ideal = [1, points["workers"].max()]
     axes.plot(ideal, ideal, color=style.SOFT, lw=0.8, zorder=1)
-    drawn = series.assign(hollow=series["flag"].isin(HOLLOW_RATIOS))
-    style.curves(axes, drawn, "x", "effect", ("low", "high"), colours)
-    named = {}
+    shown_rows = series.assign(hollow=series["flag"].isin(HOLLOW_RATIOS))
+    style.curves(axes, shown_rows, "x", "effect", ("low", "high"), colours)
+    legend = {}
     several = series[series["effect"].notna() & (series["workers"] > 1)]
     for name, own in several.sort_values("workers").groupby("line", sort=True):
         if law := laws.of_line(fitted, own):
-            found, values = law
+            exponent, values = law
             at = np.geomspace(1, own["workers"].max(), 60)
-            scale = statistics.geometric_mean(own["effect"] / found.speedup(own["workers"], *values))
-            axes.plot(at, scale * found.speedup(at, *values), color=colours[str(name)], ls="--", lw=1)
+            scale = statistics.geometric_mean(own["effect"] / exponent.speedup(own["workers"], *values))
+            axes.plot(at, scale * exponent.speedup(at, *values), color=colours[str(name)], ls="--", lw=1)
         last = own.iloc[-1]
-        named[f"{name}: {100 * last['effect'] / last['workers']:.0f}\u00a0%"] = colours[str(name)]
+        legend[f"{name}: {100 * last['effect'] / last['workers']:.0f}\u00a0%"] = colours[str(name)]
     _workers(axes, points)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
-    style.legend(axes, named)
+    style.legend(axes, legend)
 
 
 def _workers(axes: Axes, points: pd.DataFrame) -> None:

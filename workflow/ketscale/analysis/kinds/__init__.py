@@ -31,70 +31,70 @@ __all__ = ["Figure", "Kind", "check", "kinds"]
 ERRORS = (1e-3, 1e-6, 1e-9)
 
 
-def largest(made: Sequence[Row]) -> Row:
+def largest(rows: Sequence[Row]) -> Row:
     """The row with the largest effect: of those that are surely not the same, else of decided ones, else of all."""
     return max(
-        made,
+        rows,
         key=lambda row: (row["verdict"] in verdicts.DECIDED, row["verdict"] != verdicts.SAME, row["effect"]),
     )
 
 
-def nearest(made: Sequence[Row]) -> Row:
+def nearest(rows: Sequence[Row]) -> Row:
     """The row with the smallest effect: what holds everywhere."""
-    return min(made, key=lambda row: row["effect"])
+    return min(rows, key=lambda row: row["effect"])
 
 
-def farthest(made: Sequence[Row]) -> Row:
+def farthest(rows: Sequence[Row]) -> Row:
     """The row whose metric is farthest from its reference's, of decided ones if there are some."""
 
     def rank(row: Row) -> tuple[bool, float, str]:
         size = abs(math.log(row["effect"])) if row["unit"] == "times" else abs(row["effect"])
         return row["verdict"] not in verdicts.DECIDED, -size, row["point"]
 
-    return min(made, key=rank)
+    return min(rows, key=rank)
 
 
-def wrong(made: Sequence[Row]) -> Row:
+def wrong(rows: Sequence[Row]) -> Row:
     """The misconfiguration with the largest effect."""
-    return largest([row for row in made if row["mistake"]] or made)
+    return largest([row for row in rows if row["mistake"]] or rows)
 
 
-def cheapest(made: Sequence[Row]) -> Row:
+def cheapest(rows: Sequence[Row]) -> Row:
     """The next to the cheapest at the smallest of `ERRORS` that a simulator reaches."""
-    return nearest(next(filter(None, (_as_exact(made, most) for most in reversed(ERRORS))), made))
+    return nearest(next(filter(None, (_as_exact(rows, most) for most in reversed(ERRORS))), rows))
 
 
-def _as_exact(made: Sequence[Row], most: float) -> list[Row]:
-    exact = (row for row in made if row["error"] is not None and row["error"] <= most)
+def _as_exact(rows: Sequence[Row], most: float) -> list[Row]:
+    exact = (row for row in rows if row["error"] is not None and row["error"] <= most)
     return [row for row in exact if row["step_s"] and row["flag"] not in HOLLOW]
 
 
-def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str]:
+def faster_from(rows: list[Row], study: Study, collected: Collected) -> list[str]:
     """From which work per worker on each layout is surely faster than one worker."""
-    said, alone = [], {point(row): row["step_s"] for row in made}
+    note, times = [], {point(row): row["step_s"] for row in rows}
     lines: dict[str, list[tuple[float, bool]]] = {}
-    for row in (row for row in made if row["workers"] > 1):
+    for row in (row for row in rows if row["workers"] > 1):
         # A worker's part of one worker's step is known even where the two cannot be compared.
-        if one := alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])})):
+        if one := times.get(point({**row, "layout": serial(layout(row["layout"])["backend"])})):
             work_s = row.get("work_s") or one / row["workers"]
             lines.setdefault(row["layout"], []).append((work_s, row["verdict"] == verdicts.FASTER))
     for name, line in lines.items():
         sure = [*takewhile(itemgetter(1), sorted(line, reverse=True))]
         if sure and len(line) > 1:
-            said.append(f"{capital(where(name))}: faster from {duration(sure[-1][0])} of work per worker on.")
-    return said
+            note.append(f"{capital(where(name))}: faster from {duration(sure[-1][0])} of work per worker on.")
+    return note
 
 
-def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str]:
+def cheapest_at(rows: list[Row], study: Study, collected: Collected) -> list[str]:
     """The cheapest simulator at each error that one reaches."""
-    found = {most: min(able, key=itemgetter("step_s")) for most in ERRORS if (able := _as_exact(made, most))}
-    return [f"At an error of at most {most:g} the cheapest is {row['point']}." for most, row in found.items()]
+    best = {most: min(able, key=itemgetter("step_s")) for most in ERRORS if (able := _as_exact(rows, most))}
+    return [f"At an error of at most {most:g} the cheapest is {row['point']}." for most, row in best.items()]
 
 
 def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
-    made = kind or SPEED[name]
-    about = {"faults": faults, "figure": figure, "lead": nearest if made.slower else largest, **more}
-    return Kind(name=name, table="speed", rows=partial(speed.rows, made), **about)
+    row = kind or SPEED[name]
+    about = {"faults": faults, "figure": figure, "lead": nearest if row.slower else largest, **more}
+    return Kind(name=name, table="speed", rows=partial(speed.rows, row), **about)
 
 
 def _sweep(axis: SizeAxis) -> Kind:
@@ -118,7 +118,7 @@ KINDS = (
         "The time of a step, and the speedup over one worker at the same batch.",
         partial(times.workers, "speedup over one worker")), notes=faster_from),
     _speed("simulator", checks.simulators, Figure(
-        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", times.steps)),
+        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are excluded.", times.steps)),
     _speed("changes", checks.changes, Figure(
         "changes", "One change at a time",
         "What one change at a time does to the time of a sample. A change of batch, workload or model is other work.",
@@ -168,11 +168,11 @@ def check(config: Config) -> None:
     Raises:
         UserError: names the study, what is wrong and what to do; the first problem found.
     """
-    known = kinds(config.families)
+    families = kinds(config.families)
     for study in config.studies:
-        if study.kind not in known:
+        if study.kind not in families:
             raise UserError(
-                f"studies.{study.name}.kind: no kind of study is called {study.kind}{suggestion(study.kind, known)}"
+                f"studies.{study.name}.kind: no kind of study is called {study.kind}{suggestion(study.kind, families)}"
             )
-        for fault in known[study.kind].faults(study, config):
+        for fault in families[study.kind].faults(study, config):
             raise UserError(f"studies.{study.name}: {fault}")

@@ -32,10 +32,10 @@ Tasks = Mapping[Task, set[str]]
 
 
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
-    """Every configuration of the study that has a record; the chosen ones beside the best of their controls."""
-    made = configurations(study, collected)
+    """Every configuration of the study that has a record; the chosen ones with the best of their controls."""
+    candidates = configurations(study, collected)
     yield from table(
-        study, made, selection.together(selection.comparisons(made, study, collected)), collected
+        study, candidates, selection.judged(selection.comparisons(candidates, study, collected)), collected
     )
 
 
@@ -49,24 +49,24 @@ def configurations(study: Study, collected: Collected) -> list[Configuration]:
 
 
 def table(
-    study: Study, made: Sequence[Configuration], compared: Sequence[Comparison], collected: Collected
+    study: Study, candidates: Sequence[Configuration], compared: Sequence[Comparison], collected: Collected
 ) -> list[QualityRow]:
     """The rows of a study's configurations, of which those that are compared are chosen."""
-    chosen = {one.of.point: one for one in compared}
-    config, found = collected.config, []
-    for each in made:
-        one = chosen.get(each.point)
-        found.append(_reached(study, each, collected) | (_compared(one, compared, collected) if one else {}))
-    if not found:
+    matches = {one.of.point: one for one in compared}
+    config, rows = collected.config, []
+    for each in candidates:
+        one = matches.get(each.point)
+        rows.append(_reached(study, each, collected) | (_compared(one, compared, collected) if one else {}))
+    if not rows:
         return []
     but = ("workload", "model", *size_axes(config))
-    for _, part in pd.DataFrame(found).groupby(["workload", "model"]):
+    for _, part in pd.DataFrame(rows).groupby(["workload", "model"]):
         for at, variant in variants(part, config, but).items():
-            row, split = found[int(str(at))], made[int(str(at))].group[0]["workload"]
+            row, split = rows[int(str(at))], candidates[int(str(at))].group[0]["workload"]
             words = (row["model"], size_words(config, split, row["size"]), variant)
             row["point"] = f"{row['workload']}: {', '.join(filter(None, words))}"
     # What has a verdict comes first.
-    return sorted(found, key=lambda row: (not row["verdict"], not row["chosen"]))
+    return sorted(rows, key=lambda row: (not row["verdict"], not row["chosen"]))
 
 
 def _reached(study: Study, each: Configuration, collected: Collected) -> QualityRow:
@@ -82,7 +82,7 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
         "metric": each.metric.name, **columns(each.estimate(), "value", "value_low", "value_high"), "chance": each.chance,
         "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
         "errors": _errors(completed, collected), "chosen": False, "verdict": "", "reference": "",
-        "why": comparability.hindrance(each.keys) or each.failures,
+        "why": comparability.mismatch(each.keys) or each.failures,
         "hardware": "; ".join(sorted({row["hardware"] for row in completed})) or first["hardware"],
         "code": first["code"],
     }  # fmt: skip
@@ -92,7 +92,7 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
     """What comes of the comparison of a chosen configuration with its reference."""
     effect, to = one.effect(), one.to
     care = (
-        one.why or comparability.hindrance(one.of.keys),
+        one.why or comparability.mismatch(one.of.keys),
         *(each.failures for each in one.sides),
         *_care(one, others, collected),
     )
@@ -110,7 +110,7 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
 def _errors(completed: Group, collected: Collected) -> str:
     """The error of each of several targets, mean over seeds, in words; '' of one target."""
     qualities = [collected.records[Run.of(row)].quality for row in completed]
-    errors = [found for one in qualities if one and isinstance(found := one.test.get("errors"), list)]
+    errors = [errors_of for one in qualities if one and isinstance(errors_of := one.test.get("errors"), list)]
     if not errors:
         return ""
     workload, means = collected.config.block(completed[0]["workload"])[1], np.mean(errors, axis=0)
@@ -119,7 +119,7 @@ def _errors(completed: Group, collected: Collected) -> str:
 
 
 def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -> Iterator[str]:
-    """What limits a comparison that an interval has decided, in a few words each."""
+    """What limits a comparison that has a verdict, in a few words each."""
     if one.to is None or one.verdict not in (*verdicts.DECIDED, verdicts.CANNOT_TELL):
         return
     classical = [
@@ -138,7 +138,7 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         reached = each.estimate() if each.metric.is_share and each.chance is not None else None
         if reached and (reached.low or 0.0) <= (each.chance or 0.0):
             yield f"{each.model} is not surely better than guessing"
-        yield each.not_new(beyond=0.0)
+        yield each.overlap(beyond=0.0)
     if one.to.model != selection.GUESSING and not all(each.searched for each in models):
         yield "untuned"
     elif len({each.tried for each in models}) > 1:
@@ -153,19 +153,19 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
 
 def data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """The row of all data sets, and those of configurations."""
-    made, tasks = configurations(study, collected), tasks_of(study, collected.config)
-    compared = heads(selection.comparisons(made, study, collected), tasks, collected.config)
-    whole = over_all([one for one in compared if one.verdict], tasks)
-    yield {"chosen": False, "failed": 0, **whole}
-    yield from table(study, made, compared, collected)
+    candidates, tasks = configurations(study, collected), tasks_of(study, collected.config)
+    compared = heads(selection.comparisons(candidates, study, collected), tasks, collected.config)
+    overall = over_all([one for one in compared if one.verdict], tasks)
+    yield {"chosen": False, "failed": 0, **overall}
+    yield from table(study, candidates, compared, collected)
 
 
-def data_set_notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
+def data_set_notes(rows: list[Row], study: Study, collected: Collected) -> Iterator[str]:
     """That data sets of one generator are not independent of each other."""
     blocks = {name: collected.config.block(name) for name, _ in tasks_of(study, collected.config)}
     generators = [kind for kind, block in blocks.values() if block.generated]
     if len(generators) > len({*generators}):
-        yield "Some data sets are of one generator, and the verdict for all takes them as independent of each other."
+        yield "Some data sets are of one generator, and the verdict for all treats them as independent of each other."
 
 
 def tasks_of(study: Study, config: Config) -> dict[Task, set[str]]:
@@ -182,44 +182,44 @@ def _level(tasks: Collection[Task]) -> float:
     return 1 - (1 - LEVEL) / len(tasks)
 
 
-def heads(found: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
+def heads(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
     """Comparisons of which each data set has one with a verdict, that of the model that validation chose.
 
-    Nothing stands in for controls without a result. Where every seed of the models, or of their controls, failed, this
+    Controls without a result have no substitute. Where every seed of the models, or of their controls, failed, this
     is the verdict.
     """
-    made, able = [], dict[Task, list[Comparison]]()
-    for one in found:
+    rows, able = [], dict[Task, list[Comparison]]()
+    for one in compared:
         one = replace(one, level=_level(tasks))
         if any(controls(config, other, one.of.model) for other in tasks[one.of.task]):
             if one.to is None or not one.to.group:
                 one = replace(one, to=None, verdict="")
             elif one.baseline and one.to.tests:
                 one = replace(one, to=best([one.to, one.baseline]))
-        made.append(one)
+        rows.append(one)
         if one.verdict is None:
             able.setdefault(one.of.task, []).append(one)
     leads = {}
     for task, own in able.items():
-        whole = [one for one in own if all(each.tests for each in one.sides)]
-        leads[task] = best([one.of for one in whole or own])
+        tested = [one for one in own if all(each.tests for each in one.sides)]
+        leads[task] = best([one.of for one in tested or own])
 
-    made = [one.judge() if one.of is leads.get(one.of.task) else replace(one, verdict="") for one in made]
-    return [one.decided(one.decide()) if one.verdict is None else one for one in made]
+    rows = [one.judge() if one.of is leads.get(one.of.task) else replace(one, verdict="") for one in rows]
+    return [one.decided(one.decide()) if one.verdict is None else one for one in rows]
 
 
 def over_all(heads: Sequence[Comparison], tasks: Tasks) -> QualityRow:
     """What the comparisons of all data sets say together, by signed ranks of their differences."""
-    told = [head for head in heads if head.effect()]
-    units = {head.unit for head in told}
+    measured = [head for head in heads if head.effect()]
+    units = {head.unit for head in measured}
     unit = units.pop() if len(units) == 1 else ""
-    effects = [head.effect() for head in told if unit]
+    effects = [head.effect() for head in measured if unit]
     effect = _typical(effects, unit)
     word, why = _verdict(heads, tasks, effects, unit)
     if len(tasks) == 1:
-        effect = told[0].effect() if told else None
-    models = {head.of.model for head in told or heads}
-    references = {head.to.model for head in told or heads if head.to}
+        effect = measured[0].effect() if measured else None
+    models = {head.of.model for head in measured or heads}
+    references = {head.to.model for head in measured or heads if head.to}
     return {
         "row": "data sets",
         "point": f"{counted(len(tasks), 'data set')}: {models.pop() if len(models) == 1 else 'the best model'}",
@@ -249,20 +249,20 @@ def _verdict(
         return (words[0], "") if alike else (verdicts.CANNOT_TELL, "signed ranks need six data sets")
     word = selection.side(effect, unit, metric)
     # The same with seeds that failed as wrong, also where one side has no others.
-    known = [head for head in heads if head.effect() or len({bool(each.tests) for each in head.sides}) > 1]
-    cautious = [head.effect(failed=True) for head in known]
+    decided = [head for head in heads if head.effect() or len({bool(each.tests) for each in head.sides}) > 1]
+    cautious = [head.effect(failed=True) for head in decided]
     overturned = word == verdicts.SAME or selection.side(_typical(cautious, unit), unit, metric) != word
     if word and cautious != effects and overturned:
-        return verdicts.FAILED, "with failed seeds counted as wrong nothing is decided"
+        return verdicts.FAILED, "there is no verdict if failed seeds count as wrong"
     return word or verdicts.CANNOT_TELL, ""
 
 
 def _typical(effects: Sequence[Estimate | None], unit: str) -> Estimate | None:
     """What is typical of the effects of data sets, of ratios on the logarithm; None if one is not known."""
-    known = [effect.value for effect in effects if effect]
-    if len(known) < len(effects):
+    values = [effect.value for effect in effects if effect]
+    if len(values) < len(effects):
         return None
     if unit != "times":
-        return metrics.signed_rank(known)
-    found = metrics.signed_rank([math.log(value) for value in known])
-    return found and found.mapped(math.exp)
+        return metrics.signed_rank(values)
+    rank = metrics.signed_rank([math.log(value) for value in values])
+    return rank and rank.mapped(math.exp)

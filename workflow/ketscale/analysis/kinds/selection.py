@@ -2,7 +2,7 @@
 
 Configurations are chosen on validation data alone: choosing on test data would make the test result too good. The control
 is the best of all that a model has, at its own best configuration; where a study has none for a data set, its best
-baseline stands in, or else guessing. Nothing depends on an order: ties break by name.
+baseline is used instead, or else guessing. No result depends on an order: ties break by name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ketscale.config import Config, Metric
 from ketscale.grid import Run, Study
 from ketscale.words import counted
 
-# A test of which more than this share may be known from training decides nothing.
-KNOWN_WITHIN = 0.05
+# A test gives no verdict if more than this share of it may be known from training.
+MOST_SHARED = 0.05
 GUESSING = "guessing"
 # A data set, and the size if that is part of the task.
 Task = tuple[str, str]
@@ -36,8 +36,8 @@ def seed_of(row: Row) -> metrics.Seed:
 
 def mean(rows: Group, column: str) -> float | None:
     """The mean of a column over the rows that have it; None without one."""
-    known = [row[column] for row in rows if row.get(column) is not None]
-    return statistics.fmean(known) if known else None
+    values = [row[column] for row in rows if row.get(column) is not None]
+    return statistics.fmean(values) if values else None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,10 +74,10 @@ class Configuration:
         completed = [row for row in rows if row["status"] == "completed"]
         records = [collected.records[Run.of(row)] for row in completed]
         by_itself = max((each.quality.tried for each in records if each.quality), default=1)
-        tried = by_itself * (search.trials if search else 1)
+        count = by_itself * (search.trials if search else 1)
         return cls(
             point=point, group=rows, metric=metric, task=(point[0], first["size"] if family.work else ""),
-            model=first["model"], tests=metrics.scored(records, metric), tried=tried, searched=tried > 1,
+            model=first["model"], tests=metrics.scored(records, metric), tried=count, searched=count > 1,
             failed=tuple(seed_of(row) for row in rows if row["status"] != "completed"),
             validation=mean(completed, f"validation_{metric.name}"), chance=mean(completed, "test_chance"),
         )  # fmt: skip
@@ -99,19 +99,19 @@ class Configuration:
         every = len(self.failed) + len(self.tests)
         return f"{len(self.failed)} of {counted(every, 'seed')} of {self.model} failed" if self.failed else ""
 
-    def not_new(self, beyond: float = KNOWN_WITHIN) -> str:
+    def overlap(self, beyond: float = MOST_SHARED) -> str:
         """That more than this share of its test is not new, in words; '' if it is new.
 
         Records count samples of validation and test together, so that all of them may be of the test.
         """
         counts = [(row["shared"] or 0, row["test_samples"]) for row in self.group if row["test_samples"]]
         shared, count = max(counts, key=lambda each: each[0] / each[1], default=(0, 1))
-        known = f"up to {min(shared, count):,} of {count:,} test samples are also in training"
-        return known if shared > beyond * count else ""
+        reason = f"up to {min(shared, count):,} of {count:,} test samples are also in training"
+        return reason if shared > beyond * count else ""
 
     def estimate(self) -> Estimate | None:
         """The headline metric on test data; None if its runs cannot be joined."""
-        return None if comparability.hindrance(self.keys) else metrics.estimate(self.tests, self.metric)
+        return None if comparability.mismatch(self.keys) else metrics.estimate(self.tests, self.metric)
 
     def standing(self, value: float) -> float:
         """A value of its metric, so that the larger is the better, with its failed seeds.
@@ -121,8 +121,8 @@ class Configuration:
         sign, failed = 1 if self.metric.better == "up" else -1, len(self.failed)
         if not self.metric.is_share:
             return -math.inf if failed else sign * value
-        nothing = 0.0 if sign > 0 else 1.0
-        return sign * (value * len(self.tests) + nothing * failed) / (len(self.tests) + failed)
+        worst = 0.0 if sign > 0 else 1.0
+        return sign * (value * len(self.tests) + worst * failed) / (len(self.tests) + failed)
 
     def guessing(self) -> Configuration | None:
         """Guessing on the same test, as the control of a model that has none; None if the metric is no share."""
@@ -131,9 +131,9 @@ class Configuration:
         # A failed seed has as many samples as another one of the same split and fold, if one was completed.
         folds = {seed_of(row): row["fold"] for row in self.group}
         alike = {(split, test.fold): test for (split, _), test in self.tests.items()}
-        usual = next(iter(self.tests.values()))
+        one = next(iter(self.tests.values()))
         failed = {
-            seed: replace(alike.get((seed[0], folds[seed]), usual), fold=folds[seed]) for seed in self.failed
+            seed: replace(alike.get((seed[0], folds[seed]), one), fold=folds[seed]) for seed in self.failed
         }
         guessed = {seed: test.guessed(self.chance) for seed, test in {**self.tests, **failed}.items()}
         return replace(self, group=(), model=GUESSING, tests=guessed, failed=(), tried=0)
@@ -144,7 +144,7 @@ class Comparison:
     """A chosen configuration and its reference: the best of its controls, the best baseline of the study, or guessing.
 
     of, to: None where a model has nothing to be compared with. baseline: the best on its data, if there is one. level: of
-    the interval that is shown of the difference. verdict: None until it is decided, empty for what is nothing but a
+    the interval that is shown of the difference. verdict: None until it is known, empty for what is only a
     control. why: what kept an interval from deciding, but for failed seeds.
     """
 
@@ -163,7 +163,7 @@ class Comparison:
     @cached_property
     def incomparable(self) -> str:
         """Why the two cannot be compared; '' if they can."""
-        return comparability.hindrance(key for each in self.sides for key in each.keys)
+        return comparability.mismatch(key for each in self.sides for key in each.keys)
 
     @property
     def unit(self) -> str:
@@ -178,7 +178,7 @@ class Comparison:
         level: of the interval, by default that of the comparison. failed: whether seeds that failed on one side count as
         getting nothing right; if there are some there is no such effect of a metric that is no share.
         """
-        if self.to is None or self.incomparable or any(each.not_new() for each in self.sides):
+        if self.to is None or self.incomparable or any(each.overlap() for each in self.sides):
             return None
         one, other = self.of.tests, self.to.tests
         if failed and any(each.failed for each in self.sides):
@@ -186,8 +186,8 @@ class Comparison:
                 return None
             one = {**one, **{seed: other[seed].guessed(0.0) for seed in self.of.failed if seed in other}}
             other = {**other, **{seed: one[seed].guessed(0.0) for seed in self.to.failed if seed in one}}
-        found = metrics.difference(one, other, self.of.metric, level or self.level)
-        return found.times(100) if found and self.unit == "points" else found
+        effect = metrics.difference(one, other, self.of.metric, level or self.level)
+        return effect.times(100) if effect and self.unit == "points" else effect
 
     def side(self, level: float | None = None, failed: bool = False) -> str | None:
         """On which side the whole interval of the effect is, as a verdict; None of neither."""
@@ -206,13 +206,13 @@ class Comparison:
         return word if word != verdicts.SAME and self.side(level, failed=True) == word else None
 
     def judge(self) -> Comparison:
-        """The same with its verdict, and why, if no interval can decide."""
+        """The same with its verdict, and why, if no interval can give one."""
         if self.verdict is not None:
             return self
         if self.incomparable:
             return replace(self, verdict=verdicts.NOT_COMPARABLE, why=self.incomparable)
-        if known := next(filter(None, (each.not_new() for each in self.sides)), ""):
-            return replace(self, verdict=verdicts.CANNOT_TELL, why=known)
+        if reason := next(filter(None, (each.overlap() for each in self.sides)), ""):
+            return replace(self, verdict=verdicts.CANNOT_TELL, why=reason)
         if self.to is None:
             return replace(self, verdict=verdicts.MISSING, why="no control")
         if any(len(each.failed) > len(each.tests) for each in self.sides):
@@ -228,72 +228,72 @@ class Comparison:
         return replace(self, verdict=verdicts.FAILED if failed else word or verdicts.CANNOT_TELL)
 
 
-def side(found: Estimate | None, unit: str, metric: Metric) -> str | None:
+def side(effect: Estimate | None, unit: str, metric: Metric) -> str | None:
     """On which side an effect in a `Comparison.unit` is with its whole interval, as a verdict; None of neither."""
-    if found is None or found.low is None or found.high is None:
+    if effect is None or effect.low is None or effect.high is None:
         return None
-    if unit == "points" and max(-found.low, found.high) < verdicts.POINTS:
+    if unit == "points" and max(-effect.low, effect.high) < verdicts.POINTS:
         return verdicts.SAME
-    if unit == "times" and found.low >= 1 / verdicts.WORTH and found.high <= verdicts.WORTH:
+    if unit == "times" and effect.low >= 1 / verdicts.WORTH and effect.high <= verdicts.WORTH:
         return verdicts.SAME
     none = 1 if unit == "times" else 0
-    if found.low <= none <= found.high:
+    if effect.low <= none <= effect.high:
         return None
-    return verdicts.BETTER if (found.low > none) == (metric.better == "up") else verdicts.WORSE
+    return verdicts.BETTER if (effect.low > none) == (metric.better == "up") else verdicts.WORSE
 
 
-def together(made: Iterable[Comparison]) -> list[Comparison]:
+def judged(matches: Iterable[Comparison]) -> list[Comparison]:
     """The same with the verdicts of a study, all of which hold together."""
-    made = [one.judge() for one in made]
-    words = iter(verdicts.holm([one.decide for one in made if one.verdict is None]))
-    return [one.decided(next(words)) if one.verdict is None else one for one in made]
+    matches = [one.judge() for one in matches]
+    words = iter(verdicts.holm([one.decide for one in matches if one.verdict is None]))
+    return [one.decided(next(words)) if one.verdict is None else one for one in matches]
 
 
 def comparisons(candidates: Iterable[Configuration], study: Study, collected: Collected) -> list[Comparison]:
-    """Each model of each task at its best configuration, with the best of its controls; nothing is decided yet.
+    """Each model of each task at its best configuration, with the best of its controls; without verdicts yet.
 
-    What is nothing but a control has no verdict, even if nothing that it controls has a result. Models of which every
-    seed failed, and controls, are compared if there is no other configuration: nothing stands in for them.
+    A model that is only a control has no verdict, even if nothing that it controls has a result. Models of which every
+    seed failed, and controls, are compared if there is no other configuration: they have no substitute.
     """
-    config, tried = collected.config, dict[tuple[Task, str], list[Configuration]]()
+    config, by_task = collected.config, dict[tuple[Task, str], list[Configuration]]()
     for each in candidates:
         if each.tests or each.failed:
-            tried.setdefault((each.task, each.model), []).append(each)
+            by_task.setdefault((each.task, each.model), []).append(each)
     models = [
-        replace(one, tried=sum(each.tried for each in found))
-        for _, found in sorted(tried.items())
-        if (one := best(found))
+        replace(one, tried=sum(each.tried for each in group))
+        for _, group in sorted(by_task.items())
+        if (one := best(group))
     ]
-    asked = {(config.data(run.workload), run.model) for run in study.runs}
-    made = []
+    pairs = {(config.data(run.workload), run.model) for run in study.runs}
+    matches = []
     for each in models:
         others = [one for one in models if one.task == each.task and one.model != each.model]
         own = [one for one in others if controls(config, one.model, each.model)]
         baselines = [one for one in others if config.models[one.model][1].baseline]
-        made.append(Comparison(each, best(own), best(baselines)))
-    controlled = {one.of.task for one in made if one.to}
-    for number, match in enumerate(made):
+        matches.append(Comparison(each, best(own), best(baselines)))
+    controlled = {one.of.task for one in matches if one.to}
+    for number, match in enumerate(matches):
         model, task = match.of.model, match.of.task
-        beside = {name for data, name in asked if data == task[0]}
+        peers = {name for data, name in pairs if data == task[0]}
         baseline = config.models[model][1].baseline
-        stands_in = baseline and not all(config.models[name][1].baseline for name in beside)
-        control = stands_in or any(controls(config, model, name) for name in beside)
+        stands_in = baseline and not all(config.models[name][1].baseline for name in peers)
+        control = stands_in or any(controls(config, model, name) for name in peers)
         if match.to is None and match.of.tests and not control and task not in controlled:
-            made[number] = replace(match, to=match.baseline or match.of.guessing())
+            matches[number] = replace(match, to=match.baseline or match.of.guessing())
         elif match.to is None:
-            made[number] = replace(match, verdict="")
-    return made
+            matches[number] = replace(match, verdict="")
+    return matches
 
 
-def best(found: Sequence[Configuration]) -> Configuration | None:
+def best(candidates: Sequence[Configuration]) -> Configuration | None:
     """The best on validation data; without such data only one that is alone, since a test may choose nothing.
 
     If every seed of all failed, the first by name.
     """
-    able = [each for each in found if each.tests]
+    able = [each for each in candidates if each.tests]
     validated = [each for each in able if each.validation is not None]
     if validated or not able:
-        return min(validated or found, key=_rank, default=None)
+        return min(validated or candidates, key=_rank, default=None)
     return able[0] if len(able) == 1 else None
 
 

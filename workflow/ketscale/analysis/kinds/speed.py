@@ -45,41 +45,41 @@ class Speed(NamedTuple):
 
 
 def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
-    """Every point of a study that has a record, beside its reference, with verdicts that hold for all of them together."""
-    asked: dict[Point, set[int]] = {}
+    """Every point of a study that has a record, with its reference and verdicts that hold for all of them together."""
+    seeds: dict[Point, set[int]] = {}
     for run in study.runs:
-        asked.setdefault(point_of(run), set()).add(run.seed)
-    alone = _single_processes(collected.points)
-    made = []
-    for key in (key for key in asked if key in collected.points):
+        seeds.setdefault(point_of(run), set()).add(run.seed)
+    serial_groups = _single_processes(collected.points)
+    table = []
+    for key in (key for key in seeds if key in collected.points):
         group = collected.points[key]
-        absent = asked[key] - {row["seed"] for row in group}
+        absent = seeds[key] - {row["seed"] for row in group}
         row = {
             "absent": len(absent),
             **_measured(group, collected),
-            **_over_best_serial(group, alone, collected),
+            **_over_best_serial(group, serial_groups, collected),
         }
-        made.append({**row, **kind.more(group, collected, study)})
-    if not made:
+        table.append({**row, **kind.more(group, collected, study)})
+    if not table:
         return
-    frame = pd.DataFrame(made).assign(key=pd.Series([*map(point, made)]))
+    frame = pd.DataFrame(table).assign(key=pd.Series([*map(point, table)]))
     frame["late"] = (frame["flag"] == points.TIMED_OUT) | (frame["step_s"].isna() & (frame["timed_out"] > 0))
-    asked_for, words = kind.reference(frame, collected, study), points.variants(frame, collected.config)
-    references = [key if key in collected.points else None for key in asked_for]
-    found = [
+    reference_keys, words = kind.reference(frame, collected, study), points.variants(frame, collected.config)
+    references = [key if key in collected.points else None for key in reference_keys]
+    ratios = [
         _speedup(kind, key, other, collected) for key, other in zip(frame["key"], references, strict=True)
     ]
-    judged = iter(verdicts.ratios([each for each in found if each]))
-    for number, (row, other, each) in enumerate(zip(made, references, found, strict=True)):
-        verdict, why = next(judged) if each else ("", "")
+    decided = iter(verdicts.ratios([each for each in ratios if each]))
+    for number, (row, other, each) in enumerate(zip(table, references, ratios, strict=True)):
+        verdict, why = next(decided) if each else ("", "")
         if row["flag"] == points.MIXED:
             verdict, why = verdicts.NOT_COMPARABLE, row["why"]
         elif other is None:
             verdict, why = verdicts.MISSING, "timed out" if frame["late"][number] else "no reference"
         elif each and each.ratio and each.ratio.outliers and not why:
-            why = f"outliers left out: {each.ratio.outliers}"
+            why = f"outliers excluded: {each.ratio.outliers}"
         hosts = f"on {' and '.join(each.hosts)}" if each and len(each.hosts) > 1 else ""
-        made[number] = row | _effect(kind, study.kind, each, row) | {
+        table[number] = row | _effect(kind, study.kind, each, row) | {
             "point": row.get("point") or words[number] or where(row["layout"]),
             "reference": _other(collected.points[other][0], row, collected.config) if each and other else "",
             "verdict": verdict, "why": "; ".join(filter(None, (why, hosts))),
@@ -87,22 +87,22 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
     if kind.by_time:
         of_work = frame.groupby([*WORK], sort=False).ngroup()
         order = frame.assign(work=of_work).sort_values(["work", "late", "step_s"]).index
-        made = [made[number] for number in order]
-    yield from made
+        table = [table[number] for number in order]
+    yield from table
 
 
 def _speedup(kind: Speed, key: Point, other: Point | None, collected: Collected) -> Compared | None:
     """The comparison of a point with its reference, growth included; None without one, and of a reference itself."""
     if other in (None, key):
         return None
-    ours, theirs = (collected.points[each] for each in (key, other))
-    found = collected.times.speedup(ours, theirs)
-    if kind.growth and found.ratio:
-        found = replace(
-            found,
-            ratio=found.ratio.times(kind.growth(points.usable(ours)[0][0], points.usable(theirs)[0][0])),
+    of, over = (collected.points[each] for each in (key, other))
+    ratio = collected.times.speedup(of, over)
+    if kind.growth and ratio.ratio:
+        ratio = replace(
+            ratio,
+            ratio=ratio.ratio.times(kind.growth(points.usable(of)[0][0], points.usable(over)[0][0])),
         )
-    return found
+    return ratio
 
 
 def _measured(group: Group, collected: Collected) -> dict[str, Any]:
@@ -128,22 +128,22 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _effect(kind: Speed, name: str, found: Compared | None, row: Row) -> dict[str, Any]:
+def _effect(kind: Speed, name: str, compared: Compared | None, row: Row) -> dict[str, Any]:
     """The effect with its interval, in its unit; what it says about the workers; and the worse of the two flags."""
-    ratio = found.ratio if found else None
-    made = {
+    ratio = compared.ratio if compared else None
+    cells = {
         **columns(ratio and (ratio.inverse() if kind.slower else ratio), *EFFECT),
         "unit": (AS_LONG if kind.slower else AS_FAST) if ratio else "",
         "pairs": ratio and ratio.n, "outliers": ratio and ratio.outliers,
-        "flag": points.worst([row["flag"], found.flag if found else ""]),
+        "flag": points.worst([row["flag"], compared.flag if compared else ""]),
     }  # fmt: skip
     if ratio and name in ("strong", "weak", "break-even"):
-        made["efficiency"] = ratio.value / row["workers"]
+        cells["efficiency"] = ratio.value / row["workers"]
     if ratio and name == "strong" and row["workers"] > 1:
-        made["karp_flatt"] = (row["workers"] / ratio.value - 1) / (row["workers"] - 1)
+        cells["karp_flatt"] = (row["workers"] / ratio.value - 1) / (row["workers"] - 1)
     if ratio and name in ("strong", "break-even") and row["step_s"]:
-        made["work_s"] = row["step_s"] * ratio.value / row["workers"]
-    return made
+        cells["work_s"] = row["step_s"] * ratio.value / row["workers"]
+    return cells
 
 
 def _other(row: Row, than: Row, config: Config) -> str:
@@ -165,22 +165,22 @@ def _single_processes(groups: Mapping[Point, Group]) -> dict[tuple[Any, ...], li
         used, flag = points.usable(group)
         if used and group[0]["timed"] and not BACKENDS[group[0]["backend"]].several_ranks:
             ranked.append((flag in points.HOLLOW, points.median(row["step_s"] for row in used), key))
-    found: dict[tuple[Any, ...], list[Group]] = {}
+    serial_points: dict[tuple[Any, ...], list[Group]] = {}
     for *_, key in sorted(ranked):
-        found.setdefault(_work(groups[key][0]), []).append(groups[key])
-    return found
+        serial_points.setdefault(_work(groups[key][0]), []).append(groups[key])
+    return serial_points
 
 
-def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected: Collected) -> dict[str, Any]:
+def _over_best_serial(group: Group, base: Mapping[Any, list[Group]], collected: Collected) -> dict[str, Any]:
     """The speedup over the best that one process does on at most as many cores, with any simulator."""
     count = points.workers(group[0]["layout"])
-    for each in alone.get(_work(group[0]), ()) if count > 1 else ():
+    for each in base.get(_work(group[0]), ()) if count > 1 else ():
         first = each[0]
         if (
             points.workers(first["layout"]) <= count
-            and not (found := collected.times.speedup(group, each)).why
+            and not (speedup := collected.times.speedup(group, each)).why
         ):
-            ratio = columns(found.ratio, "over_serial", "over_serial_low", "over_serial_high")
+            ratio = columns(speedup.ratio, "over_serial", "over_serial_low", "over_serial_high")
             return {"serial": f"{first['simulator']} on {where(first['layout'])}", **ratio}
     return {}
 
@@ -188,7 +188,7 @@ def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected:
 # ---------------------------------------------------------------- what a point is compared with
 
 
-def _alone(row: Row) -> dict[str, Any]:
+def _single_worker(row: Row) -> dict[str, Any]:
     """The same with the layout of one worker."""
     return {**row, "layout": points.serial(row["backend"])}
 
@@ -201,7 +201,7 @@ def _first(frame: pd.DataFrame, able: pd.Series[bool], *same: str) -> pd.Series[
 def one_worker(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
     """The same simulator on one rank and one thread, or on one GPU."""
     for key, count in zip(frame["key"], frame["workers"], strict=True):
-        yield key if count == 1 else point(_alone(collected.points[key][0]))
+        yield key if count == 1 else point(_single_worker(collected.points[key][0]))
 
 
 def its_share(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
@@ -211,7 +211,7 @@ def its_share(frame: pd.DataFrame, collected: Collected, study: Study) -> Refere
         of_sizes.setdefault(point({**first, "size": ""}), []).append(first)
     for key, count in zip(frame["key"], frame["workers"], strict=True):
         row = collected.points[key][0]
-        one, parts = {**_alone(row), "batch": row["batch"] // count}, {*row["size"].split("-")}
+        one, parts = {**_single_worker(row), "batch": row["batch"] // count}, {*row["size"].split("-")}
         if count == 1 or row["sample_work"] is None:
             yield key if count == 1 else point(one)
         else:
@@ -224,8 +224,8 @@ def fair(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
     """The study's first point of the same work on one core that nothing is wrong with, whatever its simulator."""
     one = frame["key"].map(lambda key: points.serial(collected.points[key][0]["backend"]))
     able = (frame["layout"] == one) & (frame["mistake"] == "")
-    found = _first(frame.assign(one=one), able, "one", *WORK)
-    return found.where((frame["workers"] > 1) | (frame["mistake"] != ""), frame["key"])
+    reference = _first(frame.assign(one=one), able, "one", *WORK)
+    return reference.where((frame["workers"] > 1) | (frame["mistake"] != ""), frame["key"])
 
 
 def baseline(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
@@ -237,10 +237,10 @@ def fastest(compared: str, *same: str) -> Reference:
     """The fastest of the study's points with the same values of these axes; of equal times the first of what is compared."""
 
     def references(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
-        named = frame.assign(where=frame["layout"].map(where))
-        order = named.sort_values(["step_s", compared, "where"])
-        found = _first(order, (order["step_s"] > 0) & ~order["late"], *same)
-        return found.where(~order["late"]).sort_index()
+        placed_frame = frame.assign(where=frame["layout"].map(where))
+        order = placed_frame.sort_values(["step_s", compared, "where"])
+        reference = _first(order, (order["step_s"] > 0) & ~order["late"], *same)
+        return reference.where(~order["late"]).sort_index()
 
     return references
 
@@ -251,24 +251,24 @@ def smallest(axis: str) -> Reference:
     def references(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
         line = [points.line_of(axis, collected.points[key][0], collected.config) for key in frame["key"]]
         order = frame.assign(line=pd.Series(line)).sort_values(axis)
-        timed = order["step_s"] > 0
-        least = order[axis].where(timed).groupby(order["line"]).transform("min")
-        return _first(order, timed, "line").where(order[axis] > least, order["key"]).sort_index()
+        measured = order["step_s"] > 0
+        least = order[axis].where(measured).groupby(order["line"]).transform("min")
+        return _first(order, measured, "line").where(order[axis] > least, order["key"]).sort_index()
 
     return references
 
 
 def as_exact(frame: pd.DataFrame, collected: Collected, study: Study) -> References:
-    """The fastest of the same work that is as exact; what rounds alone counts as exact."""
+    """The fastest of the same work that is as exact; errors of rounding count as exact."""
     error = frame["error"].astype(float)
     exact = frame["simulator"].map(lambda name: collected.config.simulators[name].step is None)
     floor = error.where(exact).groupby([frame[name] for name in WORK]).transform("max").fillna(0)
-    known = frame.assign(level=error.clip(lower=floor))
-    able = known[(known["step_s"] > 0) & ~known["flag"].isin(points.HOLLOW)]
-    pairs = known.merge(able, on=[*WORK], suffixes=("", "_other")).query("level_other <= level")
+    levels = frame.assign(level=error.clip(lower=floor))
+    able = levels[(levels["step_s"] > 0) & ~levels["flag"].isin(points.HOLLOW)]
+    pairs = levels.merge(able, on=[*WORK], suffixes=("", "_other")).query("level_other <= level")
     best = pairs.sort_values(["step_s_other", "level_other", "simulator_other"]).drop_duplicates("key")
-    found = dict(zip(best["key"], best["key_other"], strict=True))
-    return [found.get(key, key) for key in frame["key"]]
+    partners = dict(zip(best["key"], best["key_other"], strict=True))
+    return [partners.get(key, key) for key in frame["key"]]
 
 
 # ---------------------------------------------------------------- how much more a step does
@@ -313,9 +313,9 @@ def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
 
 def method(simulator: Simulator) -> str:
     """What a simulator is apart from its step: its device, and its settings that are not the usual ones."""
-    usual = {field.name: field.default for field in msgspec.structs.fields(simulator)}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(simulator)}
     others = {name: value for name, value in simulator.content().items() if name not in ("dt", "tolerance")}
-    return ", ".join(str(value) for name, value in others.items() if value != usual[name])
+    return ", ".join(str(value) for name, value in others.items() if value != defaults[name])
 
 
 def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
@@ -324,8 +324,8 @@ def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
     axes = {name: points.axis_of(config, base, name) for name in points.axis_names(config)}
     bases = {row["seed"]: Run.of(row) for row in points.usable(collected.points.get(point_of(base), ()))[0]}
     pairs = [(Run.of(row), bases[row["seed"]]) for row in points.usable(group)[0] if row["seed"] in bases]
-    apart = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
-    largest = max((each for each in apart if each is not None), default=None)
+    distances = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
+    largest = max((each for each in distances if each is not None), default=None)
     return {"losses": largest, "point": _other(group[0], axes, config) or "baseline"}
 
 
@@ -334,8 +334,8 @@ def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
 
 def parity_rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     """Every comparison of two runs of the study, the farthest from its limit first; ties break by name."""
-    mine = {*study.runs}
-    pairs = [each for each in collected.comparisons if each.run in mine and each.reference in mine]
+    own = {*study.runs}
+    pairs = [each for each in collected.comparisons if each.run in own and each.reference in own]
     pairs.sort(key=lambda each: (-each.difference / each.limit, each.run.path, each.reference.path))
     for each in pairs:
         sizes = {
@@ -344,13 +344,13 @@ def parity_rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
         why = f"limit {each.limit:.3g}, {each.precision}, {each.steps} steps"
         yield {
             **{name: getattr(each.run, name) for name in POINT}, **sizes,
-            "point": _named(each.run), "reference": _named(each.reference),
+            "point": _label(each.run), "reference": _label(each.reference),
             "effect": each.difference, "unit": "relative difference", "pairs": 1, "why": why,
-            "verdict": verdicts.SAME if each.held else verdicts.DIFFERS,
+            "verdict": verdicts.SAME if each.agrees else verdicts.DIFFERS,
         }  # fmt: skip
 
 
-def _named(run: Run) -> str:
+def _label(run: Run) -> str:
     simulated = run.model if run.simulator == "none" else run.simulator
     return f"{simulated} on {where(run.layout)}, seed {run.seed}"
 

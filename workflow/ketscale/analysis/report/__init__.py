@@ -25,20 +25,20 @@ def tables(config: Config, results: Path) -> None:
         UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
     # Records that change meanwhile do not agree with it.
-    made_from = digest(config, results)
+    stamp = digest(config, results)
     analysed = Analysed.of(config, results)
     _write(results, {f"{TABLES}/{name}.csv": content for name, content in analysed.csv.items()})
     write_atomic(results / CONFIG_FILE, f"{config.text}\n".encode())
     for name in OF_EARLIER_VERSIONS:
         (results / name).unlink(missing_ok=True)
-    write_atomic(results / NOTE, f"{made_from}{'' if analysed.complete else ' partial'}\n".encode())
+    write_atomic(results / NOTE, f"{stamp}{'' if analysed.complete else ' partial'}\n".encode())
 
 
 def draw(config: Config, results: Path) -> None:
     """Write the figures of the tables below `results`; those of an earlier call go, and what else is in their folder stays."""
-    made = {
+    drawings = {
         f"{figures.FOLDER}/{name}.{ending}": content
-        for name, files in figures.drawn(Analysed.read(config, results)).items()
+        for name, files in figures.drawings(Analysed.read(config, results)).items()
         for ending, content in files.items()
     }
     folder = results / figures.FOLDER
@@ -48,7 +48,7 @@ def draw(config: Config, results: Path) -> None:
         if all(file.exists() for file in own):
             for file in own:
                 file.unlink()
-    _write(results, made)
+    _write(results, drawings)
 
 
 def page(config: Config, results: Path) -> None:

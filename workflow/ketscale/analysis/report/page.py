@@ -24,7 +24,7 @@ from ketscale.analysis.analysed import FAULTS, Analysed
 from ketscale.analysis.columns import TABLES, Column
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import Figure, Kind, kinds
-from ketscale.analysis.wording import amount, listed, shown
+from ketscale.analysis.wording import amount, listed, number_of
 from ketscale.config import Config
 from ketscale.grid import RECORD, RUNS, Run
 from ketscale.words import counted, duration
@@ -49,7 +49,7 @@ class Pictures:
     """The figures of a page as data, or as paths where the page has no room left; left: the bytes that there are for them."""
 
     results: Path
-    left: int = FIGURES_BYTES
+    remaining: int = FIGURES_BYTES
 
     def of(self, name: str, figure: Figure) -> dict[str, Any] | None:
         """A figure with its drawing, and its files by format; None if nothing was drawn."""
@@ -58,23 +58,23 @@ class Pictures:
             return None
         files = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in figures.ENDINGS}
         drawing = f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"
-        if len(drawing) > self.left:
+        if len(drawing) > self.remaining:
             drawing = files["svg"]
         else:
-            self.left -= len(drawing)
+            self.remaining -= len(drawing)
         return {"title": figure.title, "caption": figure.caption, "files": files, "drawing": drawing}
 
 
 def rendered(analysed: Analysed, results: Path) -> bytes:
     """The page of a results folder."""
-    config, known, tables = analysed.config, kinds(analysed.config.families), analysed.tables
+    config, families, tables = analysed.config, kinds(analysed.config.families), analysed.tables
     answers, runs, pictures = columns.rows(tables["answers"]), tables["runs"], Pictures(results)
     most = ROWS // (len(answers) + 1)
     sizes = {study.name: len(study.runs) for study in config.studies}
     overviews = [figure for figure in figures.figures_of(config) if figure.name not in sizes]
     chapters = []
     for answer in answers:
-        kind, name = known[answer["kind"]], answer["study"]
+        kind, name = families[answer["kind"]], answer["study"]
         own = _points(tables[kind.table], kind, name)
         about = {"id": f"study-{name}", "runs": sizes[name], "answer": answer}
         about["notes"] = "" if pd.isna(answer["notes"]) else answer["notes"]
@@ -125,7 +125,7 @@ def provenance(runs: pd.DataFrame) -> dict[str, list[str]]:
     codes, year = _distinct(runs, "code"), max(_distinct(runs, "stopped"), default="")[:4]
     times = _distinct(runs, "started")[:1] + _distinct(runs, "stopped")[-1:]
     dates = " to ".join(text[:16].replace("T", " ") for text in times)
-    found = {
+    distinct = {
         "measured": [f"{dates} UTC"] if dates else [],
         "machine": _distinct(runs, "hardware"),
         "MPI": _distinct(runs, "mpi_library"),
@@ -137,13 +137,13 @@ def provenance(runs: pd.DataFrame) -> dict[str, list[str]]:
         "prepared data": [f"SHA-256 {value[:16]}…" for value in _distinct(runs, "features_hash")],
         "cost": [f"{cost}; searches {searches_h:.3g} node-hours" if searches_h else cost],
     }
-    return {name: values for name, values in found.items() if values}
+    return {name: values for name, values in distinct.items() if values}
 
 
 def commit(runs: pd.DataFrame) -> str:
     """The commit of the runs, if all are of one."""
-    found = [re.search(r" ([0-9a-f]+)(?:\+dirty)?$", text) for text in _distinct(runs, "code")]
-    commits = {match[1] if match else "" for match in found}
+    matches = [re.search(r" ([0-9a-f]+)(?:\+dirty)?$", text) for text in _distinct(runs, "code")]
+    commits = {match[1] if match else "" for match in matches}
     return commits.pop() if len(commits) == 1 else ""
 
 
@@ -171,13 +171,13 @@ class Table(NamedTuple):
 
 def table_of(name: str, frame: pd.DataFrame, table: columns.Table, config: Config, most: int) -> Table:
     """The first rows of a table, with the columns that are shown and in which some of them has a value."""
-    shown = [column for column in table.columns(config) if column.shown]
-    asked = [RUN, *shown] if table is columns.RUNS else shown
-    rows = [[cell(row, column, config) for column in asked] for row in columns.rows(frame.head(most))]
-    kept = [at for at, _ in enumerate(asked) if any(row[at].text for row in rows)]
-    heads = [(asked[at].title, _kind(asked[at], [row[at].text for row in rows])) for at in kept]
+    visible = [column for column in table.columns(config) if column.page]
+    used = [RUN, *visible] if table is columns.RUNS else visible
+    rows = [[cell(row, column, config) for column in used] for row in columns.rows(frame.head(most))]
+    filled = [at for at, _ in enumerate(used) if any(row[at].text for row in rows)]
+    heads = [(used[at].title, _kind(used[at], [row[at].text for row in rows])) for at in filled]
     return Table(
-        name, heads, [[row[at] for at in kept] for row in rows], len(frame), f"tables/{table.name}.csv"
+        name, heads, [[row[at] for at in filled] for row in rows], len(frame), f"tables/{table.name}.csv"
     )
 
 
@@ -212,7 +212,7 @@ def _number(row: Mapping[str, Any], column: Column, config: Config) -> str:
         return f"{100 * value:.0f} %"
     if column.unit in ("pairs", "seeds"):
         return f"{value:.0f}" if value else ""
-    return shown(value, column.factor)
+    return number_of(value, column.factor)
 
 
 def _kind(column: Column, texts: Sequence[str]) -> str:

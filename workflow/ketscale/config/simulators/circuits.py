@@ -47,7 +47,7 @@ class Noise(Block, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """How it is told apart in tables and figures."""
+        """How it is labelled in tables and figures."""
         return "noise " + ", ".join(
             f"{value:g}" for value in (self.one_qubit, self.two_qubits, self.damping, *self.readout)
         )
@@ -70,7 +70,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         "the model's own; cpu or gpu: this one, whatever the model's is")] = "model"
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
         "out, it is exact. Words without different letters on a wire are measured together")] | None = None
-    noise: Annotated[Noise, Meta(description="Channels after the gates; left out, there are none")] | None = None
+    noise: Annotated[Noise, Meta(description="Channels after the gates; none by default")] | None = None
     noise_in_training: Annotated[bool, Meta(description="Whether training has the noise too; with false evaluation alone "
         "has it")] = True
     trajectories: Annotated[int, Meta(ge=2, description="How many random trajectories, each a pure state, a result "
@@ -78,8 +78,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     # fmt: on
 
     @classmethod
-    def usual(cls, name: str) -> Self:
-        """The settings that choose the simulator of a usual name, a key of `registry.SIMULATORS`."""
+    def of_name(cls, name: str) -> Self:
+        """The settings that choose the simulator of a name, a key of `registry.SIMULATORS`."""
         method = SIMULATORS[name]
         return cls(device=method.device, gradient=method.gradient, batching=method.batching)
 
@@ -108,8 +108,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     @property
     def method(self) -> CircuitMethod | None:
         """What device, gradient and batching choose; None if nothing has this combination."""
-        chosen = (self.device, self.gradient, self.batching)
-        return next((m for m in METHODS if (m.device, m.gradient, m.batching) == chosen), None)
+        key = (self.device, self.gradient, self.batching)
+        return next((m for m in METHODS if (m.device, m.gradient, m.batching) == key), None)
 
     @property
     def processor(self) -> Literal["cpu", "cuda"] | None:
@@ -127,10 +127,10 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
             methods = [method for method in METHODS if method.device == self.device]
             able = sorted({f"{method.gradient} with {method.batching}" for method in methods})
             yield f"{self.device} cannot do {self.gradient} with {self.batching} batching; it can do {', '.join(able)}"
-        drawn = self.method is not None and self.method.shots is not None
-        if drawn and self.shots is None:
+        sampled = self.method is not None and self.method.shots is not None
+        if sampled and self.shots is None:
             yield f"shots: gradient: {self.gradient} is for results from shots; say how many"
-        if not drawn and self.shots is not None:
+        if not sampled and self.shots is not None:
             yield "shots: only device: fused with gradient: shift or exact draws them; leave it out"
         if self.noise == Noise():
             yield "noise: all of its strengths are 0; leave it out"

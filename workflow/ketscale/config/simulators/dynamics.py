@@ -47,8 +47,8 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
     @property
     def method(self) -> DynamicsMethod | None:
         """The propagator with this device and batching; None if there is none."""
-        chosen = (self.device, self.batching)
-        return next((each for each in SIMULATORS.values() if (each.device, each.batching) == chosen), None)
+        key = (self.device, self.batching)
+        return next((each for each in SIMULATORS.values() if (each.device, each.batching) == key), None)
 
     @property
     def creation(self) -> Creation:
@@ -64,10 +64,10 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
             return
         for name, value in (("dt", self.dt), ("tolerance", self.tolerance)):
             if method.exact and value is not None:
-                yield f"{name}: {self.device} has none; leave it out"
+                yield f"{name}: {self.device} does not support it; leave it out"
             if not method.exact and value is None:
                 yield f"{name}: {self.device} needs one"
         if not method.routes and self.route != "auto":
-            yield f"route: {self.device} with batching: {self.batching} has none; leave it out"
+            yield f"route: {self.device} with batching: {self.batching} does not support it; leave it out"
         if self.batching != "loop" and self.cache:
             yield "cache: only a loop creates something for each task; leave it out, or use batching: loop"

@@ -34,8 +34,8 @@ def strongly_entangling_ansatz(qubits: int, layers: int) -> Circuit:
             first = 3 * (layer * qubits + w)
             gates.append(Gate("Rot", (w,), tuple(Column("weight", first + a) for a in range(3))))
         if qubits > 1:
-            apart = layer % (qubits - 1) + 1
-            gates += [Gate("CNOT", (w, (w + apart) % qubits)) for w in range(qubits)]
+            distance = layer % (qubits - 1) + 1
+            gates += [Gate("CNOT", (w, (w + distance) % qubits)) for w in range(qubits)]
     return Circuit(qubits, tuple(gates))
 
 

@@ -25,7 +25,7 @@ from ketscale.errors import UserError
 
 
 class GateKind(NamedTuple):
-    """How many wires a gate acts on and how many angles it takes."""
+    """How many wires a gate acts on and how many angles it has."""
 
     wires: int
     angles: int
@@ -83,9 +83,9 @@ def column(angle: AngleLike) -> Column:
     if isinstance(angle, Column):
         return angle
     if isinstance(angle, str):
-        written = re.fullmatch(r"([xw])(0|[1-9][0-9]*)", angle)
-        if written:
-            return Column("input" if written[1] == "x" else "weight", int(written[2]))
+        match = re.fullmatch(r"([xw])(0|[1-9][0-9]*)", angle)
+        if match:
+            return Column("input" if match[1] == "x" else "weight", int(match[2]))
     number: Any = angle
     if isinstance(number, torch.Tensor) and number.ndim == 0 and not number.requires_grad:
         number = number.item()
@@ -147,7 +147,7 @@ class Gate:
 
     @property
     def kind(self) -> GateKind | None:
-        """How many wires and angles it takes; None if there is no such gate."""
+        """How many wires and angles it has; None if there is no such gate."""
         if self.name in GATES:
             return GATES[self.name]
         if self.name in CHANNELS:
@@ -241,7 +241,7 @@ def given_matrix(gate: Gate) -> NDArray[np.complex128] | None:
 
 @dataclass(frozen=True)
 class Circuit:
-    """An immutable list of gates on `qubits` wires, which act on |0...0> unless told otherwise.
+    """An immutable list of gates on `qubits` wires, which act on |0...0> by default.
 
     Raises:
         UserError: there is no qubit, or no whole number of them; or a gate has an unknown name, a wrong number of wires or
@@ -280,7 +280,7 @@ class Circuit:
                 )
             if len(gate.wires) != kind.wires or len(gate.columns) != kind.angles:
                 raise UserError(
-                    f"{gate.name} takes {kind.wires} wire(s) and {kind.angles} angle(s), "
+                    f"{gate.name} has {kind.wires} wire(s) and {kind.angles} angle(s), "
                     f"not {len(gate.wires)} and {len(gate.columns)}"
                 )
             if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):
@@ -443,8 +443,8 @@ class Circuit:
         """Followed by a channel of `CHANNELS`; a strength is a number, 'x0' or 'w0'."""
         if name not in CHANNELS:
             raise UserError(f"unknown channel {name!r}: choose one of {', '.join(CHANNELS)}")
-        placed = tuple(wires) if isinstance(wires, Sequence) else (operator.index(wires),)
-        return self.gate(name, placed, *strengths)
+        on = tuple(wires) if isinstance(wires, Sequence) else (operator.index(wires),)
+        return self.gate(name, on, *strengths)
 
     def kraus(self, operators: Sequence[ArrayLike], *wires: int) -> Circuit:
         """Followed by the channel of given Kraus operators on one wire or two; see `given_channel`."""
@@ -458,14 +458,14 @@ class Circuit:
         """Followed by the quantum Fourier transform: of m wires, the first one the most significant, |j> becomes the sum of
         exp(2 pi i j k / 2^m) |k> / 2^(m/2) over k.
         """
-        made, count = self, len(wires)
+        circuit, count = self, len(wires)
         for i, wire in enumerate(wires):
-            made = made.h(wire)
+            circuit = circuit.h(wire)
             for j in range(i + 1, count):
-                made = made.cphase(wires[j], wire, math.pi / 2 ** (j - i))
+                circuit = circuit.cphase(wires[j], wire, math.pi / 2 ** (j - i))
         for i in range(count // 2):
-            made = made.swap(wires[i], wires[count - 1 - i])
-        return made
+            circuit = circuit.swap(wires[i], wires[count - 1 - i])
+        return circuit
 
     def unitary(self, matrix: ArrayLike, *wires: int) -> Circuit:
         """Followed by a given unitary on one or two wires, or a permutation's matrix on more; see `given`."""

@@ -25,10 +25,10 @@ with needed_for("simulator default.qubit-jit"):
 
 # From so many amplitudes on, all samples together, what the forward pass leaves for the backward pass is kept. Below,
 # handing over its some hundred arrays takes longer than to compute them again in one program with the gradient.
-KEPT_FROM = 2**12
+SAVED_FROM = 2**12
 
 # By which arrays a derivative is asked for.
-Wanted: TypeAlias = tuple[bool, ...]
+Mask: TypeAlias = tuple[bool, ...]
 
 # JAX's context of double precision, which JAX 0.6 has among its experiments.
 _precision: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
@@ -80,7 +80,7 @@ class Jitted:
             return no_rows(angles, initial, len(paulis or ()) or 2**circuit.qubits, dtype)
         tensors = (*angles, *([] if initial is None else [initial]))
         function = _of_samples(circuit, paulis, None if initial is None else initial.ndim)
-        keeps = torch.is_grad_enabled() and len(angles.inputs) * 2**circuit.qubits >= KEPT_FROM
+        keeps = torch.is_grad_enabled() and len(angles.inputs) * 2**circuit.qubits >= SAVED_FROM
         values: torch.Tensor
         (values,) = _Called.apply(function, keeps, *tensors)
         return values
@@ -98,8 +98,8 @@ def sample_function(circuit: Circuit, paulis: tuple[str, ...] | None, on: str = 
         # In single precision JAX says of each matrix of PennyLane's that it is not kept in double precision.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
-            found = qnode(inputs, weights, initial)
-        return found if paulis is None else jnp.stack(found)
+            values = qnode(inputs, weights, initial)
+        return values if paulis is None else jnp.stack(values)
 
     return values
 
@@ -118,14 +118,14 @@ class _Function:
     def __init__(self, traced: Callable[..., tuple[Any, ...]]) -> None:
         self.traced, self.program = traced, jax.jit(traced)
 
-    def pulled(self, wanted: Wanted, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+    def pulled(self, by: Mask, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], Callable[..., Any]]:
         """The results, and their pullback to the wanted arrays alone."""
 
-        def partial(*chosen: Any) -> tuple[Any, ...]:
-            given = iter(chosen)
-            return self.traced(*(next(given) if want else x for x, want in zip(arrays, wanted, strict=True)))
+        def partial(*some: Any) -> tuple[Any, ...]:
+            values = iter(some)
+            return self.traced(*(next(values) if want else x for x, want in zip(arrays, by, strict=True)))
 
-        values, back = jax.vjp(partial, *(x for x, want in zip(arrays, wanted, strict=True) if want))
+        values, back = jax.vjp(partial, *(x for x, want in zip(arrays, by, strict=True) if want))
         return values, back
 
 
@@ -139,10 +139,10 @@ class _Called(torch.autograd.Function):
     def forward(
         ctx: Any, function: _Function, keeps: bool, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.function, ctx.wanted, ctx.kept = function, ctx.needs_input_grad[2:], None
+        ctx.function, ctx.mask, ctx.saved = function, ctx.needs_input_grad[2:], None
         ctx.save_for_backward(*tensors)
-        if keeps and any(ctx.wanted):
-            values, ctx.kept = _called(_halves(function, ctx.wanted)[0], tensors)
+        if keeps and any(ctx.mask):
+            values, ctx.saved = _called(_halves(function, ctx.mask)[0], tensors)
         else:
             values = _called(function.program, tensors)
         return tuple(map(torch.from_dlpack, values))
@@ -151,44 +151,44 @@ class _Called(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'default.qubit-jit'", cotangents[0])
         tensors = ctx.saved_tensors  # which refuses those that were changed in place
-        if ctx.kept is None or torch.is_grad_enabled():
-            found = _Called.apply(_gradient(ctx.function, ctx.wanted), False, *tensors, *cotangents)
+        if ctx.saved is None or torch.is_grad_enabled():
+            results = _Called.apply(_gradient(ctx.function, ctx.mask), False, *tensors, *cotangents)
         else:
-            arrays = _called(_halves(ctx.function, ctx.wanted)[1], cotangents, ctx.kept)
-            found = map(torch.from_dlpack, arrays)
-        gradients = iter(found)
-        return None, None, *(next(gradients) if need else None for need in ctx.wanted)
+            arrays = _called(_halves(ctx.function, ctx.mask)[1], cotangents, ctx.saved)
+            results = map(torch.from_dlpack, arrays)
+        gradients = iter(results)
+        return None, None, *(next(gradients) if need else None for need in ctx.mask)
 
 
 @lru_cache(maxsize=1024)
-def _gradient(function: _Function, wanted: Wanted) -> _Function:
+def _gradient(function: _Function, by: Mask) -> _Function:
     """The function of the arrays, then the cotangents of the results, that gives the gradients."""
 
-    def traced(*given: Any) -> tuple[Any, ...]:
-        _, back = function.pulled(wanted, given[: len(wanted)])
-        return _conjugated(back(_conjugated(given[len(wanted) :])))
+    def traced(*values: Any) -> tuple[Any, ...]:
+        _, back = function.pulled(by, values[: len(by)])
+        return _conjugated(back(_conjugated(values[len(by) :])))
 
     return _Function(traced)
 
 
 @lru_cache(maxsize=1024)
-def _halves(function: _Function, wanted: Wanted) -> tuple[Any, Any]:
+def _halves(function: _Function, by: Mask) -> tuple[Any, Any]:
     """The programs of the forward pass, which gives arrays besides, and of the backward pass, which takes them.
 
     How those arrays make JAX's function is known from tracing one before the other: to hand over that function itself
     would take milliseconds.
     """
-    known: dict[object, Any] = {}
+    structures: dict[object, Any] = {}
 
     def forward(*arrays: Any) -> Any:
-        values, back = function.pulled(wanted, arrays)
+        values, back = function.pulled(by, arrays)
         rest, structure = jax.tree.flatten(back)
-        known[_types((*values, *rest))] = structure
+        structures[_types((*values, *rest))] = structure
         return values, rest
 
-    def backward(*given: Any) -> Any:
-        *cotangents, rest = given
-        structure = known[_types((*cotangents, *rest))]
+    def backward(*values: Any) -> Any:
+        *cotangents, rest = values
+        structure = structures[_types((*cotangents, *rest))]
         return _conjugated(jax.tree.unflatten(structure, rest)(_conjugated(cotangents)))
 
     return jax.jit(forward), jax.jit(backward)

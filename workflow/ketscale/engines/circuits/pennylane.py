@@ -106,7 +106,7 @@ class PennyLane:
         """The QNode of a circuit, built once; it maps (inputs, weights, initial) to the measured values."""
         key = (circuit, paulis, precision)
         if key not in self._qnodes:
-            # Adjoint and parameter-shift have no rule for a state; such a gradient has been refused before.
+            # Adjoint and parameter-shift have no rule for a state; such a gradient was rejected before.
             gradient = None if paulis is None and self.gradient != "backprop" else self.gradient
             device = self._device(circuit.qubits, precision)
             function = quantum_function(circuit, paulis)

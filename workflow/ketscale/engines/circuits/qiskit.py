@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient, refuse_transforms
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate, given_matrix
-from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
+from ketscale.engines.circuits.shifts import Shifted, Term, differentiated_terms, gathered, separated
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
@@ -61,7 +61,7 @@ class Qiskit:
         _check(circuit, angles, initial, paulis)
         if angles.inputs.shape[0] == 0:
             return no_rows(angles, None, len(paulis), angles.inputs.dtype)
-        terms = wanted_terms(circuit, angles)
+        terms = differentiated_terms(circuit, angles)
         experiment = _Experiment(self._estimator, _translated(circuit), tuple(paulis), terms)
         at = gathered(circuit, angles)
         values: torch.Tensor = Shifted.apply(
@@ -99,9 +99,9 @@ def _translated(circuit: Circuit) -> Any:
             translated.unitary(matrix, qubits[::-1])
         else:
             angles = (c.value if c.kind == "constant" else next(parameters) for c in gate.columns)
-            alone = QuantumCircuit(len(qubits) - controls)
-            getattr(alone, METHODS[gate.base])(*angles, *alone.qubits)
-            operation = alone.data[0].operation
+            base = QuantumCircuit(len(qubits) - controls)
+            getattr(base, METHODS[gate.base])(*angles, *base.qubits)
+            operation = base.data[0].operation
             translated.append(operation.control(controls, annotated=False) if controls else operation, qubits)
     return translated
 
@@ -135,7 +135,7 @@ class _Experiment:
         """Gradient (batch, parameters) of sum(cotangent * expvals).
 
         The cotangents of a sample combine its Pauli words into one observable, so each shifted circuit is run only
-        once, whatever the number of words. Qiskit drops terms below 1e-8 and refuses an observable without any, as on
+        once, whatever the number of words. Qiskit drops terms below 1e-8 and rejects an observable without any, as on
         a rank without samples. So the largest term is scaled to 2^27, about 1e8, and a gradient without terms is 0.
         """
         values = angles.double().numpy()

@@ -32,7 +32,7 @@ class CircuitMethod:
 
     @property
     def mode(self) -> str | None:
-        """What stands beside its numbers in tables and figures; None of ours at its best."""
+        """What describes its numbers in tables and figures; None for ours at its best."""
         if self.batching == "loop":
             return f"{self.gradient}, by sample"
         return None if self.device == "fused" else f"{self.how}, {self.gradient}"

@@ -61,7 +61,7 @@ def gathered(circuit: Circuit, angles: Angles) -> torch.Tensor:
     return every[:, [use.index if use.kind == "input" else inputs.shape[1] + use.index for use in uses]]
 
 
-def wanted_terms(circuit: Circuit, angles: Angles) -> list[Term]:
+def differentiated_terms(circuit: Circuit, angles: Angles) -> list[Term]:
     """Every term of the rules that the gradients by `angles` need."""
     inputs, weights = angles
     _, uses, rules = separated(circuit)

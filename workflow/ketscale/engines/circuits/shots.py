@@ -18,7 +18,7 @@ from ketscale.engines import randomness
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_transforms
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
+from ketscale.engines.circuits.shifts import Shifted, Term, differentiated_terms, gathered, separated
 from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.circuits.superposition import Superposition, measured, mixed
 from ketscale.engines.derivatives import uncompiled
@@ -67,7 +67,7 @@ class Shots:
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """Refused: shots do not give a state."""
-        raise UserError("shots measure, and give no state: leave out shots, or ask for expectation values")
+        raise UserError("shots do not give a state: leave out shots, or ask for expectation values")
 
     @uncompiled  # each call draws anew
     def expval(
@@ -123,7 +123,7 @@ class Shots:
         self,
         circuit: Circuit,
         angles: Angles,
-        asked: tuple[Readout, ...],
+        readouts: tuple[Readout, ...],
         columns: int,
         initial: torch.Tensor | None,
         words: tuple[str, ...] | None,
@@ -136,9 +136,9 @@ class Shots:
         # As a simulator computes equal samples only once.
         alike = circuit.inputs == 0 and (initial is None or initial.ndim == 1)
         if alike and batch > 1:
-            one = self._estimated(circuit, Angles(inputs[:1], weights), asked, columns, initial, words)
+            one = self._estimated(circuit, Angles(inputs[:1], weights), readouts, columns, initial, words)
             return one.expand(batch, -1)
-        experiment = _Experiment(self, circuit, asked, columns, initial, drawing_for(angles, alike))
+        experiment = _Experiment(self, circuit, readouts, columns, initial, drawing_for(angles, alike))
         with torch.no_grad():
             values = experiment.means(angles)
         differentiated = any(
@@ -148,17 +148,17 @@ class Shots:
             return values
         if self.gradient == "exact":
             exact = (
-                probabilities(self.simulator, circuit, angles, asked[0].wires, initial)
+                probabilities(self.simulator, circuit, angles, readouts[0].wires, initial)
                 if words is None
                 else self.simulator.expval(circuit, angles, words, initial)
             )
             return values + (exact - exact.detach())
         if initial is not None and initial.requires_grad:
             raise UserError(
-                "gradient 'shift' has none by an initial state or a superposition: use gradient 'exact'"
+                "gradient 'shift' does not support an initial state or a superposition: use gradient 'exact'"
             )
         gradient = partial(
-            replace(experiment, circuit=separated(circuit)[0]).gradient, wanted_terms(circuit, angles)
+            replace(experiment, circuit=separated(circuit)[0]).gradient, differentiated_terms(circuit, angles)
         )
         shifted: torch.Tensor = Shifted.apply(
             gathered(circuit, angles), values, gradient, "gradient 'shift' of shots"
@@ -201,17 +201,17 @@ class Drawing(NamedTuple):
 def drawing_for(angles: Angles, alike: bool = False) -> Drawing:
     """What a call draws for, with a number for each row. alike: of all samples, whichever a rank has."""
     rows, device = len(angles.inputs), angles.inputs.device
-    drawn = randomness.current()
-    if drawn is None:
+    current = randomness.current()
+    if current is None:
         seed = int(torch.randint(2**62, (), device="cpu"))
         return Drawing(seed, 0, 0, torch.arange(rows, device=device))
-    number, samples = next(drawn.calls), drawn.samples.flatten()
+    number, samples = next(current.calls), current.samples.flatten()
     if alike or not len(samples) or rows % len(samples):
         ids = torch.arange(rows, device=device)
     else:
         each = rows // len(samples)
         ids = (samples[:, None] * each + torch.arange(each, device=samples.device)).flatten().to(device)
-    return Drawing(drawn.seed, drawn.step, number, ids)
+    return Drawing(current.seed, current.step, number, ids)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class _Experiment:
 
     shots: Shots
     circuit: Circuit
-    asked: tuple[Readout, ...]
+    readouts: tuple[Readout, ...]
     columns: int
     initial: torch.Tensor | None
     drawing: Drawing
@@ -230,7 +230,7 @@ class _Experiment:
         inputs = angles.inputs
         batch = len(inputs)
         values = inputs.new_empty(batch, self.columns)
-        for number, readout in enumerate(self.asked):
+        for number, readout in enumerate(self.readouts):
             bounds = self.shots._bounds(self.circuit, angles, readout, self.initial)
             size = bounds.shape[1]
             counted = not readout.words or size <= self.shots.shots
@@ -294,10 +294,10 @@ def readouts(words: tuple[str, ...]) -> tuple[Readout, ...]:
     members: list[list[int]] = []
     for place, word in enumerate(words):
         own = {wire: letter for wire, letter in enumerate(word) if letter != "I"}
-        for others, together in zip(letters, members, strict=True):
+        for others, members_of in zip(letters, members, strict=True):
             if all(others.get(wire, letter) == letter for wire, letter in own.items()):
                 others |= own
-                together.append(place)
+                members_of.append(place)
                 break
         else:
             letters.append(own)

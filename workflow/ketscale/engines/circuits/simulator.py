@@ -21,7 +21,7 @@ class Simulator(Protocol):
 
     `initial` is the normalised initial state, complex (2**n,) or (batch, 2**n), in place of |0...0>.
     A batch of zero samples is allowed and gives a result with zero rows that can be differentiated.
-    A simulator can be copied and pickled: the copy has its settings, and compiles or builds anew what it needs.
+    A simulator can be copied and pickled: the copy has its settings, and compiles or builds again what it needs.
     """
 
     def state(
@@ -65,10 +65,10 @@ def replays(module: nn.Module) -> bool:
 
     A call can then be captured as a CUDA graph after one warm-up call.
     """
-    held = (
+    parts = (
         value for part in module.modules() for value in vars(part).values() if isinstance(value, Simulator)
     )
-    return all(getattr(simulator, "replays", False) for simulator in held)
+    return all(getattr(simulator, "replays", False) for simulator in parts)
 
 
 def vjp(
@@ -79,8 +79,8 @@ def vjp(
     See `engines.vjp`. Several runs have inputs (runs, batch, columns) and weights (runs, columns).
     """
     function: Any = getattr(simulator, "vjp", None)
-    found: tuple[torch.Tensor, CircuitPullBack] | None = function and function(circuit, angles, paulis)
-    return found
+    result: tuple[torch.Tensor, CircuitPullBack] | None = function and function(circuit, angles, paulis)
+    return result
 
 
 def probabilities(
@@ -97,10 +97,10 @@ def probabilities(
     Raises:
         UserError: as for `Simulator.state`.
     """
-    drawn: Any = getattr(simulator, "probs", None)
-    if drawn is not None:
-        found: torch.Tensor = drawn(circuit, angles, wires, initial)
-        return found
+    function: Any = getattr(simulator, "probs", None)
+    if function is not None:
+        result: torch.Tensor = function(circuit, angles, wires, initial)
+        return result
     return of_state(simulator.state(circuit, angles, initial), wires)
 
 

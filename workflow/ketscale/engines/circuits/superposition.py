@@ -83,6 +83,6 @@ def mixed(
 def measured(simulator: Simulator, states: torch.Tensor, paulis: Sequence[str]) -> torch.Tensor:
     """Expectation values (batch, len(paulis)) of states (batch, 2**n), complex, which are normalised first."""
     norm = torch.linalg.vector_norm(torch.view_as_real(states).flatten(1), dim=1, keepdim=True)
-    nothing = Angles(norm[:, :0], norm.new_empty(0))
+    empty = Angles(norm[:, :0], norm.new_empty(0))
     qubits = states.shape[1].bit_length() - 1
-    return simulator.expval(Circuit(qubits, ()), nothing, paulis, states / (norm + TINY))
+    return simulator.expval(Circuit(qubits, ()), empty, paulis, states / (norm + TINY))

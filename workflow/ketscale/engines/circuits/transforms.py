@@ -43,11 +43,11 @@ def as_rows(
     circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None
 ) -> tuple[Circuit, torch.Tensor, torch.Tensor | None]:
     """Groups, (groups, batch, ...), as one batch in which weights are inputs: the circuit, inputs and initial states."""
-    alone, rows = weights_as_inputs(circuit, inputs, weights)
+    shared, rows = weights_as_inputs(circuit, inputs, weights)
     if initial is not None:
         each = initial if initial.ndim == 3 else initial[:, None].expand(*inputs.shape[:2], -1)
         initial = each.flatten(0, 1)
-    return alone, rows.flatten(0, 1), initial
+    return shared, rows.flatten(0, 1), initial
 
 
 @lru_cache(maxsize=256)
@@ -65,25 +65,25 @@ def pulled(
     function: Callable[..., tuple[torch.Tensor, ...]],
     tensors: Sequence[torch.Tensor],
     cotangents: Sequence[torch.Tensor],
-    needed: Sequence[bool],
+    needs: Sequence[bool],
     *others: torch.Tensor,
 ) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor | None]]:
     """The results of a function of torch's operators, and its gradients by the tensors that need one, None for the others.
 
     Both can be differentiated again where gradients are enabled, and in torch.func. others: what else the function holds.
     """
-    places = [place for place, need in enumerate(needed) if need]
+    places = [place for place, need in enumerate(needs) if need]
     again = torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors, *cotangents, *others))
 
     def of_needed(*some: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given = dict(zip(places, some, strict=True))
-        return function(*(given.get(place, each) for place, each in enumerate(tensors)))
+        by_place = dict(zip(places, some, strict=True))
+        return function(*(by_place.get(place, each) for place, each in enumerate(tensors)))
 
     if not places:
-        return function(*tensors), [None] * len(needed)
+        return function(*tensors), [None] * len(needs)
     if transforms_active():
         values, pull = torch.func.vjp(of_needed, *(tensors[place] for place in places))[:2]
-        found = pull(tuple(cotangents))
+        slopes = pull(tuple(cotangents))
     else:
         tensors = [tensor if again else tensor.detach() for tensor in tensors]
         with torch.enable_grad():
@@ -93,9 +93,9 @@ def pulled(
             values = of_needed(*views)
             total = reduce(torch.add, map(paired, values, cotangents))
             if total.requires_grad:
-                found = torch.autograd.grad(total, views, create_graph=again, materialize_grads=True)
+                slopes = torch.autograd.grad(total, views, create_graph=again, materialize_grads=True)
             else:  # nothing that the results depend on
-                found = tuple(map(torch.zeros_like, views))
+                slopes = tuple(map(torch.zeros_like, views))
         values = values if again else tuple(value.detach() for value in values)
-    gradients = dict(zip(places, found, strict=True))
-    return values, [gradients.get(place) for place in range(len(needed))]
+    gradients = dict(zip(places, slopes, strict=True))
+    return values, [gradients.get(place) for place in range(len(needs))]

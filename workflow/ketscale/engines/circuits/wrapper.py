@@ -29,18 +29,18 @@ class Wrapper(ABC):
         others: an initial state, (2**n,) or (batch, 2**n), or a superposition's tensors, which all samples share.
         """
 
-    def _asked(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor | None) -> torch.Tensor:
+    def _through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor | None) -> torch.Tensor:
         return self.through(evaluate, angles, *(other for other in others if other is not None))
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
-        return self._asked(lambda own, *given: self.simulator.state(circuit, own, *given), angles, initial)
+        return self._through(lambda own, *given: self.simulator.state(circuit, own, *given), angles, initial)
 
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
-        return self._asked(
+        return self._through(
             lambda own, *given: self.simulator.expval(circuit, own, paulis, *given), angles, initial
         )
 
@@ -50,7 +50,7 @@ class Wrapper(ABC):
         """See `probabilities`; from a simulator that does not draw them, they are those of this one's state."""
         if not hasattr(self.simulator, "probs"):
             return of_state(self.state(circuit, angles, initial), wires)
-        return self._asked(
+        return self._through(
             lambda own, *given: probabilities(self.simulator, circuit, own, wires, *given), angles, initial
         )
 
@@ -58,7 +58,7 @@ class Wrapper(ABC):
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
         """See `superposition.superposed`."""
-        return self._asked(
+        return self._through(
             lambda own, *given: superposed(self.simulator, circuit, own, paulis, Superposition(*given)),
             angles,
             *superposition,

@@ -40,7 +40,7 @@ class Table:
 
     functions: in their order; each has its address, and whether threads share it. threads: at most so many of them.
     slots: the values of the functions' arguments, the counters among them. places: the slots that each call fills.
-    kept: what else must live as long, such as the functions' code.
+    owner: what else must live as long, such as the functions' code.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Table:
         threads: int,
         slots: Sequence[int],
         places: Sequence[Place],
-        kept: Any,
+        owner: Any,
     ) -> None:
-        self._kept = kept
+        self._owner = owner
         parallel: Any = pool() if threads > 1 else None
         address = 0 if parallel is None else ctypes.cast(parallel, ctypes.c_void_p).value or 0
         counts = (address, threads, len(functions), len(places), len(slots))
@@ -68,15 +68,15 @@ class Table:
 def registered() -> int:
     """Tells XLA of the handler, once in a process; a number that no other process has.
 
-    An executable that another process has compiled names a table of that process: the handler refuses it.
+    An executable that another process has compiled names a table of that process: the handler rejects it.
     """
     import jax
 
-    # What is used of version 0 is alike in its minor versions so far. XLA wants to hear its own.
+    # What is used of version 0 is alike in its minor versions so far. XLA expects its own.
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
     (minor,) = map(int, re.findall(r"#define XLA_FFI_API_MINOR (\d+)", header))
     names = ("begin", "answer")
-    library = Library(Recipe(f"XLA {minor}", names, lambda: _written(minor), (Path(__file__),)))
+    library = Library(Recipe(f"XLA {minor}", names, lambda: _module(minor), (Path(__file__),)))
     process = secrets.randbits(62)
     library.on_one_thread["begin"](process)
     handler = ctypes.cast(library.on_one_thread["answer"], ctypes.c_void_p)
@@ -99,7 +99,7 @@ VALUE, DATA, METADATA, TO_METADATA = 1, 3, 1, 3
 INVALID_ARGUMENT = 9
 
 
-def _written(minor: int) -> ir.Module:
+def _module(minor: int) -> ir.Module:
     """`begin`, which keeps the process's number, and `answer`, the handler."""
     module = ir.Module("foreign")
     process = ir.GlobalVariable(module, I64, "process")
@@ -127,10 +127,10 @@ def _global(k: FunctionCode, name: str) -> Number:
 
 def _local(k: FunctionCode, *words: Number | int) -> Number:
     """The address of words of the function's own."""
-    made = k.local(len(words), element="integer")
+    words_of = k.local(len(words), element="integer")
     for place, word in enumerate(words):
-        made[place] = word
-    return made.address
+        words_of[place] = word
+    return words_of.address
 
 
 def _call(k: FunctionCode, address: Number, *arguments: Number, returns: Any = I64) -> Number:
@@ -158,17 +158,17 @@ class _Handler(FunctionCode):
         self.b.ret(self._result.value.value)
 
     def _metadata(self) -> None:
-        found = _at(self, _at(self, self._frame[EXTENSION])[TO_METADATA])
+        metadata = _at(self, _at(self, self._frame[EXTENSION])[TO_METADATA])
         # The version, whose major number is 0, and no traits.
-        found[3], found[4] = self._minor << 32, 0
+        metadata[3], metadata[4] = self._minor << 32, 0
 
     def _answer(self) -> None:
         # They are sorted by name.
         process, table = (
             _at(self, _at(self, _at(self, self._frame[ATTRIBUTES])[place])[VALUE]) for place in (0, 1)
         )
-        ours = _at(self, _global(self, "process"))[0]
-        self.either(process[0] == ours, lambda: self._fill(_at(self, table[0])), self._refuse)
+        own = _at(self, _global(self, "process"))[0]
+        self.either(process[0] == own, lambda: self._fill(_at(self, table[0])), self._refuse)
 
     def _fill(self, table: Buffer) -> None:
         """Fill the functions' arguments, and run these."""
@@ -182,24 +182,24 @@ class _Handler(FunctionCode):
         operands = self._frame[OPERAND_COUNT]
         with self.each(places) as place:
             number = filled[place, 0]
-            given = number.signed < operands
-            buffers = _at(self, select(given, self._frame[OPERANDS], self._frame[RESULTS]))
-            arguments[filled[place, 1]] = _at(self, buffers[select(given, number, number - operands)])[DATA]
+            inner = number.signed < operands
+            buffers = _at(self, select(inner, self._frame[OPERANDS], self._frame[RESULTS]))
+            arguments[filled[place, 1]] = _at(self, buffers[select(inner, number, number - operands)])[DATA]
         with self.each(functions) as number:
             function, shared = listed[number, 0], listed[number, 1]
             # Functions take their tasks, and their threads' numbers, from two counters.
             arguments[0], arguments[1] = 0, 0
-            alone = (function, arguments.address)
-            together = (parallel, *alone, threads.truncated(I32), self.constant(0, I32))
+            serial = (function, arguments.address)
+            threaded = (parallel, *serial, threads.truncated(I32), self.constant(0, I32))
             self.either(
                 parallel * shared == 0,
-                partial(_call, self, *alone, returns=VOID),
-                partial(_call, self, *together, returns=VOID),
+                partial(_call, self, *serial, returns=VOID),
+                partial(_call, self, *threaded, returns=VOID),
             )
 
     def _refuse(self) -> None:
         text = bytearray(FOREIGN.encode() + b"\0")
-        kept = ir.GlobalVariable(self.module, ir.ArrayType(I8, len(text)), "message")
-        kept.linkage, kept.initializer = "internal", ir.Constant(kept.value_type, text)
-        error = _local(self, 28, 0, _global(self, kept.name), INVALID_ARGUMENT)
+        message = ir.GlobalVariable(self.module, ir.ArrayType(I8, len(text)), "message")
+        message.linkage, message.initializer = "internal", ir.Constant(message.value_type, text)
+        error = _local(self, 28, 0, _global(self, message.name), INVALID_ARGUMENT)
         self._result.value = _call(self, _at(self, self._frame[API])[ERROR_CREATE], error)

@@ -132,8 +132,8 @@ def tanh(x: Number) -> Number:
     large = 1.0 - 2.0 / (exp(size + size) + 1.0)
     sign = k.bits - 1
     signed = (large.bits() | ((x.bits() >> sign) << sign)).bits(x.element)
-    made: Number = select(size > 0.625, signed, small)
-    return made
+    result: Number = select(size > 0.625, signed, small)
+    return result
 
 
 def log(x: Number) -> Number:
@@ -187,5 +187,5 @@ def lanes_flipped(vector: Number, flip: Number) -> Number:
     function = k.module.globals.get(name) or ir.Function(
         k.module, ir.FunctionType(floats, [floats, index.type]), name
     )
-    made = k.b.call(function, [k.b.bitcast(vector.value, floats), index.value])
-    return Number(k, k.b.bitcast(made, vector.type))
+    result = k.b.call(function, [k.b.bitcast(vector.value, floats), index.value])
+    return Number(k, k.b.bitcast(result, vector.type))

@@ -16,7 +16,7 @@ rows that threads share, is
     added(x.dtype).run("add", threads=2, rows=len(x), vectors=x.shape[1] // 16, a=0.5, x=x, y=y)
 
 Operators do exactly what they say, one rounding each: nothing is fused or reordered, so results do not depend on the
-processor. With a vector, a scalar stands for a vector of it. Integers are not negative (`signed` says otherwise).
+processor. With a vector, a scalar is broadcast. Integers are not negative (`signed` says otherwise).
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class Buffer:
         index = _as_tuple(index)
         if len(index) < len(self.shape):
             return self.part(index, *self.shape[len(index) :])
-        found = self._elements(index)
-        return Complex(*map(self._read, found)) if len(found) == 2 else self._read(found[0])
+        addresses = self._elements(index)
+        return Complex(*map(self._read, addresses)) if len(addresses) == 2 else self._read(addresses[0])
 
     def __setitem__(self, index: Any, value: Any) -> None:
         index = _as_tuple(index)
-        found = self._elements(index)
+        places = self._elements(index)
         values = (value.real, value.imag) if isinstance(value, Complex) else (value,)
-        for addresses, each in zip(found, values, strict=True):
+        for addresses, each in zip(places, values, strict=True):
             self._write(addresses, each)
 
     def part(self, index: Any = (), *shape: Operand, element: str = "") -> Buffer:
@@ -103,12 +103,12 @@ class Buffer:
     def split(self, *shapes: Sequence[Operand]) -> list[Buffer]:
         """Arrays of these shapes, one after the other, from the start on."""
         first: Operand = 0
-        made = []
+        parts = []
         for shape in shapes:
             flat = Buffer(self.code, self.element, self._addresses, (1,), self._by_lane)
-            made.append(flat.part(first, *shape))
+            parts.append(flat.part(first, *shape))
             first = _sum(first, product(shape))
-        return made
+        return parts
 
     @property
     def flat(self) -> Buffer:
@@ -197,10 +197,10 @@ class Buffer:
             for lane, address in enumerate(addresses):
                 code.b.store(value.lane(lane).value, address, align=self._alignment)
         else:
-            made = value if isinstance(value, Number) else code.constant(value, self._type)
-            if self._type != made.type:
-                made = made.splat(self._type.count)
-            code.b.store(made.value, addresses, align=self._alignment)
+            number = value if isinstance(value, Number) else code.constant(value, self._type)
+            if self._type != number.type:
+                number = number.splat(self._type.count)
+            code.b.store(number.value, addresses, align=self._alignment)
 
 
 def _as_tuple(index: Any) -> tuple[Any, ...]:
@@ -243,18 +243,18 @@ class Arguments:
             slot, kind = self._types[name]
         except KeyError:
             raise AttributeError(f"the kernel has no argument {name}") from None
-        made: Any
+        argument: Any
         if kind.shape:
             sizes = [
                 size if isinstance(size, int) else getattr(self if size in self._types else self._plan, size)
                 for size in kind.shape[1:]
             ]
-            made = Buffer(self._code, kind.element, self._read(slot, POINTER), (1, *sizes))
+            argument = Buffer(self._code, kind.element, self._read(slot, POINTER), (1, *sizes))
         else:
-            made = Number(self._code, self._read(slot, self._code.types[kind.element]))
+            argument = Number(self._code, self._read(slot, self._code.types[kind.element]))
         # Kept: next time it is found without this function.
-        self.__dict__[name] = made
-        return made
+        self.__dict__[name] = argument
+        return argument
 
     def _read(self, slot: int, typ: Any) -> Any:
         """An argument's value; it is read at the start of the function."""
@@ -263,9 +263,9 @@ class Arguments:
 
 
 def _leaves(tree: Tree) -> list[Number]:
-    found: list[Number] = []
-    _rebuilt(tree, lambda each: found.append(each))
-    return found
+    leaves: list[Number] = []
+    _rebuilt(tree, lambda each: leaves.append(each))
+    return leaves
 
 
 def _rebuilt(tree: Tree, each: Callable[[Number], Any]) -> Tree:
@@ -319,9 +319,9 @@ class FunctionCode(Emitter):
         full = f"{self.function.name}.{name}"
         array = ir.ArrayType(self.types[element], len(values))
         if full not in self.module.globals:
-            made = ir.GlobalVariable(self.module, array, full)
-            made.linkage, made.global_constant = "internal", True
-            made.initializer = ir.Constant(array, list(values))
+            table = ir.GlobalVariable(self.module, array, full)
+            table.linkage, table.global_constant = "internal", True
+            table.initializer = ir.Constant(array, list(values))
         return Buffer(self, element, self.module.globals[full], (len(values),))
 
     # --- control flow ---
@@ -330,19 +330,19 @@ class FunctionCode(Emitter):
     def tasks(self, count: Operand) -> Iterator[Number]:
         """Write the body for an index from 0 to count - 1, of which threads take one after the other."""
         b = self.b
-        test, body, done = (b.append_basic_block(name) for name in ("take", "taken", "done"))
+        test, body, after = (b.append_basic_block(name) for name in ("take", "taken", "done"))
         # Arguments are read before the loop, at the start of the function.
         end = self.integer(count)
         b.branch(test)
         b.position_at_end(test)
         index = self._counted(NEXT_TASK)
-        b.cbranch((index < end).value, body, done)
+        b.cbranch((index < end).value, body, after)
         b.position_at_end(body)
         yield index
         b.branch(test)
-        b.position_at_end(done)
+        b.position_at_end(after)
 
-    def take_again(self) -> None:
+    def restart_tasks(self) -> None:
         """Let the next `tasks` begin with the first one, in a function of one thread that calls others."""
         self.b.store(ir.Constant(I64, 0), self.slot(NEXT_TASK))
 
@@ -377,10 +377,10 @@ class FunctionCode(Emitter):
     def switch(self, number: Number, cases: Mapping[int, Callable[[], object]]) -> None:
         """Write the body of each number; no other comes."""
         after = self.b.append_basic_block("after")
-        found = self.b.switch(number.value, after)
+        switch = self.b.switch(number.value, after)
         for value, body in cases.items():
             block = self.b.append_basic_block(f"case {value}")
-            found.add_case(ir.Constant(I64, value), block)
+            switch.add_case(ir.Constant(I64, value), block)
             self.b.position_at_end(block)
             body()
             self.b.branch(after)

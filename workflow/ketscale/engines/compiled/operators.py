@@ -57,10 +57,10 @@ class Emitter:
 
     def gathered(self, scalars: Sequence[Number]) -> Number:
         """A vector of scalars."""
-        made = ir.Constant(ir.VectorType(scalars[0].type, len(scalars)), ir.Undefined)
+        vector = ir.Constant(ir.VectorType(scalars[0].type, len(scalars)), ir.Undefined)
         for lane, scalar in enumerate(scalars):
-            made = self.b.insert_element(made, scalar.value, ir.Constant(I32, lane))
-        return Number(self, made)
+            vector = self.b.insert_element(vector, scalar.value, ir.Constant(I32, lane))
+        return Number(self, vector)
 
     @contextmanager
     def loop(self, count: Operand, backwards: bool = False) -> Iterator[Number]:
@@ -71,9 +71,9 @@ class Emitter:
         self.b.position_at_end(body)
         index = self.b.phi(I64)
         index.add_incoming(ir.Constant(I64, 0), before)
-        done = Number(self, index)
-        yield (end - 1) - done if backwards else done
-        following = done + 1
+        number = Number(self, index)
+        yield (end - 1) - number if backwards else number
+        following = number + 1
         index.add_incoming(following.value, self.b.block)
         after = self.b.append_basic_block("after")
         self.b.cbranch((following < end).value, body, after)
@@ -275,8 +275,8 @@ def fma(a: Any, b: Any, c: Any = None) -> Any:
 
 def fnma(a: Operand, b: Operand, c: Operand | None = None) -> Number:
     """c - a b with one rounding, or -(a b)."""
-    made: Number = -(a * b) if c is None else fma(-a, b, c)  # type: ignore[assignment]
-    return made
+    result: Number = -(a * b) if c is None else fma(-a, b, c)  # type: ignore[assignment]
+    return result
 
 
 def select(condition: Number, yes: Any, no: Any) -> Any:
@@ -294,15 +294,15 @@ def select(condition: Number, yes: Any, no: Any) -> Any:
 def minimum(a: Operand, b: Operand) -> Number:
     """The smaller one; `b` if one is not a number."""
     a, b = _all_alike(a, b)
-    made: Number = select(a < b, a, b)
-    return made
+    result: Number = select(a < b, a, b)
+    return result
 
 
 def maximum(a: Operand, b: Operand) -> Number:
     """The larger one; `b` if one is not a number."""
     a, b = _all_alike(a, b)
-    made: Number = select(a > b, a, b)
-    return made
+    result: Number = select(a > b, a, b)
+    return result
 
 
 def sqrt(x: Number) -> Number:
@@ -336,16 +336,16 @@ def lane_sum(vector: Number, group: int = 0) -> Number:
 
 def lane_sums(vectors: Sequence[Number]) -> Number:
     """From as many vectors as there are lanes, the vector whose lane i is the sum over the lanes of vector i."""
-    left, distance = list(vectors), 1
-    lanes = range(left[0].lanes)
+    rest, distance = list(vectors), 1
+    lanes = range(rest[0].lanes)
     while distance < len(lanes):
         # Lane j of `kept` is lane j of a pair's first vector, or of its second one if j has the bit.
-        kept = [j + len(lanes) * bool(j & distance) for j in lanes]
+        picks = [j + len(lanes) * bool(j & distance) for j in lanes]
         crossed = [(j ^ distance) + len(lanes) * bool(j & distance) for j in lanes]
-        pairs = zip(left[::2], left[1::2], strict=True)
-        left = [u.shuffled(kept, v) + u.shuffled(crossed, v) for u, v in pairs]
+        pairs = zip(rest[::2], rest[1::2], strict=True)
+        rest = [u.shuffled(picks, v) + u.shuffled(crossed, v) for u, v in pairs]
         distance *= 2
-    return left[0]
+    return rest[0]
 
 
 def largest_lane(vector: Number) -> Number:

@@ -19,23 +19,23 @@ def pool() -> Pool | None:
     None too in a process that was forked from one with threads: a fork has none of them, and would wait for them for ever.
     Then compiled code runs on one thread, which the first call says in a warning.
     """
-    found = None if _forked else _found()
-    if found is None:
+    function = None if _forked else _load()
+    if function is None:
         _warn(
             "this process was forked from one that had threads; start it by spawn instead"
             if _forked
             else "this torch does not use GNU OpenMP, whose threads it would share"
         )
-    return found
+    return function
 
 
 def usable(threads: int) -> int:
     """How many of torch's threads compiled code runs on, for records."""
-    return threads if threads == 1 or (not _forked and _found() is not None) else 1
+    return threads if threads == 1 or (not _forked and _load() is not None) else 1
 
 
 @cache
-def _found() -> Pool | None:
+def _load() -> Pool | None:
     import torch
 
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
@@ -45,8 +45,8 @@ def _found() -> Pool | None:
         return None
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     function.restype = None
-    found: Pool = function
-    return found
+    pool: Pool = function
+    return pool
 
 
 @cache

@@ -31,8 +31,8 @@ PAULI: dict[str, Matrix] = {
 def hermitian_basis(dimension: int) -> Matrix:
     """The basis, (d**2, d, d)."""
     directions = _directions(dimension)
-    made: Matrix = directions / np.sqrt(_squares(directions))[:, None, None]
-    return made
+    basis: Matrix = directions / np.sqrt(_squares(directions))[:, None, None]
+    return basis
 
 
 @lru_cache(maxsize=64)
@@ -52,21 +52,21 @@ def _directions(dimension: int) -> Matrix:
 
 def _gell_mann(dimension: int) -> list[Matrix]:
     """The generalised Gell-Mann matrices: symmetric, antisymmetric, diagonal."""
-    made = []
+    matrices = []
     for j in range(dimension):
         for k in range(j + 1, dimension):
             unit = np.zeros((dimension, dimension), dtype=complex)
             unit[j, k] = 1
-            made += [unit + unit.T, -1j * unit + 1j * unit.T]
+            matrices += [unit + unit.T, -1j * unit + 1j * unit.T]
     for k in range(1, dimension):
-        made.append(np.diag([1.0 + 0j] * k + [-k] + [0.0] * (dimension - k - 1)))
-    return made
+        matrices.append(np.diag([1.0 + 0j] * k + [-k] + [0.0] * (dimension - k - 1)))
+    return matrices
 
 
 def _squares(directions: Matrix) -> NDArray[np.float64]:
     """Tr(Q Q) of each direction Q."""
-    made: NDArray[np.float64] = np.einsum("aij,aji->a", directions, directions).real
-    return made
+    squares: NDArray[np.float64] = np.einsum("aij,aji->a", directions, directions).real
+    return squares
 
 
 def commutator(operator: Matrix) -> Entries:
@@ -87,20 +87,20 @@ def dissipator(operator: Matrix) -> Entries:
 def _matrix(images: Matrix, directions: Matrix) -> Entries:
     # Normalised at the end: the integers of Pauli words stay integers, so that equal entries are equal numbers.
     squares = _squares(directions)
-    flat, turned = (
+    flat, transposed = (
         np.ascontiguousarray(each.reshape(len(each), -1)).view(np.float64)
         for each in (directions, images.conj().swapaxes(1, 2))
     )
-    made = flat @ turned.T
-    made /= np.sqrt(np.outer(squares, squares))
-    return entries(np.where(np.abs(made) < 1e-14 * np.abs(made).max(initial=0), 0, made))
+    matrix = flat @ transposed.T
+    matrix /= np.sqrt(np.outer(squares, squares))
+    return entries(np.where(np.abs(matrix) < 1e-14 * np.abs(matrix).max(initial=0), 0, matrix))
 
 
 # With more levels this basis would be too large.
 MOST_LEVELS = 16
 
 
-def is_written_out(levels: int) -> bool:
+def has_all_entries(levels: int) -> bool:
     """Whether the coordinates of rho are the real and imaginary parts of all its entries, 2 d**2, instead of this basis."""
     return levels > MOST_LEVELS
 

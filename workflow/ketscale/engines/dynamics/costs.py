@@ -1,4 +1,4 @@
-"""Which way an evolution takes least time: the entries of its matrices, their products, or eigenvectors."""
+"""Which way is fastest for an evolution: the entries of its matrices, their products, or eigenvectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ketscale.private_torch import transforms_active, unwrapped
 Way = Literal["entries", "products", "eigenvectors"]
 
 # Bytes of matrices that a backward pass keeps.
-KEPT_BYTES = 1 << 30
+SAVED_BYTES = 1 << 30
 # Columns that the compiled code takes together.
 LANES = 16
 # Kets of fewer levels are evolved by entries up to so many radians: products are too small for the operators of torch.
@@ -47,7 +47,7 @@ def fastest(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, 
     times: dict[Way, float] = {"entries": segments * by_entries, "products": 600_000 + segments * by_products}
     # Complex matrices in fp64, and, for a gradient, states and their cotangents.
     memory = segments * tasks * levels * (128 * levels + 96 * states)
-    if memory < KEPT_BYTES and math.isfinite(reach) and not transforms_active():
+    if memory < SAVED_BYTES and math.isfinite(reach) and not transforms_active():
         times["eigenvectors"] = 60_000 + segments * by_eigenvectors
     return min(times, key=lambda way: times[way])
 

@@ -11,7 +11,7 @@ import torch
 
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.system import KINDS, System
-from ketscale.engines.dynamics.tasks import Tasks, usual_parameters
+from ketscale.engines.dynamics.tasks import Tasks, default_parameters
 from ketscale.engines.operators import MOST_DENSE, Term, states_of
 from ketscale.errors import UserError
 from ketscale.private_torch import is_differentiated
@@ -32,7 +32,7 @@ def by_elements(system: System, tasks: Tasks) -> tuple[System, Tasks]:
     """A system and its tasks as kernels take them, whose operators are constant: its tasks' coefficients are of elements.
 
     Raises:
-        UserError: an operator with gradients is on more than 64 states, or another beside it on more than 512.
+        UserError: an operator with gradients is on more than 64 states, or another operator is on more than 512.
     """
     if not system.differentiated:
         return system, tasks
@@ -44,9 +44,9 @@ def by_elements(system: System, tasks: Tasks) -> tuple[System, Tasks]:
         _coefficients(system.terms(kind).values(), places, tasks.controls)
         for kind, places in (("drift", drift), ("controls", controls))
     )
-    parameters = usual_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
-    made = _elements(system.levels, drift, controls, jumps)
-    return made, tasks._replace(parameters=parameters @ to_drift, controls=tasks.controls @ to_controls)
+    parameters = default_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
+    terms = _elements(system.levels, drift, controls, jumps)
+    return terms, tasks._replace(parameters=parameters @ to_drift, controls=tasks.controls @ to_controls)
 
 
 def _place(name: str, term: Term, levels: tuple[int, ...]) -> _Place:
@@ -75,14 +75,14 @@ def _array(operator: Any) -> Any:
 
 def _coefficients(terms: Iterable[Term], places: Iterable[_Place], like: torch.Tensor) -> torch.Tensor:
     """The coefficients of the elements of each term, real (terms, elements of all terms); each term has its own columns."""
-    found = []
+    blocks = []
     for term, place in zip(terms, places, strict=True):
         operator = torch.ones(1) if place.numbers is not None else term.operator
         if place.numbers is None and not term.is_diagonal:
             basis = torch.from_numpy(hermitian_basis(operator.shape[-1])).to(operator)
             operator = torch.einsum("kab,ba->k", basis, operator)
-        found.append((operator.real if operator.is_complex() else operator)[None].to(like))
-    return torch.block_diag(*found) if found else like.new_zeros(0, 0)
+        blocks.append((operator.real if operator.is_complex() else operator)[None].to(like))
+    return torch.block_diag(*blocks) if blocks else like.new_zeros(0, 0)
 
 
 @lru_cache(maxsize=16)
@@ -93,7 +93,7 @@ def _elements(levels: tuple[int, ...], *kinds: tuple[_Place, ...]) -> System:
     """
 
     def named(places: tuple[_Place, ...]) -> Mapping[str, Term]:
-        made: dict[str, Term] = {}
+        terms: dict[str, Term] = {}
         for number, (sites, is_diagonal, numbers) in enumerate(places):
             size = states_of(sites, levels)
             if numbers is not None:
@@ -101,8 +101,8 @@ def _elements(levels: tuple[int, ...], *kinds: tuple[_Place, ...]) -> System:
                 elements: Any = np.frombuffer(numbers, complex).reshape(1, *shape)
             else:
                 elements = np.eye(size) if is_diagonal else hermitian_basis(size)
-            made |= {f"{number}_{each}": Term(sites, element) for each, element in enumerate(elements)}
-        return made
+            terms |= {f"{number}_{each}": Term(sites, element) for each, element in enumerate(elements)}
+        return terms
 
     drift, controls, jumps = map(named, kinds)
     return System(drift, dict.fromkeys(drift, 1.0), controls, jumps, levels=levels)

@@ -115,7 +115,7 @@ class Generators:
 
     @property
     def normed_rows(self) -> int:
-        """The rows from 0 whose norm decides how finely time is divided.
+        """The rows from 0 whose norm determines how finely time is divided.
 
         A tangent is linear in its direction, whose length must not count: the error relative to it depends only on the
         norm of the original G (Al-Mohy and Higham, SIAM J. Matrix Anal. Appl. 30, 1639, 2009, section 6).
@@ -197,10 +197,10 @@ def substeps(segment: float, dt: float) -> int:
     Raises:
         UserError: there are more than `MOST_STEPS`.
     """
-    # Written so that what is not a number is refused too.
+    # Written so that NaN is rejected too.
     if not segment / MOST_STEPS <= dt:
         raise UserError(
-            f"dt: {dt} makes more than {MOST_STEPS:,} steps of a segment, which takes {segment:.6g}; use a longer one"
+            f"dt: {dt} makes more than {MOST_STEPS:,} steps of a segment of length {segment:.6g}; use a longer one"
         )
     # The quotient of 0.9 and 0.3 is a hair above 3.
     return max(1, math.ceil(segment / dt * (1 - 1e-9)))

@@ -33,12 +33,12 @@ from ketscale.engines.compiled.language import (
 # States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
 BLOCK = 256
 
-# steps: of a segment; not read where the norm decides. keep: 1 if the states before each segment are kept in `saved`, else 0.
+# steps: of a segment; ignored where the norm sets them. keep: 1 to keep the states before each segment in `saved`, else 0.
 # each_end: 1 if `cotangent` is that of a trajectory, the start and the end of each segment, and 0 if that of `final`.
 # tau: duration of a segment. A stride is the distance of tasks in floats, 0 for what they share.
 # per_reach, largest_norm: 0 and infinity where the division says how many steps a segment takes. Lists of the forms, rows,
 # columns and coefficients begin where their `starts` say; `by_row` has column and signed form, `by_column` row and signed
-# form, `by_form` row and column. A form's number plus the number of forms stands for its negative.
+# form, `by_form` row and column. A form's number plus the number of forms means its negative.
 ARGUMENTS = {
     "batch groups segments steps keep each_end": INTEGER,
     "tau": REAL,
@@ -67,11 +67,11 @@ ARGUMENTS = {
 
 def forward(k: FunctionCode, args: Arguments) -> None:
     """final <- the state of each task at the end; saved <- those before each segment."""
-    state, given, forms, scaled, terms = args.scratch[k.worker()].split(
+    state, values, forms, scaled, terms = args.scratch[k.worker()].split(
         (args.size,), (args.coefficients,), (args.forms,), (args.forms * 2,), (2, args.size)
     )
     with k.tasks(args.groups) as group:
-        tasks = _Tasks(k, args, group, given, forms, scaled)
+        tasks = _Tasks(k, args, group, values, forms, scaled)
         rows = args.initial[tasks.lanes]
         with k.loop(args.size) as row:
             state[row] = rows[row]
@@ -89,13 +89,13 @@ def backward(k: FunctionCode, args: Arguments) -> None:
     """to_fixed, to_controls, to_initial <- the gradients, from `cotangent`."""
     size, count = args.size, args.forms
     (
-        adjoint, state, factors, power, given, forms, scaled, gradients, to_forms, totals, block, terms
+        adjoint, state, factors, power, values, forms, scaled, gradients, to_forms, totals, block, terms
     ) = args.scratch[k.worker()].split(
         (size,), (size,), (size,), (size,), (args.coefficients,), (count,), (count * 2,), (count,), (count,), (count,),
         (BLOCK, size), (args.most_degree + 1, size),
     )  # fmt: skip
     with k.tasks(args.groups) as group:
-        tasks = _Tasks(k, args, group, given, forms, scaled)
+        tasks = _Tasks(k, args, group, values, forms, scaled)
         cotangents = args.cotangent[tasks.lanes].part((), args.segments + 1, size)
         with k.loop(size) as row:
             adjoint[row] = cotangents[args.each_end * args.segments, row]
@@ -122,39 +122,39 @@ def backward(k: FunctionCode, args: Arguments) -> None:
 
 
 class _Tasks:
-    """The tasks of a group. given: tau times their coefficients; forms, scaled: of a segment and of a step, to be filled."""
+    """The tasks of a group. values: tau times their coefficients; forms, scaled: of a segment and of a step, as outputs."""
 
     def __init__(
-        self, k: FunctionCode, args: Arguments, group: Number, given: Buffer, forms: Buffer, scaled: Buffer
+        self, k: FunctionCode, args: Arguments, group: Number, values: Buffer, forms: Buffer, scaled: Buffer
     ) -> None:
-        self.k, self.args, self.given, self.forms, self.scaled = k, args, given, forms, scaled
+        self.k, self.args, self.values, self.forms, self.scaled = k, args, values, forms, scaled
         self.lanes, _ = k.lanes_of(group, args.batch)
         self.tau = args.tau.splat()
         fixed = args.fixed[self.lanes]
         with k.each(args.fixed_count) as number:
-            given[number] = self.tau * fixed[number]
+            values[number] = self.tau * fixed[number]
 
     def evaluate(self, segment: Number) -> None:
         """Fill the forms of a segment, times tau."""
         k, args = self.k, self.args
         controls = args.controls[self.lanes].part((), args.segments, args.control_count)
         with k.each(args.control_count) as number:
-            self.given[args.fixed_count + number] = self.tau * controls[segment, number]
+            self.values[args.fixed_count + number] = self.tau * controls[segment, number]
         with k.loop(args.forms) as form:
-            self.forms[form] = self._sum(args.term_starts, args.terms, args.term_values, form, self.given)
+            self.forms[form] = self._sum(args.term_starts, args.terms, args.term_values, form, self.values)
 
     def chained(self, gradients: Buffer, coefficient: Number) -> Number:
         """The gradient by a coefficient, from those by the forms."""
         args = self.args
-        found = self._sum(args.coefficient_starts, args.chained, args.chained_values, coefficient, gradients)
-        return self.tau * found
+        total = self._sum(args.coefficient_starts, args.chained, args.chained_values, coefficient, gradients)
+        return self.tau * total
 
     def _sum(self, starts: Buffer, numbers: Buffer, values: Buffer, of: Number, vectors: Buffer) -> Number:
         total = self.k.variable(self.k.vector(0.0))
         with _list(self.k, starts, of) as at:
             total.value = fma(values[at].splat(), vectors[numbers[at]], total.value)
-        found: Number = total.value
-        return found
+        value: Number = total.value
+        return value
 
 
 class _Segment:
@@ -172,11 +172,11 @@ class _Segment:
                 form = select(signed < args.forms, signed, signed - args.forms)
                 total.value = total.value + absolute(tasks.forms[form])
             norm.value = maximum(total.value, norm.value)
-        given = args.steps.as_float().splat()
+        fixed = args.steps.as_float().splat()
         small = norm.value <= args.largest_norm.splat()
         steps = ceil(norm.value * args.per_reach.splat())
         steps = select(small & (steps > 1.0), steps, 1.0)
-        self.steps = select(given > 0.0, given, steps)
+        self.steps = select(fixed > 0.0, fixed, steps)
         self.part = select(small, 1.0 / self.steps, math.nan)
         length = norm.value * self.part
         degree = k.variable(args.degrees[0].splat())
@@ -194,9 +194,9 @@ class _Segment:
         k, count, scaled = self.k, self.args.forms, self.tasks.scaled
         part = select(step.as_float().splat() < self.steps, self.part, 0.0)
         with k.loop(count) as form:
-            made = part * self.tasks.forms[form]
-            scaled[form] = made
-            scaled[count + form] = -made
+            product = part * self.tasks.forms[form]
+            scaled[form] = product
+            scaled[count + form] = -product
         return part
 
     def advance(self, state: Buffer, terms: Buffer, alternating: bool = False) -> None:
@@ -226,8 +226,8 @@ class _Segment:
             with k.loop(args.forms) as form:
                 total = k.variable(gradients[form])
                 with _list(k, args.form_starts, form) as at:
-                    left = args.signs[at].splat() * factors[args.by_form[at, 0]]
-                    total.value = fma(left, before[args.by_form[at, 1]], total.value)
+                    weight = args.signs[at].splat() * factors[args.by_form[at, 0]]
+                    total.value = fma(weight, before[args.by_form[at, 1]], total.value)
                 gradients[form] = total.value
 
             def pulled(column: Number, image: Number) -> None:
@@ -274,21 +274,21 @@ class _Segment:
             self._product(self.args.row_starts, self.args.by_row, now, added)
 
     def _product(
-        self, starts: Buffer, pairs: Buffer, vector: Buffer, put: Callable[[Number, Number], None]
+        self, starts: Buffer, pairs: Buffer, vector: Buffer, store: Callable[[Number, Number], None]
     ) -> None:
-        """G, or its transpose, times a vector, whose rows are `put` one after the other."""
+        """G, or its transpose, times a vector, whose rows are `store` one after the other."""
         k, scaled = self.k, self.tasks.scaled
         with k.loop(self.args.size) as row:
             total = k.variable(k.vector(0.0))
             with _list(k, starts, row) as at:
                 total.value = fma(scaled[pairs[at, 1]], vector[pairs[at, 0]], total.value)
-            put(row, total.value)
+            store(row, total.value)
 
     def _inverse(self, term: Number) -> Number:
         """1 / (term + 1), or 0 in tasks whose degree is not larger than `term`."""
         inverse: Number = self.args.inverses[term].splat()
-        made: Number = select((term + 1).as_float().splat() <= self.degree, inverse, 0.0)
-        return made
+        value: Number = select((term + 1).as_float().splat() <= self.degree, inverse, 0.0)
+        return value
 
 
 @contextmanager
@@ -299,8 +299,8 @@ def _list(k: FunctionCode, starts: Buffer, number: Number) -> Iterator[Number]:
         yield first + index
 
 
-def _stored(tasks: _Tasks, state: Buffer, made: Buffer) -> None:
-    rows = made[tasks.lanes]
+def _stored(tasks: _Tasks, state: Buffer, out: Buffer) -> None:
+    rows = out[tasks.lanes]
     with tasks.k.loop(tasks.args.size) as row:
         rows[row] = state[row]
 

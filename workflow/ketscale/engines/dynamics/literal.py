@@ -16,7 +16,7 @@ import torch
 from ketscale.engines.dynamics.generators import Scheme, substeps
 from ketscale.engines.dynamics.propagators import Propagator, check_step
 from ketscale.engines.dynamics.system import Operators, System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, default_parameters
 from ketscale.engines.evolved import Evolved
 from ketscale.errors import UserError
 from ketscale.spans import span
@@ -45,7 +45,7 @@ class PublishedLoop(Propagator):
     dt: float | None = None
     cache: bool = False
     strict: bool = field(default=False, init=False, repr=False)
-    _kept: dict[Key, _Created] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[Key, _Created] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.scheme == "exact":
@@ -57,7 +57,7 @@ class PublishedLoop(Propagator):
         check_tasks(system, tasks, strict=False)
         if isinstance(tasks.duration, torch.Tensor) or tasks.varied or system.differentiated:
             raise UserError(
-                "the published loop takes a number as duration, constant rates and operators without gradients; use another propagator"
+                "the published loop needs a numeric duration, constant rates and fixed operators; use another propagator"
             )
         if len(tasks.controls) == 0:
             dtype = tasks.controls.dtype.to_complex()
@@ -78,15 +78,15 @@ class PublishedLoop(Propagator):
 
     def _created(self, system: System, tasks: Tasks) -> list[_Created]:
         numbers = range(len(tasks.controls))
-        given = (tasks.rates, tasks.parameters, tasks.initial)
+        inputs = (tasks.rates, tasks.parameters, tasks.initial)
         with span("dynamics.creation"):
-            if not self.cache or any(part is not None and part.requires_grad for part in given):
+            if not self.cache or any(part is not None and part.requires_grad for part in inputs):
                 return [_Created.of(system, tasks, task) for task in numbers]
             keys = [_key(system, tasks, task) for task in numbers]
             for task, key in enumerate(keys):
-                if key not in self._kept:
-                    self._kept[key] = _Created.of(system, tasks, task)
-            return [self._kept[key] for key in keys]
+                if key not in self._cache:
+                    self._cache[key] = _Created.of(system, tasks, task)
+            return [self._cache[key] for key in keys]
 
     def _one(self, tasks: Tasks, task: int, created: _Created) -> torch.Tensor:
         assert self.dt is not None  # checked at the start
@@ -123,7 +123,7 @@ def _steps(segment: float, dt: float) -> int:
     # The quotient of 0.3 and 0.1 is a hair below 3.
     steps = math.floor(segment / dt * (1 + 1e-12))
     if steps < 1:
-        raise UserError(f"dt: {dt} is longer than a segment, which takes {segment:.6g}; use at most that")
+        raise UserError(f"dt: {dt} is longer than a segment of {segment:.6g}; use at most that")
     return steps
 
 
@@ -132,14 +132,14 @@ Key = tuple[Any, ...]
 
 def _key(system: System, tasks: Tasks, task: int) -> Key:
     """The system, the precision and device, and a task's numbers."""
-    given = [None if part is None else part.tolist() for part in _own(tasks, task)]
-    return system, tasks.controls.dtype, tasks.controls.device, str(given)
+    parts = [None if part is None else part.tolist() for part in _own(tasks, task)]
+    return system, tasks.controls.dtype, tasks.controls.device, str(parts)
 
 
 def _own(tasks: Tasks, task: int) -> list[torch.Tensor | None]:
     """A task's rates, parameters and initial state, of which some hold for all tasks."""
-    whole = ((tasks.rates, 1), (tasks.parameters, 1), (tasks.initial, 2))
-    return [part[task] if part is not None and part.ndim > dimensions else part for part, dimensions in whole]
+    rows = ((tasks.rates, 1), (tasks.parameters, 1), (tasks.initial, 2))
+    return [part[task] if part is not None and part.ndim > dimensions else part for part, dimensions in rows]
 
 
 class _Created(NamedTuple):
@@ -164,7 +164,7 @@ class _Created(NamedTuple):
         else:
             initial = initial.clone()  # what is kept must not change with the caller's tensor
         if parameters is None:
-            parameters = usual_parameters(system, tasks.controls)
+            parameters = default_parameters(system, tasks.controls)
         for value, operator in zip(parameters, tensors(system.drift), strict=True):
             drift = drift + value * operator
         jumps = []
@@ -179,11 +179,11 @@ class _Created(NamedTuple):
             hamiltonian = hamiltonian + amplitude * operator
 
         def slope(rho: torch.Tensor) -> torch.Tensor:
-            found = -1j * (hamiltonian @ rho - rho @ hamiltonian)
+            slope = -1j * (hamiltonian @ rho - rho @ hamiltonian)
             for jump in self.jumps:
                 adjoint = jump.mH
                 square = adjoint @ jump
-                found = found + jump @ rho @ adjoint - 0.5 * (square @ rho + rho @ square)
-            return found
+                slope = slope + jump @ rho @ adjoint - 0.5 * (square @ rho + rho @ square)
+            return slope
 
         return slope

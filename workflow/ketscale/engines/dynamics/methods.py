@@ -50,6 +50,6 @@ Creation = Literal["batch", "once", "again"]
 
 # More steps in a segment are taken for a mistake in `dt`: a single pulse would take minutes.
 MOST_STEPS = 1_000_000
-# The same of `exact`, which divides long segments by itself: a single pulse takes seconds, in which a state turns by
+# The same of `exact`, which divides long segments by itself: a single pulse needs seconds, in which a state turns by
 # 350,000 radians (fp32: 220,000).
 MOST_EXACT_STEPS = 100_000

@@ -12,7 +12,7 @@ import math
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ketscale.engines.dynamics.costs import KEPT_BYTES
+from ketscale.engines.dynamics.costs import SAVED_BYTES
 from ketscale.engines.dynamics.generators import Division, Evolution
 from ketscale.private_torch import transforms_active
 
@@ -33,13 +33,13 @@ def evolve(
         return ends(_maps(fixed, controls, evolution), initial, evolution)
     paired = evolution.generators.paired
     matrices = 1 + initial.shape[-1] ** 2 // (2 if paired else 1) * initial.element_size() * len(initial)
-    at_once, whole = max(1, KEPT_BYTES // (MATRICES * matrices)), _all_at_once if paired else _in_turn
+    at_once, run = max(1, SAVED_BYTES // (MATRICES * matrices)), _all_at_once if paired else _in_turn
     # torch.func allows no hooks, by which parts are computed again.
     if controls.shape[1] <= at_once or transforms_active():
-        return whole(fixed, controls, initial, evolution)
+        return run(fixed, controls, initial, evolution)
     for part in controls.split(at_once, 1):
-        given = (whole, fixed, part, initial, evolution)
-        initial = checkpoint(*given, use_reentrant=False, preserve_rng_state=False)
+        arguments = (run, fixed, part, initial, evolution)
+        initial = checkpoint(*arguments, use_reentrant=False, preserve_rng_state=False)
     return initial
 
 
@@ -103,10 +103,10 @@ def exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
         small = generators.detach().abs().sum(-1).amax(-1)[..., None, None] <= division.largest
         return torch.where(small, torch.linalg.matrix_exp(torch.where(small, generators, 0.0)), math.nan)
     identity = torch.eye(generators.shape[-1], dtype=generators.dtype, device=generators.device)
-    step = made = generators / division.steps
+    step = series = generators / division.steps
     for k in range(division.degrees[0], 1, -1):
-        made = step + step @ made / k
-    return torch.linalg.matrix_power(identity + made, division.steps)
+        series = step + step @ series / k
+    return torch.linalg.matrix_power(identity + series, division.steps)
 
 
 # Up to this norm the Taylor polynomial of degree 16 has a backward error below rounding; see `generators.EXACT`.
@@ -129,9 +129,9 @@ def _by_products(generators: torch.Tensor, largest: float) -> torch.Tensor:
     powers = torch.stack([identity, one, two, two @ one])
     factors = [[1 / math.factorial(4 * block + power) for power in range(4)] for block in range(4)]
     blocks = torch.tensordot(torch.tensor(factors, dtype=one.dtype, device=one.device), powers, 1)
-    made = blocks[3] + four / math.factorial(16)
+    sums = blocks[3] + four / math.factorial(16)
     for block in (2, 1, 0):
-        made = blocks[block] + four @ made
+        sums = blocks[block] + four @ sums
     for number in range(int(squares.max()) if squares.numel() else 0):
-        made = torch.where(squares > number, made @ made, made)
-    return made
+        sums = torch.where(squares > number, sums @ sums, sums)
+    return sums

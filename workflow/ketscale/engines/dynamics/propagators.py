@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ketscale.engines import registered
 from ketscale.engines.dynamics import plain, spectral
-from ketscale.engines.dynamics.basis import is_written_out
+from ketscale.engines.dynamics.basis import has_all_entries
 from ketscale.engines.dynamics.costs import Way, bound, fastest
 from ketscale.engines.dynamics.elements import by_elements
 from ketscale.engines.dynamics.generators import DEGREES, EXACT, Division, Evolution, Scheme, substeps
@@ -47,7 +47,7 @@ GROWTH = 1.5
 class Propagator(ABC):
     """Evolves the tasks of a batch, differentiably, in the controls' precision and on their device.
 
-    A strict propagator, as users make them, refuses impossible values. The one of a training does not look at them: its
+    A strict propagator, as users make them, rejects impossible values. The one of a training does not look at them: its
     settings have been checked, and if its parameters diverge, results that are not numbers say so.
 
     A batch of zero tasks is allowed and gives a result with zero rows that can be differentiated. A propagator can be
@@ -77,18 +77,18 @@ class Propagator(ABC):
         Raises:
             UserError: as for `state`, or the observables have another shape or, of a strict propagator, are not Hermitian.
         """
-        given = as_observables(observables, system, tasks.controls, self.strict)
-        return torch.einsum("tij,oji->to", self.state(system, tasks), given).real
+        matrices = as_observables(observables, system, tasks.controls, self.strict)
+        return torch.einsum("tij,oji->to", self.state(system, tasks), matrices).real
 
 
-def as_observables(given: ArrayLike, system: System, like: torch.Tensor, strict: bool = True) -> torch.Tensor:
+def as_observables(array: ArrayLike, system: System, like: torch.Tensor, strict: bool = True) -> torch.Tensor:
     """Observables as a tensor of the precision and on the device of `like`; see `Propagator.expval`."""
-    made, d = as_complex(given, like, "observables"), system.dimension
-    if made.ndim != 3 or tuple(made.shape[1:]) != (d, d):
-        raise UserError(f"observables: must be (observables, {d}, {d}), not {tuple(made.shape)}")
+    matrices, d = as_complex(array, like, "observables"), system.dimension
+    if matrices.ndim != 3 or tuple(matrices.shape[1:]) != (d, d):
+        raise UserError(f"observables: must be (observables, {d}, {d}), not {tuple(matrices.shape)}")
     if strict:
-        check_hermitian("observables", made, 1e-5)
-    return made
+        check_hermitian("observables", matrices, 1e-5)
+    return matrices
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Batched(Propagator):
         the same unit as the tasks' duration): a segment has as few equal ones as it allows.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
         on any device; auto: for CPU tensors the way that is `costs.fastest`; else torch.
-    strict: whether impossible values are refused, see `Propagator`.
-    eigenvectors: whether auto may take those of Hamiltonians, of which products take the place.
+    strict: whether impossible values are rejected, see `Propagator`.
+    eigenvectors: whether auto may use those of Hamiltonians, which products replace otherwise.
 
     Raises:
         UserError: an integrator has no step, or `exact` has one; or there is no such route.
@@ -132,8 +132,8 @@ class Batched(Propagator):
         self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
     ) -> Float[torch.Tensor, "{len(tasks.controls)} *ends {len(observables)}"]:
         """See `Propagator.expval`; trajectory: as for `state`. The states are not kept for a gradient as matrices."""
-        given = as_observables(observables, system, tasks.controls, self.strict)
-        return times(self._evolved(system, tasks, trajectory), coordinates(given))
+        matrices = as_observables(observables, system, tasks.controls, self.strict)
+        return times(self._evolved(system, tasks, trajectory), coordinates(matrices))
 
     def columns(
         self, system: System, tasks: Tasks, trajectory: bool = False
@@ -150,7 +150,7 @@ class Batched(Propagator):
     def _matrices(self, system: System, tasks: Tasks, trajectory: bool) -> torch.Tensor:
         initial = tasks.initial
         # The coordinates of many levels are those of any operator.
-        if initial is None or is_written_out(system.dimension):
+        if initial is None or has_all_entries(system.dimension):
             return matrices(self._evolved(system, tasks, trajectory))
         check_tasks(system, tasks, self.strict)
         each = initial.expand(tasks.controls.shape[0], 1, *initial.shape) if initial.ndim == 2 else initial
@@ -161,21 +161,21 @@ class Batched(Propagator):
             return matrices(self._evolved(system, tasks, trajectory))
         both = matrices(self._evolved(system, tasks._replace(initial=torch.cat([each, skew], 1)), trajectory))
         hermitian, other = both.chunk(2, -3)
-        made = hermitian + 1j * other
-        return made if initial.ndim > 3 else made.squeeze(-3)
+        states = hermitian + 1j * other
+        return states if initial.ndim > 3 else states.squeeze(-3)
 
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
-        given = self.linear(system, tasks, columns)
-        code: CodeKind = "table" if self._way(*given) == "entries" else "torch"
-        steps = given[-1].division.steps or None
+        system_parts = self.linear(system, tasks, columns)
+        code: CodeKind = "table" if self._way(*system_parts) == "entries" else "torch"
+        steps = system_parts[-1].division.steps or None
         return Evolved(kernel="dense", method=self.scheme, code=code, states=system.dimension, steps=steps)
 
     def linear(self, system: System, tasks: Tasks, columns: bool = False) -> Linear:
         """See `Linear`; columns: as kets."""
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
-            raise UserError("rates: kets have none; evolve density matrices, or leave them out")
+            raise UserError("rates: kets have no decay; evolve density matrices, or leave them out")
         system, tasks = by_elements(system, tasks)
         fixed, controls, initial, tau = coefficients(system, tasks, columns)
         if columns:
@@ -189,28 +189,28 @@ class Batched(Propagator):
     def _evolved(
         self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
     ) -> torch.Tensor:
-        given = self.linear(system, tasks, columns)
-        way = self._way(*given)
+        operands = self.linear(system, tasks, columns)
+        way = self._way(*operands)
         if way == "entries":
             from ketscale.engines.dynamics import cpu
 
-            evolved = cpu.evolve(*given, trajectory=trajectory)
+            evolved = cpu.evolve(*operands, trajectory=trajectory)
         else:
-            evolved = (plain if way == "products" else spectral).evolve(*given, trajectory=trajectory)
+            evolved = (plain if way == "products" else spectral).evolve(*operands, trajectory=trajectory)
         if self.strict and not transforms_active():
-            self._check(evolved.detach(), given, system.dimension, tasks)
+            self._check(evolved.detach(), operands, system.dimension, tasks)
         return evolved
 
-    def _check(self, evolved: torch.Tensor, given: Linear, levels: int, tasks: Tasks) -> None:
+    def _check(self, evolved: torch.Tensor, operands: Linear, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
         # The sum is finite only if all are; faster than isfinite.
         if self.scheme == "exact" and not math.isfinite(evolved.sum().item()):
             check_values(tasks)
-            fixed, controls, _, evolution = given
+            fixed, controls, _, evolution = operands
             # No task is to blame if only the sum over all of them overflows; then it is the first.
             task = int(evolved.flatten(1).sum(1).isfinite().logical_not().int().argmax())
             norm, division = bound(fixed[task], controls[task], evolution), evolution.division
-            steps = self._way(*given) == "entries"
+            steps = self._way(*operands) == "entries"
             most = MOST_EXACT_STEPS * division.reaches[-1] if steps else division.largest
             if norm <= most:
                 raise UserError(f"initial: too large for exact in {evolved.dtype}; use smaller states")
@@ -220,7 +220,7 @@ class Batched(Propagator):
                 f"or {'route auto' if self.route == 'compiled' else 'a rotating frame'}"
             )
         if self.scheme != "exact":
-            initial = given[2].detach()
+            initial = operands[2].detach()
             check_norms(self.scheme, self.dt, evolved.norm(dim=-1), initial.norm(dim=-1), levels, tasks)
 
     def division(self, tasks: Tasks, dtype: torch.dtype) -> Division:
@@ -288,7 +288,7 @@ def propagator(name: str, dt: float | None = None, route: Route = "auto", strict
     """The propagator of a usual name (`methods.SIMULATORS`).
 
     dt: step of an integrator, a time in the same unit as the tasks' duration. route: of those that evolve a whole batch at
-        once, see `Batched`. strict: whether impossible values are refused, see `Propagator`.
+        once, see `Batched`. strict: whether impossible values are rejected, see `Propagator`.
 
     Raises:
         UserError: there is no such name, an integrator has no step, `exact` has one, or the propagator has no routes and is
@@ -298,13 +298,13 @@ def propagator(name: str, dt: float | None = None, route: Route = "auto", strict
         raise UserError(f"no propagator is called {name}{suggestion(name, list(SIMULATORS))}")
     method = SIMULATORS[name]
     if not method.routes and route != "auto":
-        raise UserError(f"route: the propagator {name} has none; leave it out")
+        raise UserError(f"route: the propagator {name} does not support it; leave it out")
     return of_method(method, {"dt": dt, "route": route}, strict)
 
 
 def of_method(method: DynamicsMethod, settings: Mapping[str, Any], strict: bool = False) -> Propagator:
     """The propagator of a method, with those of the settings that it takes; for training it is not strict."""
-    made: Propagator = registered.build(
+    propagator: Propagator = registered.build(
         method.implementation, {**settings, "scheme": method.device, "strict": strict}
     )
-    return made
+    return propagator

@@ -38,7 +38,7 @@ class Exponential(Rows):
 
     def __init__(self, time: float) -> None:
         self.time = time
-        self.kept: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.saved: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `ByOperators.plainly`."""
@@ -50,20 +50,20 @@ class Exponential(Rows):
         angles = self.time * energies
         # Too few digits of larger ones are right.
         angles = torch.where(angles.abs() < EXACT[torch.float64].largest, angles, math.nan)
-        self.kept = angles, vectors
+        self.saved = angles, vectors
         return ((vectors * torch.exp(-1j * angles)[..., None, :]) @ vectors.mH,)
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needs: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
         one_gradient("a propagator", cotangents[0])
         if torch.is_grad_enabled() or transforms_active():
-            return super().pull(tensors, cotangents, needed)
-        if self.kept is None:
+            return super().pull(tensors, cotangents, needs)
+        if self.saved is None:
             self(*tensors)
-        assert self.kept is not None
-        angles, vectors = self.kept
+        assert self.saved is not None
+        angles, vectors = self.saved
         one, other = angles[..., None] / 2, angles[..., None, :] / 2
         divided = 1j * self.time * torch.polar(torch.sinc((one - other) / math.pi), one + other)
         return (vectors @ (divided * (vectors.mH @ cotangents[0] @ vectors)) @ vectors.mH,)

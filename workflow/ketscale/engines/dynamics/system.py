@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ketscale.engines.dynamics.basis import (
     commutator,
     dissipator,
-    is_written_out,
+    has_all_entries,
     lindblad,
     schroedinger,
     von_neumann,
@@ -76,18 +76,18 @@ class System:
     levels: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        given = {kind: getattr(self, kind) for kind in KINDS}
+        blocks = {kind: getattr(self, kind) for kind in KINDS}
         operators = {
             f"{kind}.{name}": _operator(f"{kind}.{name}", one, followed=kind != "jumps")
-            for kind, each in given.items()
-            for name, one in (each.given() if isinstance(each, Terms) else each).items()
+            for kind, each in blocks.items()
+            for name, one in (each.sources() if isinstance(each, Terms) else each).items()
         }
-        whole = [each for each in operators.values() if not isinstance(each, Term)]
+        dense = [each for each in operators.values() if not isinstance(each, Term)]
         if not operators:
             raise UserError("a system needs at least one operator: give drift, controls or jumps")
-        if not whole and not self.levels:
+        if not dense and not self.levels:
             raise UserError("levels: give each site's, since no operator is a matrix of all sites")
-        d = max(whole[0].shape, default=0) if whole else prod(self.levels)
+        d = max(dense[0].shape, default=0) if dense else prod(self.levels)
         for place, each in operators.items():
             if not isinstance(each, Term) and (tuple(each.shape) != (d, d) or not d):
                 raise UserError(
@@ -99,7 +99,7 @@ class System:
                 f"levels: {self.levels} are not those of {d} states; give each site's, whose product that is"
             )
         for kind in KINDS:
-            own = {name: self._term(f"{kind}.{name}", operators[f"{kind}.{name}"]) for name in given[kind]}
+            own = {name: self._term(f"{kind}.{name}", operators[f"{kind}.{name}"]) for name in blocks[kind]}
             object.__setattr__(self, kind, Terms(own, self.levels))
         targets = {name: _array(f"targets.{name}", each) for name, each in self.targets.items()}
         object.__setattr__(self, "targets", targets)
@@ -113,19 +113,19 @@ class System:
                 f"rates: these are for {list(self.rates)}; give one for each jump, {list(self.jumps)}, in its order, or none"
             )
         for kind in ("parameters", "rates"):
-            made = {name: _number(f"{kind}.{name}", each) for name, each in getattr(self, kind).items()}
-            object.__setattr__(self, kind, made)
+            numbers = {name: _number(f"{kind}.{name}", each) for name, each in getattr(self, kind).items()}
+            object.__setattr__(self, kind, numbers)
         for name, target in self.targets.items():
             if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
                 raise UserError(f"targets.{name}: must be a state of {self.dimension} amplitudes and norm 1")
 
-    def _term(self, place: str, given: Any) -> Term:
+    def _term(self, place: str, value: Any) -> Term:
         """An operator as a term that fits the sites.
 
         Raises:
             UserError: it does not, or is of drift or controls and not Hermitian.
         """
-        sites, operator = given if isinstance(given, Term) else (range(len(self.levels)), given)
+        sites, operator = value if isinstance(value, Term) else (range(len(self.levels)), value)
         try:
             size = states_of(sites, self.levels)
         except UserError as error:
@@ -167,8 +167,8 @@ class System:
 
     def terms(self, kind: str) -> Mapping[str, Term]:
         """The operators of a kind (drift, controls or jumps) on the sites that they were given for."""
-        made: Terms = getattr(self, kind)
-        return made.own
+        terms: Terms = getattr(self, kind)
+        return terms.own
 
     @cached_property
     def parameter_values(self) -> NDArray[np.float64]:
@@ -191,7 +191,7 @@ class System:
             raise UserError(
                 f"density matrices of {self.dimension} states with sparse operators are too large; evolve kets, without rates"
             )
-        size, paired = self.dimension**2, is_written_out(self.dimension)
+        size, paired = self.dimension**2, has_all_entries(self.dimension)
         of_hamiltonian, of_jump = (von_neumann, lindblad) if paired else (commutator, dissipator)
         fixed = [*map(of_hamiltonian, self.drift.values()), *map(of_jump, self.jumps.values())]
         controlled = map(of_hamiltonian, self.controls.values())
@@ -200,8 +200,8 @@ class System:
     @cached_property
     def unitary_generators(self) -> Generators:
         """The same without jumps; fixed coefficients are the parameters alone."""
-        made = self.generators
-        return Generators(made.size, made.fixed[: len(self.drift)], made.controlled, made.paired)
+        full = self.generators
+        return Generators(full.size, full.fixed[: len(self.drift)], full.controlled, full.paired)
 
     @cached_property
     def ket_generators(self) -> Generators:
@@ -220,21 +220,21 @@ class System:
     def computational_states(self) -> NDArray[np.complex128]:
         """The states in these places as columns, (d, 2**sites)."""
         places = self.computational
-        made = np.zeros((self.dimension, len(places)), dtype=complex)
-        made[places, np.arange(len(places))] = 1
-        made.flags.writeable = False
-        return made
+        states = np.zeros((self.dimension, len(places)), dtype=complex)
+        states[places, np.arange(len(places))] = 1
+        states.flags.writeable = False
+        return states
 
     def hamiltonian(self) -> Any:
         """H without controls at the usual parameters, complex (d, d): an array or, if operators have gradients, a tensor."""
         terms = (each.toarray() if hasattr(each, "toarray") else each for each in self.drift.values())
         parts = [value * term for value, term in zip(self.parameters.values(), terms, strict=True)]
-        made: Any = np.zeros((self.dimension, self.dimension), dtype=complex)
+        total: Any = np.zeros((self.dimension, self.dimension), dtype=complex)
         if self.differentiated:
             device = next(each.device for each in self.operators if isinstance(each, torch.Tensor))
             parts = [torch.as_tensor(each, device=device) for each in parts]
-            made = torch.from_numpy(made).to(device)
-        return sum(parts, start=made)
+            total = torch.from_numpy(total).to(device)
+        return sum(parts, start=total)
 
     def projector(self, target: str) -> NDArray[np.complex128]:
         """|t><t| of a target, d x d.
@@ -247,8 +247,8 @@ class System:
                 f"target: {target!r} is not one of this system's; choose from {', '.join(self.targets) or 'none'}"
             )
         state = self.targets[target]
-        made: NDArray[np.complex128] = np.outer(state, state.conj())
-        return made
+        projector: NDArray[np.complex128] = np.outer(state, state.conj())
+        return projector
 
 
 def _number(place: str, value: Any) -> float:
@@ -259,16 +259,16 @@ def _number(place: str, value: Any) -> float:
     return float(value)
 
 
-def _operator(place: str, given: Any, followed: bool) -> Any:
+def _operator(place: str, value: Any, followed: bool) -> Any:
     """An operator as an array, a sparse array, or a tensor if it is `followed` and one with gradients; or a term with such a one.
 
     A term's tensor stays one on its device, of which a constant one is copied.
     """
-    operator = given.operator if isinstance(given, Term) else given
+    operator = value.operator if isinstance(value, Term) else value
     stays = (
         isinstance(operator, torch.Tensor)
         and followed
-        and (isinstance(given, Term) or is_differentiated(operator))
+        and (isinstance(value, Term) or is_differentiated(operator))
     )
     if not stays:
         operator = _array(place, operator)
@@ -280,7 +280,7 @@ def _operator(place: str, given: Any, followed: bool) -> Any:
         if not is_differentiated(operator):
             operator = operator.detach().clone()
             _check_finite(place, operator.numpy(force=True))
-    return given._replace(operator=operator) if isinstance(given, Term) else operator
+    return value._replace(operator=operator) if isinstance(value, Term) else operator
 
 
 def _array(place: str, value: Any) -> Any:
@@ -294,14 +294,14 @@ def _array(place: str, value: Any) -> Any:
     try:
         if isinstance(value, torch.Tensor):
             value = value.resolve_conj().resolve_neg().to_dense().cpu().numpy()
-        made = np.array(value.toarray() if hasattr(value, "toarray") else value, dtype=np.complex128)
+        array = np.array(value.toarray() if hasattr(value, "toarray") else value, dtype=np.complex128)
     except (TypeError, ValueError, RuntimeError):
         raise UserError(f"{place}: is not an array of numbers, nor a tensor") from None
-    if made.ndim == 0:
+    if array.ndim == 0:
         raise UserError(f"{place}: is a number, not an array")
-    _check_finite(place, made)
-    made.flags.writeable = False
-    return made
+    _check_finite(place, array)
+    array.flags.writeable = False
+    return array
 
 
 def _check_finite(place: str, values: NDArray[np.complex128]) -> None:

@@ -91,11 +91,11 @@ def relaxation_rates(
     return torch.stack(torch.broadcast_tensors(relaxation, 1 / t2 - relaxation / 2), -1)
 
 
-def _tensors(**given: Any) -> list[torch.Tensor]:
+def _tensors(**values: Any) -> list[torch.Tensor]:
     """Tensors as they are; numbers and arrays in the precision and on the device of the first of them, or in fp64."""
-    known = [each for each in given.values() if isinstance(each, torch.Tensor) and each.is_floating_point()]
-    like = known[0] if known else torch.empty(0, dtype=torch.float64)
-    return [as_real(name, each, like) for name, each in given.items()]
+    reals = [each for each in values.values() if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    like = reals[0] if reals else torch.empty(0, dtype=torch.float64)
+    return [as_real(name, each, like) for name, each in values.items()]
 
 
 # The transmons of Sheldon et al., Phys. Rev. A 93, 060302 (2016), arXiv:1603.04821, in rad/ns.
@@ -131,7 +131,7 @@ def qubit(detuning: float = 0.1, jumps: Sequence[str] = PAULI_JUMPS) -> System:
         drift={"detuning": PAULI["Z"]},
         parameters={"detuning": detuning},
         controls={"x": PAULI["X"], "y": PAULI["Y"]},
-        jumps=_chosen(_QUBIT_JUMPS, jumps),
+        jumps=_selected(_QUBIT_JUMPS, jumps),
         targets={"x": np.array([0, 1]), "hadamard": np.array([1, 1]) / sqrt(2)},
     )
 
@@ -153,7 +153,7 @@ def transmon(
     jumps: names of relaxation (a), dephasing (sqrt(2) n, whose rate is that at which coherence decays), and x, y, z
         (a + a^+, i (a^+ - a), 1 - 2n).
     t1, t2: times of the qubit's relaxation and of the decay of its coherence, which give its jumps their usual rates; one
-        that is left out is infinite, or as long as the other allows. Without both there are no usual rates.
+        that is omitted is infinite, or as long as the other allows. Without both there are no usual rates.
     targets: x: |1>; hadamard: (|0> + |1>) / sqrt(2). What is in neither level has leaked.
 
     Raises:
@@ -176,7 +176,7 @@ def transmon(
     a = np.diag(np.sqrt(np.arange(1, levels)), 1).astype(complex)
     number, identity = np.diag(np.arange(levels)).astype(complex), np.eye(levels, dtype=complex)
     x, y = a + a.T, 1j * (a.T - a)
-    known = {
+    choices = {
         "x": x,
         "y": y,
         "z": identity - 2 * number,
@@ -187,14 +187,14 @@ def transmon(
         drift={"detuning": number, "anharmonicity": number @ (number - identity) / 2},
         parameters={"detuning": detuning, "anharmonicity": anharmonicity},
         controls={"x": x / 2, "y": y / 2},
-        jumps=_chosen(known, jumps),
+        jumps=_selected(choices, jumps),
         targets={"x": identity[1], "hadamard": (identity[0] + identity[1]) / sqrt(2)},
         rates=rates,
     )
 
 
-def _chosen(known: dict[str, Matrix], names: Sequence[str]) -> dict[str, Matrix]:
+def _selected(choices: dict[str, Matrix], names: Sequence[str]) -> dict[str, Matrix]:
     for name in names:
-        if name not in known:
-            raise UserError(f"jumps: {name!r} is not one of {', '.join(known)}")
-    return {name: known[name] for name in names}
+        if name not in choices:
+            raise UserError(f"jumps: {name!r} is not one of {', '.join(choices)}")
+    return {name: choices[name] for name in names}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out
+from ketscale.engines.dynamics.basis import has_all_entries, hermitian_basis
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped, transforms_active, unwrapped
@@ -64,7 +64,7 @@ class Tasks(NamedTuple):
 def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = False) -> None:
     """Raise UserError unless the tensors fit the system and each other, and `strict` no rate or duration is negative.
 
-    Finite values are not asked for here: `check_values`, which states that are not finite have called, takes its time.
+    Finite values are not asked for here: `check_values`, which states that are not finite call, takes time.
 
     columns: whether the initial states are kets as columns, of any number.
     """
@@ -151,7 +151,7 @@ def coefficients(
     controls, count = tasks.controls, tasks.controls.shape[0]
     parameters = tasks.parameters
     if parameters is None:
-        parameters = usual_parameters(system, controls)
+        parameters = default_parameters(system, controls)
     fixed = parameters.expand(count, -1)
     if tasks.rates is not None and tasks.rates.ndim < 3:
         fixed = torch.cat([fixed, tasks.rates.expand(count, -1)], 1)
@@ -177,7 +177,7 @@ def coefficients(
     return fixed, controls, rows if initial.ndim > 3 else rows.expand(count, -1), tau
 
 
-def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
+def default_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
     """The system's own parameters (terms,), of the precision and on the device of `like`; not to be written to."""
     # Much faster than `torch.tensor`, and no tensor of inference mode or of a transformation is kept.
     return torch.from_numpy(system.parameter_values).to(like.device, like.dtype)
@@ -186,17 +186,17 @@ def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
     """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d).
 
-    With many levels they are all parts of all entries, (..., 2 d**2); see `basis.is_written_out`.
+    With many levels they are all parts of all entries, (..., 2 d**2); see `basis.has_all_entries`.
     """
     flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
     levels = matrices.shape[-1]
-    return flat if is_written_out(levels) else times(flat, basis_vectors(levels, flat.dtype, flat.device))
+    return flat if has_all_entries(levels) else times(flat, basis_vectors(levels, flat.dtype, flat.device))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
     """The matrices (..., d, d) with these coordinates."""
     size = coordinates.shape[-1]
-    if is_written_out(math.isqrt(size)):
+    if has_all_entries(math.isqrt(size)):
         levels, flat = math.isqrt(size // 2), coordinates
     else:
         levels = math.isqrt(size)

@@ -38,7 +38,7 @@ class Chain(NamedTuple):
         """
         if len(set(system.levels)) > 1:
             raise UserError(
-                f"method: a splitting takes sites of the same number of levels, not {system.levels}; use exact, or for carriers whole-space"
+                f"method: a splitting needs sites with equal levels, not {system.levels}; use exact or whole-space"
             )
         drift, controls = (
             [_tensor(name, term, system, device) for name, term in system.terms(kind).items()]
@@ -54,7 +54,7 @@ class Chain(NamedTuple):
         for name, term in zip(system.controls, controls, strict=True):
             if len(term.sites) > 1:
                 raise UserError(
-                    f"method: a splitting takes controls of one site, and {name} is given on two: give kd.Term([site], matrix) if it acts "
+                    f"method: a splitting needs controls of one site, not two as {name}; give kd.Term([site], matrix) if it acts "
                     "on one, or use exact, or for carriers whole-space"
                 )
         # Terms on the same sites are added up.
@@ -64,13 +64,13 @@ class Chain(NamedTuple):
             own = operator if parameters is None and factor == 1 else factor * operator
             sums[sites] = sums[sites] + own if sites in sums else own
         pairs = [sites for sites in sums if len(sites) == 2]
-        nothing = torch.zeros(levels, levels, dtype=torch.complex128, device=device)
+        zero = torch.zeros(levels, levels, dtype=torch.complex128, device=device)
         return cls(
             levels,
             count,
             tuple(map(tuple, pairs)),
             tuple(control.sites[0] for control in controls),
-            torch.stack([sums.get((site,), nothing) for site in range(count)]),
+            torch.stack([sums.get((site,), zero) for site in range(count)]),
             stacked([sums[sites] for sites in pairs], levels**2),
             stacked([control.operator for control in controls], levels),
         )
@@ -92,16 +92,16 @@ class Chain(NamedTuple):
 
 def with_operators(system: System, operators: Iterable[torch.Tensor]) -> System:
     """The system with other `operators` of drift and controls, of the same shapes, which are not checked again."""
-    made = object.__new__(System)
-    vars(made).update({each.name: getattr(system, each.name) for each in fields(system)})
+    system_copy = object.__new__(System)
+    vars(system_copy).update({each.name: getattr(system, each.name) for each in fields(system)})
     kinds = [
         (kind, name, term) for kind in ("drift", "controls") for name, term in system.terms(kind).items()
     ]
     own: dict[str, dict[str, Term]] = {"drift": {}, "controls": {}}
     for (kind, name, term), operator in zip(kinds, operators, strict=True):
         own[kind][name] = term._replace(operator=operator)
-    vars(made).update({kind: Terms(terms, system.levels) for kind, terms in own.items()})
-    return made
+    vars(system_copy).update({kind: Terms(terms, system.levels) for kind, terms in own.items()})
+    return system_copy
 
 
 def device_of(system: System) -> torch.device:
@@ -114,7 +114,7 @@ def _tensor(name: str, term: Term, system: System, device: torch.device) -> Term
     """A term with a matrix that is a tensor."""
     if len(term.sites) > 2:
         raise UserError(
-            f"method: a splitting takes terms of one or two sites, and {name} acts on {len(term.sites)}; give kd.Term on the "
+            f"method: a splitting needs terms of one or two sites, not {len(term.sites)} as {name}; give kd.Term on the "
             "sites that it acts on, or use exact, or for carriers whole-space"
         )
     operator = term.matrix

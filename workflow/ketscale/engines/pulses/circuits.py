@@ -84,9 +84,9 @@ class Fluxoniums:
                 - self.josephson[:, None] * (grid - self.flux[:, None]).cos()
             )
             matrices = 4 * self.charging[:, None, None] * squared + potential.diag_embed()
-            found = eigensystem(matrices)
-            phases = found.states[..., :count].square()
-            waves = torch.fft.fftshift(torch.fft.fft(found.states[..., :count], dim=-2, norm="ortho"), -2)
+            solution = eigensystem(matrices)
+            phases = solution.states[..., :count].square()
+            waves = torch.fft.fftshift(torch.fft.fft(solution.states[..., :count], dim=-2, norm="ortho"), -2)
             beyond = _outermost(waves.abs().square())
             if beyond <= FITTING:
                 break
@@ -95,7 +95,7 @@ class Fluxoniums:
                 "a fluxonium's states do not fit a phase from -5 pi to 5 pi on 400 points: use fewer levels, or energies "
                 "E_C, E_J and E_L that differ less"
             )
-        energies, states = _lowest(matrices, found, count)
+        energies, states = _lowest(matrices, solution, count)
         # n = -i d/dphi between real states is imaginary: the phases are powers of i.
         charge = -1j * (states.mT @ slope @ states)
         return _fixed(energies, charge, states.mT @ (grid[:, None] * states))
@@ -137,13 +137,13 @@ class Transmons:
         hopping = hopping + hopping.T
         kinetic = (4 * self.charging[:, None] * charge**2).diag_embed()
         matrices = kinetic - self.josephson[:, None, None] * hopping / 2
-        found = eigensystem(matrices)
-        if _outermost(found.states[..., :count].square()) > POSSIBLE:
+        solution = eigensystem(matrices)
+        if _outermost(solution.states[..., :count].square()) > POSSIBLE:
             raise UserError(
                 f"a transmon's states do not fit charges from -{LARGEST_CHARGE} to {LARGEST_CHARGE} Cooper pairs: use fewer levels, "
                 "a smaller ratio of E_J to E_C, or an offset nearer to 0"
             )
-        energies, states = _lowest(matrices, found, count)
+        energies, states = _lowest(matrices, solution, count)
         return _fixed(energies, states.mT @ (charge[:, :, None] * states), None)
 
 
@@ -163,22 +163,22 @@ def spread(circuits: Kind, width: float, seed: int) -> Kind:
         for site in range(count)
     ]
     factors = 1 + width * torch.from_numpy(np.array(normal))
-    drawn = {
+    energies = {
         name: getattr(circuits, name) * factor.to(circuits.charging.device)
         for name, factor in zip(circuits.energies, factors.T, strict=True)
     }
-    return replace(circuits, **drawn)
+    return replace(circuits, **energies)
 
 
 def _check(circuits: Circuits) -> None:
     shape = tuple(circuits.charging.shape)
     for name in (field.name for field in fields(circuits)):
-        given = getattr(circuits, name)
-        if given.dtype != torch.float64 or tuple(given.shape) != shape or len(shape) != 1:
+        value = getattr(circuits, name)
+        if value.dtype != torch.float64 or tuple(value.shape) != shape or len(shape) != 1:
             raise UserError(
-                f"{name}: must be fp64 with one number a site, not {given.dtype} {tuple(given.shape)}"
+                f"{name}: must be fp64 with one number a site, not {value.dtype} {tuple(value.shape)}"
             )
-        if name in circuits.energies and not (given > 0).all():
+        if name in circuits.energies and not (value > 0).all():
             raise UserError(f"{name}: an energy must be positive")
 
 
@@ -197,8 +197,8 @@ def _phase_grid(points: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """
     grid = -LARGEST_PHASE + 2 * LARGEST_PHASE / points * np.arange(points)
     wave = math.pi / LARGEST_PHASE
-    apart = np.arange(points)[:, None] - np.arange(points)
-    sign, angle = 1 - 2.0 * (apart % 2), math.pi * apart / points
+    offsets = np.arange(points)[:, None] - np.arange(points)
+    sign, angle = 1 - 2.0 * (offsets % 2), math.pi * offsets / points
     np.fill_diagonal(angle, math.pi / 2)  # any that is not 0, until the diagonals below
     squared, slope = sign / (2 * np.sin(angle) ** 2), sign / (2 * np.tan(angle))
     np.fill_diagonal(squared, (points**2 + 2) / 12)
@@ -206,27 +206,27 @@ def _phase_grid(points: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.from_numpy(grid), torch.from_numpy(wave**2 * squared), torch.from_numpy(wave * slope)
 
 
-def _lowest(matrices: torch.Tensor, found: Eigensystem, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _lowest(matrices: torch.Tensor, solution: Eigensystem, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The energies in rad/ns and the real states of the lowest levels, from matrices in GHz and all their states."""
-    energies, states = eigenstates(matrices, found, torch.arange(count, device=matrices.device))
+    energies, states = eigenstates(matrices, solution, torch.arange(count, device=matrices.device))
     return TWO_PI * energies, states
 
 
 def _fixed(energies: torch.Tensor, charge: torch.Tensor, phase: torch.Tensor | None) -> Levels:
     """With the states multiplied by phases, all of them powers of i, such that <i|n|i+1> > 0."""
-    beside = charge.detach().diagonal(1, -2, -1).to(torch.complex128)
-    if (beside.abs() < SMALLEST_ELEMENT).any():
+    neighbours = charge.detach().diagonal(1, -2, -1).to(torch.complex128)
+    if (neighbours.abs() < SMALLEST_ELEMENT).any():
         raise UserError(
             "the charge has no matrix element between two neighbouring levels of a circuit, so that the phases of its "
             "states are not defined: use fewer levels or other parameters"
         )
-    steps = torch.view_as_complex(torch.view_as_real(beside / beside.abs()).round()).conj()
+    steps = torch.view_as_complex(torch.view_as_real(neighbours / neighbours.abs()).round()).conj()
     factors = torch.cat([steps.new_ones(len(steps), 1), steps], -1).cumprod(-1)
-    turned = factors.conj()[:, :, None] * factors[:, None, :]
+    rotation = factors.conj()[:, :, None] * factors[:, None, :]
     return Levels(
         energies - energies[:, :1],
-        _hermitian(charge * turned),
-        None if phase is None else _hermitian(phase * turned),
+        _hermitian(charge * rotation),
+        None if phase is None else _hermitian(phase * rotation),
     )
 
 

@@ -28,7 +28,7 @@ from ketscale.engines.compiled.language import (
     integers,
     lane_sums,
 )
-from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out, schroedinger
+from ketscale.engines.dynamics.basis import has_all_entries, hermitian_basis, schroedinger
 from ketscale.engines.dynamics.cpu import evolve
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Generators
 from ketscale.engines.dynamics.tasks import basis_vectors, kets
@@ -142,8 +142,8 @@ class _ColumnGate:
 
     def _offset(self, level: Operand) -> Number:
         """How far the amplitudes of a level of the gate's sites are from those of level 0, in complex vectors."""
-        made: Number = self._row[level + HEAD]
-        return made
+        offset: Number = self._row[level + HEAD]
+        return offset
 
     @contextmanager
     def _blocks(self) -> Iterator[Number]:
@@ -158,22 +158,22 @@ class _ColumnGate:
         """The gate, or its conjugate transpose, on a tile's state in place."""
         offsets = [self._offset(level) for level in range(self.size)]
         with self._blocks() as block:
-            given = [state[block + offset] for offset in offsets]
+            amplitudes = [state[block + offset] for offset in offsets]
             if self.size <= UNROLLED:
                 for row, offset in enumerate(offsets):
-                    state[block + offset] = self._row_times(row, given, inverse)
+                    state[block + offset] = self._row_times(row, amplitudes, inverse)
             else:
                 with self.k.loop(self.size) as each:
-                    state[block + self._offset(each)] = self._row_times(each, given, inverse)
+                    state[block + self._offset(each)] = self._row_times(each, amplitudes, inverse)
 
-    def _row_times(self, row: Operand, given: list[Complex], inverse: bool) -> Complex:
+    def _row_times(self, row: Operand, amplitudes: list[Complex], inverse: bool) -> Complex:
         """The product of a row of the gate, or of its conjugate transpose, and a vector."""
         total: Any = None
-        for column, amplitude in enumerate(given):
+        for column, amplitude in enumerate(amplitudes):
             entry = self._matrix[column, row].conjugate() if inverse else self._matrix[row, column]
             total = fma(entry, amplitude, total)
-        made: Complex = total
-        return made
+        value: Complex = total
+        return value
 
     def differentiate(self, state: Buffer, cotangent: Buffer, gradients: Buffer) -> None:
         """Add the gradient, the sum over columns of cotangent times the state's conjugate, to that of the buffer.
@@ -206,12 +206,12 @@ class _ColumnGate:
             conjugate = [state[block + offset].conjugate() for offset in before]
             totals = iter(sums.value)
             sums.value = [
-                fma(each, given, next(totals))
-                for given in (cotangent[block + offset] for offset in above)
+                fma(each, part, next(totals))
+                for part in (cotangent[block + offset] for offset in above)
                 for each in conjugate
             ]
-        made: list[Complex] = sums.value
-        return made
+        values: list[Complex] = sums.value
+        return values
 
 
 def _summed(size: int) -> tuple[int, int]:
@@ -252,29 +252,29 @@ def forward(sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor) ->
 
 
 def backward(
-    sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
+    sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, count: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """See `plain.backward`; the given state and cotangent are overwritten."""
-    to_gates = gates.new_zeros(len(state), wanted)
+    to_gates = gates.new_zeros(len(state), count)
     tensors = {"gates": gates, "states": state, "cotangents": cotangent, "to_gates": to_gates}
     _call("write_backward", sequence, tensors)
     total = to_gates[0] if len(state) == 1 else to_gates.sum(0)
-    if wanted < len(gates):
-        total = torch.cat([total, gates.new_zeros(len(gates) - wanted)])
+    if count < len(gates):
+        total = torch.cat([total, gates.new_zeros(len(gates) - count)])
     return state, cotangent, total
 
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """See `plain.unitary`: each matrix is a task whose controls are its coordinates, and the kets are columns of the result."""
     d = hermitian.shape[-1]
-    if is_written_out(d):
+    if has_all_entries(d):
         return plain.unitary(hermitian)
     entries = torch.view_as_real(hermitian.resolve_conj()).reshape(-1, 2 * d * d)
     controls = (entries @ basis_vectors(d, entries.dtype, entries.device).T)[:, None]
     identity = torch.view_as_real(torch.eye(d, dtype=torch.complex128)).flatten(1)
     evolution = Evolution(_elements(d), 1.0, EXACT[torch.float64], kets=True)
-    made = evolve(controls[:, 0, :0], controls, identity.expand(len(controls), -1, -1), evolution)
-    return kets(made).mT.reshape(hermitian.shape)
+    states = evolve(controls[:, 0, :0], controls, identity.expand(len(controls), -1, -1), evolution)
+    return kets(states).mT.reshape(hermitian.shape)
 
 
 @lru_cache(maxsize=16)
@@ -290,11 +290,11 @@ def _call(name: str, sequence: GateSequence, tensors: dict[str, torch.Tensor]) -
         return
     # Kept until the call has returned.
     used = {key: tensor.resolve_conj().contiguous() for key, tensor in tensors.items()}
-    wanted = tensors["to_gates"].shape[1] if "to_gates" in tensors else 0
+    gradient_count = tensors["to_gates"].shape[1] if "to_gates" in tensors else 0
     work = 4 * sequence.levels * len(sequence) * state.numel() // 2
     # fmt: off
     _kernel(sequence.levels).run(
-        name, threads_for(tiles, work), tiles=tiles, count=len(sequence), wanted=wanted,
+        name, threads_for(tiles, work), tiles=tiles, count=len(sequence), wanted=gradient_count,
         tile_vectors=state[0].numel() // (2 * LANES), items=sequence.items, table=table(sequence, state.shape[2]),
         **used,
     )

@@ -73,10 +73,10 @@ class Device:
 
     def terms(self, levels: Levels) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """What couples: strengths in rad/ns, (pairs,), and the operators of each site, (sites, d, d), that they multiply."""
-        made = [(TWO_PI * self.capacitive, levels.charge)]
+        terms = [(TWO_PI * self.capacitive, levels.charge)]
         if self.inductive is not None and levels.phase is not None:
-            made.append((TWO_PI * self.inductive, levels.phase))
-        return made
+            terms.append((TWO_PI * self.inductive, levels.phase))
+        return terms
 
     def system(self, levels: int, drive_sites: Sequence[int] | None = None) -> System:
         """The lowest levels of each circuit, differentiable in all parameters of the device.
@@ -100,22 +100,22 @@ class Device:
         driven = range(self.sites) if drive_sites is None else drive_sites
         if not isinstance(driven, Sequence) or not set(driven) <= set(range(self.sites)):
             raise UserError(f"drive_sites: {driven} are not sites from 0 to {self.sites - 1}")
-        found = self.circuits.levels(levels)
+        local = self.circuits.levels(levels)
         couplings = torch.stack(
             [
                 strength[:, None, None] * _products(operators, self.pairs)
-                for strength, operators in self.terms(found)
+                for strength, operators in self.terms(local)
             ]
         ).sum(0)
         drift = {
-            f"energies_{site + 1}": Term((site,), each) for site, each in enumerate(found.energies.unbind())
+            f"energies_{site + 1}": Term((site,), each) for site, each in enumerate(local.energies.unbind())
         }
         for (i, j), coupling in zip(self.pairs, couplings.unbind(), strict=True):
             drift[f"coupling_{i + 1}_{j + 1}"] = Term((i, j), coupling)
         if len(drift) != self.sites + len(self.pairs):
             raise UserError(f"pairs: one of {list(self.pairs)} is there twice; add its couplings")
         controls: dict[str, Term] = {}
-        operators = (found.charge if found.phase is None else found.phase).unbind()
+        operators = (local.charge if local.phase is None else local.phase).unbind()
         for number, site in enumerate(driven):
             before = driven[:number].count(site)
             controls[f"drive_{site + 1}" + (f"_{before + 1}" if before else "")] = Term(
@@ -243,8 +243,8 @@ def _cycled(values: Number | Numbers, count: int) -> torch.Tensor:
 
 def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:
     """On the torus, in steps to a neighbour."""
-    apart = [abs(a - b) for a, b in zip(first, second, strict=True)]
-    return sum(min(steps, WIDTH - steps) for steps in apart)
+    steps_of = [abs(a - b) for a, b in zip(first, second, strict=True)]
+    return sum(min(steps, WIDTH - steps) for steps in steps_of)
 
 
 def _products(operators: torch.Tensor, pairs: tuple[tuple[int, int], ...]) -> torch.Tensor:

@@ -138,10 +138,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("amplitude", "slope", "bandwidth"):
-            given = getattr(self, name)
-            several = np.ravel(given).tolist() if name == "amplitude" else [given]
-            if given is not None and not (several and all(is_positive(each) for each in several)):
-                raise UserError(f"{name}: a limit must be positive, not {given}")
+            value = getattr(self, name)
+            several = np.ravel(value).tolist() if name == "amplitude" else [value]
+            if value is not None and not (several and all(is_positive(each) for each in several)):
+                raise UserError(f"{name}: a limit must be positive, not {value}")
         if self.slope is not None and self.amplitude is None:
             raise UserError("slope: is kept only together with a largest amplitude; give one")
 
@@ -193,16 +193,16 @@ def filtered(values: torch.Tensor, fraction: torch.Tensor, ramp: torch.Tensor) -
     window = parts + 1
     if ramp.numel() and not is_mapped(ramp):
         window = int(min(window, (parts * ramp.detach() / shrunk).max().item() + 2))
-    nothing = values.new_zeros(*values.shape[:-1], 1)
-    padded = torch.cat([nothing, values, nothing], -1)
-    jumps = torch.cat([padded.diff(dim=-1), *[nothing] * window], -1)
+    zero = values.new_zeros(*values.shape[:-1], 1)
+    padded = torch.cat([zero, values, zero], -1)
+    jumps = torch.cat([padded.diff(dim=-1), *[zero] * window], -1)
     passed = (fraction.detach() - ramp.detach()) / shrunk * parts
-    done = (passed.floor() + 1).clamp(0, parts + 1).long()
-    made = padded.gather(-1, done)
-    for jump in (done + number for number in range(window)):
+    index = (passed.floor() + 1).clamp(0, parts + 1).long()
+    result = padded.gather(-1, index)
+    for jump in (index + number for number in range(window)):
         since = (fraction - ramp / 2 - (1 - ramp) * (jump / parts)) / ramp
-        made = made + jumps.gather(-1, jump) * ((torch.pi * since.clamp(-0.5, 0.5)).sin() + 1) / 2
-    return made
+        result = result + jumps.gather(-1, jump) * ((torch.pi * since.clamp(-0.5, 0.5)).sin() + 1) / 2
+    return result
 
 
 @dataclass(frozen=True, eq=False)

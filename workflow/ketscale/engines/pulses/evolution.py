@@ -45,8 +45,8 @@ def evolve_columns(
     """
     tensors = (columns.mT, amplitudes, duration, *chain.tensors)
     recorded = torch.is_grad_enabled() or transforms_active()
-    needed = tuple(recorded and tensor.requires_grad for tensor in tensors)
-    (final,) = applied(_Final(gates, machine, chain, needed), *tensors)
+    needs = tuple(recorded and tensor.requires_grad for tensor in tensors)
+    (final,) = applied(_Final(gates, machine, chain, needs), *tensors)
     return final.mT
 
 
@@ -54,34 +54,32 @@ class _Chunk(NamedTuple):
     """What a chunk of steps needs, and the tensors that it was made from."""
 
     leaves: list[torch.Tensor]  # the chunk's amplitudes, the duration and the tensors of the chain
-    made: torch.Tensor
+    unitaries: torch.Tensor
 
 
 # What a backward pass begins with: the final state, and the last chunk.
-_Kept = tuple[torch.Tensor, _Chunk]
+_Saved = tuple[torch.Tensor, _Chunk]
 
 
 class _Final(ByOperators):
-    """The final states as rows, by those, amplitudes, duration and the chain's tensors. needed: by which there are gradients."""
+    """The final states as rows, by those, amplitudes, duration and the chain's tensors. needs: those with gradients."""
 
-    def __init__(self, gates: Gates, machine: ModuleType, chain: Chain, needed: tuple[bool, ...]) -> None:
-        self.gates, self.machine, self.chain, self.needed = gates, machine, chain, needed
-        self.kept: _Kept | None = None
+    def __init__(self, gates: Gates, machine: ModuleType, chain: Chain, needs: tuple[bool, ...]) -> None:
+        self.gates, self.machine, self.chain, self.needs = gates, machine, chain, needs
+        self.saved: _Saved | None = None
 
-    def _chunk(self, inputs: Sequence[torch.Tensor], first: int, size: int, needed: Sequence[bool]) -> _Chunk:
+    def _chunk(self, inputs: Sequence[torch.Tensor], first: int, size: int, needs: Sequence[bool]) -> _Chunk:
         """The chunk that begins with step `first`, differentiable in those of all tensors but the columns that need it."""
         steps = len(inputs[0])
-        given = [inputs[0][first : first + size], *inputs[1:]]
-        leaves = [
-            tensor.detach().requires_grad_(wanted) for tensor, wanted in zip(given, needed, strict=True)
-        ]
+        part = [inputs[0][first : first + size], *inputs[1:]]
+        leaves = [tensor.detach().requires_grad_(own) for tensor, own in zip(part, needs, strict=True)]
         chain = self.chain.with_tensors(*leaves[2:])
-        with torch.set_grad_enabled(any(needed)), span("pulses.gates"):
+        with torch.set_grad_enabled(any(needs)), span("pulses.gates"):
             return _Chunk(
                 leaves, self.gates.buffer(chain, leaves[0], leaves[1] / steps, self.machine.unitary)
             )
 
-    def forward(self, tensors: Sequence[torch.Tensor]) -> _Kept:
+    def forward(self, tensors: Sequence[torch.Tensor]) -> _Saved:
         """The final state."""
         columns, *inputs = tensors
         state = self.machine.enter(columns.detach(), sequence(self.gates, 1))
@@ -89,46 +87,46 @@ class _Final(ByOperators):
         for first in range(0, steps, size):
             # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
             last = first + size >= steps
-            chunk = self._chunk(inputs, first, size, [last and each for each in self.needed[1:]])
+            chunk = self._chunk(inputs, first, size, [last and each for each in self.needs[1:]])
             with span("pulses.forward"):
                 gates = sequence(self.gates, len(chunk.leaves[0]))
-                state = self.machine.forward(gates, chunk.made.detach().flatten(), state)
+                state = self.machine.forward(gates, chunk.unitaries.detach().flatten(), state)
         return state, chunk
 
     def gradients(
-        self, cotangent: torch.Tensor, tensors: Sequence[torch.Tensor], kept: _Kept
+        self, cotangent: torch.Tensor, tensors: Sequence[torch.Tensor], saved: _Saved
     ) -> Iterator[torch.Tensor]:
         """The gradients that are needed."""
         (columns, *inputs), machine = tensors, self.machine
         size = self.gates.chunk(len(columns))
         # What is kept serves further backward passes too.
-        state, cotangent = kept[0].clone(), machine.enter(cotangent, sequence(self.gates, 1))
+        state, cotangent = saved[0].clone(), machine.enter(cotangent, sequence(self.gates, 1))
         totals = [
-            torch.zeros_like(tensor) if wanted else None
-            for tensor, wanted in zip(inputs, self.needed[1:], strict=True)
+            torch.zeros_like(tensor) if need else None
+            for tensor, need in zip(inputs, self.needs[1:], strict=True)
         ]
         for first in reversed(range(0, len(inputs[0]), size)):
             last = first + size >= len(inputs[0])
-            chunk = kept[1] if last else self._chunk(inputs, first, size, self.needed[1:])
+            chunk = saved[1] if last else self._chunk(inputs, first, size, self.needs[1:])
             with span("pulses.backward"):
-                count, made = len(chunk.leaves[0]), chunk.made.detach().flatten()
+                count, unitaries = len(chunk.leaves[0]), chunk.unitaries.detach().flatten()
                 # What does not change with the amplitudes has a gradient only where something else needs it.
                 constant = not any(leaf.requires_grad for leaf in chunk.leaves[1:])
-                wanted = self.gates.own(count) if constant else len(made)
+                need = self.gates.own(count) if constant else len(unitaries)
                 steps = sequence(self.gates, count)
-                state, cotangent, to_made = machine.backward(steps, made, state, cotangent, wanted)
+                state, cotangent, to_gates = machine.backward(steps, unitaries, state, cotangent, need)
             parts = [None if totals[0] is None else totals[0][first : first + size], *totals[1:]]
             pairs = [(part, leaf) for part, leaf in zip(parts, chunk.leaves, strict=True) if part is not None]
             if pairs:
                 with span("pulses.gates"):
-                    value = paired(chunk.made, to_made.view_as(chunk.made))
+                    value = paired(chunk.unitaries, to_gates.view_as(chunk.unitaries))
                     # The graph is kept for a second backward pass, as the last chunk is.
-                    found = torch.autograd.grad(
+                    gradients = torch.autograd.grad(
                         value, [leaf for _, leaf in pairs], retain_graph=True, materialize_grads=True
                     )
-                for (part, _), gradient in zip(pairs, found, strict=True):
+                for (part, _), gradient in zip(pairs, gradients, strict=True):
                     part += gradient
-        if self.needed[0]:
+        if self.needs[0]:
             yield machine.leave(cotangent, len(columns))
         yield from (total for total in totals if total is not None)
 
@@ -145,37 +143,37 @@ class _Final(ByOperators):
                 f"pulses: second derivatives and forward mode keep matrices of all product states, at most {MOST_PLAIN}, and "
                 f"this chain has {chain.dimension}; use first derivatives"
             )
-        made = self.gates.unitaries(chain, amplitudes, duration / len(amplitudes))
-        while len(made) > 1:
-            pairs = made[1::2] @ made[: len(made) // 2 * 2 : 2]
-            made = torch.cat([pairs, made[-1:]]) if len(made) % 2 else pairs
-        return (columns @ made[0].mT,)
+        products = self.gates.unitaries(chain, amplitudes, duration / len(amplitudes))
+        while len(products) > 1:
+            pairs = products[1::2] @ products[: len(products) // 2 * 2 : 2]
+            products = torch.cat([pairs, products[-1:]]) if len(products) % 2 else pairs
+        return (columns @ products[0].mT,)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        kept = self.forward(tensors)
-        self.kept = kept if any(self.needed) else None
-        return (self.machine.leave(kept[0], len(tensors[0])),)
+        saved = self.forward(tensors)
+        self.saved = saved if any(self.needs) else None
+        return (self.machine.leave(saved[0], len(tensors[0])),)
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needs: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        asked = _Final(self.gates, self.machine, self.chain, tuple(needed))
-        serves = all(own or not wanted for own, wanted in zip(self.needed, needed, strict=True))
-        found = iter(applied(_Gradient(asked, self.kept if serves else None), *cotangents, *tensors))
-        return [next(found) if wanted else None for wanted in needed]
+        final = _Final(self.gates, self.machine, self.chain, tuple(needs))
+        serves = all(own or not need for own, need in zip(self.needs, needs, strict=True))
+        gradients = iter(applied(_Gradient(final, self.saved if serves else None), *cotangents, *tensors))
+        return [next(gradients) if need else None for need in needs]
 
 
 class _Gradient(ByOperators):
-    """The gradients by the tensors of `_Final` that are needed, by its cotangent and its tensors. kept: by its call."""
+    """The gradients by the tensors of `_Final` in `needs`, by its cotangent and its tensors. saved: by its call."""
 
-    def __init__(self, final: _Final, kept: _Kept | None) -> None:
-        self.final, self.kept = final, kept
+    def __init__(self, final: _Final, saved: _Saved | None) -> None:
+        self.final, self.saved = final, saved
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        cotangent, *given = tensors
-        return tuple(self.final.gradients(cotangent, given, self.kept or self.final.forward(given)))
+        cotangent, *point = tensors
+        return tuple(self.final.gradients(cotangent, point, self.saved or self.final.forward(point)))
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        cotangent, *given = tensors
-        found = torch.func.vjp(self.final.plainly, *given)[1]((cotangent,))
-        return tuple(each for each, wanted in zip(found, self.final.needed, strict=True) if wanted)
+        cotangent, *point = tensors
+        gradients = torch.func.vjp(self.final.plainly, *point)[1]((cotangent,))
+        return tuple(each for each, need in zip(gradients, self.final.needs, strict=True) if need)

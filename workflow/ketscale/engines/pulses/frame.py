@@ -71,9 +71,9 @@ class Frame:
         phases = torch.polar(torch.ones_like(angles), angles)
         if not channel:
             return phases[..., None] * (final.mT @ states.conj()).mT
-        turned = phases[..., None] * phases.conj()[..., None, :]
+        rotation = phases[..., None] * phases.conj()[..., None, :]
         states = states[..., None, None, :, :]
-        return turned[..., None, None, :, :] * (states.mH @ final @ states)
+        return rotation[..., None, None, :, :] * (states.mH @ final @ states)
 
 
 def bare_frame(system: System) -> Frame:
@@ -119,8 +119,8 @@ def dressed_frame(system: System | Sequence[System]) -> Frame:
         )
     undriven = torch.as_tensor(system.hamiltonian(), device=device_of(system))
     places = torch.as_tensor(system.computational, device=device_of(system))
-    found = eigensystem(undriven)
-    share, which = found.states[places].abs().square().max(-1)
+    solution = eigensystem(undriven)
+    share, which = solution.states[places].abs().square().max(-1)
     if not is_mapped(share) and (share < SHARE).any():
         worst = int(share.argmin())
         bits = f"{worst:0{len(places).bit_length() - 1}b}"
@@ -128,6 +128,6 @@ def dressed_frame(system: System | Sequence[System]) -> Frame:
             f"frame: no eigenstate has {SHARE:.0%} of |{bits}> (at most {share[worst]:.0%}), since it is in resonance with others",
             "change the parameters, such as a device's spread or couplings, or use bare states",
         )
-    energies, states = eigenstates(undriven, found, which)
+    energies, states = eigenstates(undriven, solution, which)
     own = states[places, torch.arange(len(places), device=places.device)]
     return Frame(states * (own.conj() / own.abs()), energies)

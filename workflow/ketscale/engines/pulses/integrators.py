@@ -37,7 +37,7 @@ def step_count(pulses: Pulses, dt: float) -> int:
     if is_mapped(pulses.duration):
         raise UserError("dt: pulses of several lengths, as of torch.func.vmap, have no one number of steps")
     duration, parts = pulses.duration.item(), pulses.envelope.divisions
-    substeps(duration, dt)  # refuses too many in all segments together
+    substeps(duration, dt)  # raises if all segments together have too many
     return parts * substeps(duration / parts, dt)
 
 
@@ -159,7 +159,7 @@ class Stepped:
         initial = initial.expand(count, -1, -1)
         if not count:
             return initial[:, None].expand(-1, 1 + parts, -1, -1) if trajectory else initial
-        made = []
+        results = []
         for member in range(count):
             own = (
                 parameters[member % len(parameters)]
@@ -169,8 +169,8 @@ class Stepped:
             states = [initial[member]]
             for sampled, length in self._parts(steps, controls[member], lengths[member]):
                 states.append(steps.evolve(system, sampled, length, states[-1], own))
-            made.append(torch.stack(states) if trajectory else states[-1])
-        final = torch.stack(made)
+            results.append(torch.stack(states) if trajectory else states[-1])
+        final = torch.stack(results)
         looked_at = self.pulses is None and not transforms_active()
         if looked_at and not math.isfinite(torch.view_as_real(final.detach()).sum()):
             raise UserError(
@@ -182,18 +182,18 @@ class Stepped:
     def state(self, system: System, tasks: Tasks, trajectory: bool = False) -> torch.Tensor:
         """See `Batched.state`."""
         segments, stride = self._segments(system, tasks)
-        made = Batched(route=self.route, strict=False).state(system, segments, trajectory)
-        return made[:, ::stride] if trajectory else made
+        states = Batched(route=self.route, strict=False).state(system, segments, trajectory)
+        return states[:, ::stride] if trajectory else states
 
     def expval(
         self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
     ) -> torch.Tensor:
         """See `Batched.expval`."""
-        given = as_observables(observables, system, tasks.controls)
-        return torch.einsum("...ij,oji->...o", self.state(system, tasks, trajectory), given).real
+        matrices = as_observables(observables, system, tasks.controls)
+        return torch.einsum("...ij,oji->...o", self.state(system, tasks, trajectory), matrices).real
 
-    def _steps(self, tasks: Tasks, apart: bool) -> tuple[Integrator, torch.Tensor]:
-        """The integrator of a part, and the lengths (tasks, parts): of segments if these are `apart` or differ, else of all."""
+    def _steps(self, tasks: Tasks, separate: bool) -> tuple[Integrator, torch.Tensor]:
+        """The integrator of a part, and the lengths (tasks, parts): of segments if `separate` or unequal, else of all."""
         assert self.dt is not None
         controls, per = tasks.controls, substeps(tasks.segment, self.dt)
         count, segments, _ = controls.shape
@@ -207,7 +207,7 @@ class Stepped:
                         "lengths: each segment of the pulses must end where a part ends; leave them out, or divide segments"
                     )
             return integrator(self.method, per, self.route), length.expand(count, segments)
-        parts = segments if apart else 1
+        parts = segments if separate else 1
         lengths = (length / parts).expand(count)[:, None].expand(count, parts)
         return integrator(self.method, per * segments // parts, self.route), lengths
 
@@ -226,17 +226,17 @@ class Stepped:
 
     def _segments(self, system: System, tasks: Tasks) -> tuple[Tasks, int]:
         """Tasks whose controls are those of all exponentials, and how many of these a part has."""
-        # What is given is checked here: some exponentials go back in time, which a strict propagator refuses.
+        # What is given is checked here: some exponentials go back in time, which a strict propagator rejects.
         check_tasks(system, tasks, strict=True)
         check_values(tasks)
-        steps, lengths = self._steps(tasks, apart=True)
+        steps, lengths = self._steps(tasks, separate=True)
         assert isinstance(steps.scheme, MagnusScheme)
-        made = [
+        pairs = [
             [exponentials(steps.scheme, *part) for part in self._parts(steps, controls, own)]
             for controls, own in zip(tasks.controls, lengths, strict=True)
         ]
         controls, durations = (
-            torch.stack([torch.cat([part[which] for part in parts]) for parts in made]) for which in (0, 1)
+            torch.stack([torch.cat([part[which] for part in parts]) for parts in pairs]) for which in (0, 1)
         )
         rates, stride = tasks.rates, controls.shape[1] // lengths.shape[1]
         if rates is not None and rates.ndim > 2:

@@ -45,15 +45,15 @@ class GateSequence:
 
 def layers(pairs: tuple[Place, ...]) -> list[list[int]]:
     """The pairs' numbers in layers of disjoint pairs, each in the first layer with room; a chain has two."""
-    made: list[list[int]] = []
+    groups: list[list[int]] = []
     for number, pair in enumerate(pairs):
-        for layer in made:
+        for layer in groups:
             if not any(set(pair) & set(pairs[other]) for other in layer):
                 layer.append(number)
                 break
         else:
-            made.append([number])
-    return made
+            groups.append([number])
+    return groups
 
 
 def enter(columns: torch.Tensor, sequence: GateSequence) -> torch.Tensor:
@@ -74,19 +74,19 @@ def forward(sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor) ->
 
 
 def backward(
-    sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
+    sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, count: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The state before the gates, its cotangent and that of the buffer, from the final state and its cotangent.
 
-    wanted: of the numbers in the buffer, how many of the first need a cotangent; the others have 0.
+    count: of the numbers in the buffer, how many of the first need a cotangent; the others have 0.
     """
     to_gates = torch.zeros_like(gates)
     for place, start in reversed(sequence.steps):
         inverse = _matrix(sequence, gates, place, start).mH
         state = on_sites(inverse, state, place, sequence)
-        if start < wanted:
-            found = _by_place(cotangent, place, sequence) @ _by_place(state, place, sequence).mH
-            to_gates[start : start + found.numel()] += found.flatten()
+        if start < count:
+            product = _by_place(cotangent, place, sequence) @ _by_place(state, place, sequence).mH
+            to_gates[start : start + product.numel()] += product.flatten()
         cotangent = on_sites(inverse, cotangent, place, sequence)
     return state, cotangent, to_gates
 
@@ -100,8 +100,8 @@ def on_sites(matrix: torch.Tensor, state: torch.Tensor, place: Place, sequence: 
     """A matrix on the sites of a place, applied to the columns of a state (d**n, columns)."""
     applied = matrix @ _by_place(state, place, sequence)
     shape = [sequence.levels] * sequence.sites + [state.shape[-1]]
-    moved = [*place, *(axis for axis in range(len(shape)) if axis not in place)]
-    tensor = applied.reshape([shape[axis] for axis in moved])
+    order = [*place, *(axis for axis in range(len(shape)) if axis not in place)]
+    tensor = applied.reshape([shape[axis] for axis in order])
     return tensor.movedim(tuple(range(len(place))), place).reshape(state.shape)
 
 
@@ -113,6 +113,6 @@ def _by_place(state: torch.Tensor, place: Place, sequence: GateSequence) -> torc
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """exp(-i H) of Hermitian matrices (..., d, d), with derivatives of any order in Hermitian directions."""
-    (made,) = applied(Exponential(1.0), (hermitian + hermitian.mH) / 2)
+    (matrix,) = applied(Exponential(1.0), (hermitian + hermitian.mH) / 2)
     # One Newton step makes it unitary to rounding: the same gate acts in every step, and its error adds up.
-    return 1.5 * made - 0.5 * made @ (made.mH @ made)
+    return 1.5 * matrix - 0.5 * matrix @ (matrix.mH @ matrix)

@@ -105,11 +105,11 @@ class Gates:
 
         They are the first A, and then each step without it.
         """
-        made = self.buffer(chain, amplitudes, step, plain.unitary)
+        buffer = self.buffer(chain, amplitudes, step, plain.unitary)
         count = len(amplitudes)
-        first, steps, rest = made.tensor_split([self.size, self.own(count)])
+        first, steps, rest = buffer.tensor_split([self.size, self.own(count)])
         start, one = sequence(self, 1).divided(len(self.merged) + len(self.free))
-        identity = torch.eye(chain.dimension, dtype=made.dtype, device=made.device)
+        identity = torch.eye(chain.dimension, dtype=buffer.dtype, device=buffer.device)
         after = torch.vmap(lambda own: plain.forward(one, torch.cat([first, own, rest]), identity))
         others = after(steps.view(count, -1))
         return torch.cat([plain.forward(start, first, identity)[None], others])
@@ -124,8 +124,8 @@ class Gates:
         """The gates of all pairs, `merged` and then `rest`, in each of the `distinct` B's: (kicks, pairs, d*d, d*d)."""
         pairs = [*self.merged, *self.rest]
         # A B may meet a layer twice, of which each gate then has a half.
-        met = [2 if pair in self.merged else sum(pair in layer for layer in self.inner) for pair in pairs]
-        durations = [[kick / times for times in met] for kick in self.distinct]
+        counts = [2 if pair in self.merged else sum(pair in layer for layer in self.inner) for pair in pairs]
+        durations = [[kick / times for times in counts] for kick in self.distinct]
         weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
         return plain.unitary(weights[..., None, None] * couplings[pairs])
 
@@ -175,10 +175,10 @@ def merged(own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor)
     before, last = products.reshape(len(own), *couplings.shape[1:]).split([count, 1])
     by_step = (count // len(couplings), *couplings.shape)
     # One product for all steps that share a coupling, as a large matrix.
-    started = torch.einsum("kpab,tkpbc->tkpac", couplings, before.reshape(by_step))
-    first, after = torch.cat([started.reshape(before.shape), last]).split([1, count])
-    ended = torch.einsum("tkpab,kpbc->tkpac", after.reshape(by_step), couplings)
-    return torch.cat([first, ended.reshape(after.shape)])
+    before_part = torch.einsum("kpab,tkpbc->tkpac", couplings, before.reshape(by_step))
+    first, after = torch.cat([before_part.reshape(before.shape), last]).split([1, count])
+    after_part = torch.einsum("tkpab,kpbc->tkpac", after.reshape(by_step), couplings)
+    return torch.cat([first, after_part.reshape(after.shape)])
 
 
 @lru_cache(maxsize=64)

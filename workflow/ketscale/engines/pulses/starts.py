@@ -102,17 +102,17 @@ def together(first: Pulses, second: Pulses) -> Pulses:
 
 def _frequency(frame: Frame, site: int, qubits: int) -> torch.Tensor:
     """The frequency of the dressed qubit, all others in 0; rad/ns."""
-    return frame.energies[_alone(qubits, site)] - frame.energies[0]
+    return frame.energies[_single(qubits, site)] - frame.energies[0]
 
 
 def _element(frame: Frame, operator: torch.Tensor, site: int, qubits: int) -> torch.Tensor:
     """<0|operator|1> of the dressed qubit, all others in 0."""
-    image = embedded(operator, (site,), (2,) * qubits) @ frame.states[:, _alone(qubits, site)]
+    image = embedded(operator, (site,), (2,) * qubits) @ frame.states[:, _single(qubits, site)]
     element: torch.Tensor = frame.states[:, 0].conj() @ image
     return element
 
 
-def _alone(qubits: int, site: int) -> int:
+def _single(qubits: int, site: int) -> int:
     """The number of the computational state in which only this qubit is 1."""
     return 1 << (qubits - 1 - site)
 

@@ -30,12 +30,12 @@ from ketscale.shapes import Complex, Float64
 # each of which follows a step of Newton's after the first ones.
 GRADIENT = 1e-12
 SWEEPS = 10_000
-SWEEPS_ALONE = 200
+PLAIN_SWEEPS = 200
 # Curvatures of |S|^2, relative to the square of that sum, that are rounding.
 FLAT = 1e-14
 # Steps of Newton's method. Its curvatures have no derivatives, so those of the result are exact to the order 2 STEPS + 1.
 STEPS = 3
-# Starts at random angles, beside those at zero and at the angles that align the rows of single bits.
+# Starts at random angles, in addition to those at zero and at the angles that align the rows of single bits.
 RANDOM_STARTS = 14
 
 
@@ -61,8 +61,8 @@ class _LargestOverlap(ByOperators):
         (rows,) = tensors
         # By NumPy, in a third of the time of torch's operators.
         angles = best_angles(rows).cpu().numpy()
-        turned = phases(angles.reshape(rows.numel() // rows.shape[-1], angles.shape[-1]))
-        self._phases = torch.from_numpy(turned).reshape(rows.shape).to(rows)
+        factors = phases(angles.reshape(rows.numel() // rows.shape[-1], angles.shape[-1]))
+        self._phases = torch.from_numpy(factors).reshape(rows.shape).to(rows)
         return ((rows * self._phases).sum(-1).abs().square(),)
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -70,13 +70,13 @@ class _LargestOverlap(ByOperators):
         return (_largest_from(angles, rows[..., :, None] * rows[..., None, :].conj()),)
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needs: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`: by the envelope theorem, which says nothing of second derivatives."""
         if torch.is_grad_enabled() or transforms_active():
-            return super().pull(tensors, cotangents, needed)
-        turned = self._phases
-        return ((cotangents[0] * 2 * (tensors[0] * turned).sum(-1))[..., None] * turned.conj(),)
+            return super().pull(tensors, cotangents, needs)
+        factors = self._phases
+        return ((cotangents[0] * 2 * (tensors[0] * factors).sum(-1))[..., None] * factors.conj(),)
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.many`: members are a further batch."""
@@ -126,28 +126,28 @@ def best_angles(rows: Complex[torch.Tensor, "*batch rows"]) -> Float64[torch.Ten
     Raises:
         UserError: there are not 2**n rows.
     """
-    given = rows.detach().cpu().numpy().astype(np.complex128)
-    made = _best_angles(given[..., None, :] if given.ndim else given)
-    return torch.from_numpy(made).to(rows.device)
+    amplitudes = rows.detach().cpu().numpy().astype(np.complex128)
+    angles = _best_angles(amplitudes[..., None, :] if amplitudes.ndim else amplitudes)
+    return torch.from_numpy(angles).to(rows.device)
 
 
-def _best_angles(given: Amplitudes) -> Angles:
+def _best_angles(rows: Amplitudes) -> Angles:
     """The angles (..., n) at which the sum of |S_k|^2 is largest, of rows (..., k, 2**n)."""
-    qubits = given.shape[-1].bit_length() - 1 if given.ndim else 0
-    if not given.ndim or given.shape[-1] != 2**qubits:
+    qubits = rows.shape[-1].bit_length() - 1 if rows.ndim else 0
+    if not rows.ndim or rows.shape[-1] != 2**qubits:
         raise UserError(
-            f"rows: virtual Z needs one row for each of 2**n states, not {given.shape[:-2] + given.shape[-1:]}"
+            f"rows: virtual Z needs one row for each of 2**n states, not {rows.shape[:-2] + rows.shape[-1:]}"
         )
-    if not qubits or not given.size:
-        return np.zeros((*given.shape[:-2], qubits))
-    members = given.reshape(-1, *given.shape[-2:])
+    if not qubits or not rows.size:
+        return np.zeros((*rows.shape[:-2], qubits))
+    members = rows.reshape(-1, *rows.shape[-2:])
     scale = np.hypot.reduce(np.abs(members).sum(-1), 1)
     angles = _starts(members, qubits)
     going = np.arange(len(members))
     for sweep in range(SWEEPS):
         each = members[going].repeat(angles.shape[1], 0)
         part = angles[going].reshape(len(each), qubits)
-        if sweep >= SWEEPS_ALONE:
+        if sweep >= PLAIN_SWEEPS:
             part = _stepped(each, part)
         steepest = _sweep(each, part).reshape(len(going), -1).max(1)
         angles[going] = part.reshape(len(going), -1, qubits)
@@ -156,10 +156,10 @@ def _best_angles(given: Amplitudes) -> Angles:
         if not len(going):
             break
     starts = angles.shape[1]
-    reached = _size(_turned(members.repeat(starts, 0), angles.reshape(-1, qubits)))
+    reached = _size(_terms(members.repeat(starts, 0), angles.reshape(-1, qubits)))
     best = angles[np.arange(len(members)), reached.reshape(-1, starts).argmax(1)]
-    made: Angles = np.angle(np.exp(1j * best)).reshape(*given.shape[:-2], qubits)
-    return made
+    result: Angles = np.angle(np.exp(1j * best)).reshape(*rows.shape[:-2], qubits)
+    return result
 
 
 def _phases_at(angles: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -190,9 +190,9 @@ class _Angles(ByOperators):
 
 def _angles_of_form(form: torch.Tensor) -> torch.Tensor:
     """The angles of `largest_form`, whose rows are those of Kraus operators."""
-    given = form.cpu().numpy().astype(np.complex128)
-    finite = np.isfinite(given).all((-2, -1), keepdims=True)
-    values, vectors = np.linalg.eigh(np.where(finite, given, 0))
+    form_values = form.cpu().numpy().astype(np.complex128)
+    finite = np.isfinite(form_values).all((-2, -1), keepdims=True)
+    values, vectors = np.linalg.eigh(np.where(finite, form_values, 0))
     kraus = vectors.swapaxes(-2, -1) * np.sqrt(values.clip(min=0))[..., None]
     # The largest first, from which the search begins.
     return torch.from_numpy(_best_angles(np.where(finite, kraus[..., ::-1, :], np.nan)))
@@ -217,10 +217,10 @@ def _sweep(rows: Amplitudes, angles: Angles) -> NDArray[np.float64]:
     rows: of each start, (starts, k, 2**n). angles: (starts, n).
     """
     (starts, count), qubits = rows.shape[:2], angles.shape[1]
-    turned = _turned(rows, angles)
+    rotated = _terms(rows, angles)
     steepest = np.zeros(starts)
     for qubit in range(qubits):
-        halves = turned.reshape(starts * count, 2**qubit, 2, -1)
+        halves = rotated.reshape(starts * count, 2**qubit, 2, -1)
         zero, one = (halves[:, :, bit].sum((1, 2)).reshape(starts, count) for bit in (0, 1))
         product = reduce(np.add, (zero * one.conj()).T)  # one alone keeps the signs of its zeros
         total = np.hypot.reduce(np.abs(zero + one), 1)
@@ -237,10 +237,10 @@ def _stepped(rows: Amplitudes, angles: Angles) -> Angles:
     qubits = angles.shape[1]
     bits = (np.arange(2**qubits)[:, None] >> np.arange(qubits)[::-1] & 1).astype(np.float64)
     count = rows.shape[1]
-    turned = _turned(rows, angles).reshape(-1, 2**qubits)
-    total = turned.sum(-1)[:, None]
-    first = turned @ bits
-    second = bits.T @ (turned[:, :, None] * bits)
+    rotated = _terms(rows, angles).reshape(-1, 2**qubits)
+    total = rotated.sum(-1)[:, None]
+    first = rotated @ bits
+    second = bits.T @ (rotated[:, :, None] * bits)
     gradient = -2 * (total.conj() * first).imag.reshape(-1, count, qubits).sum(1)
     hessian = 2 * (first.conj()[:, :, None] * first[:, None, :] - total.conj()[:, :, None] * second).real
     hessian = hessian.reshape(-1, count, qubits, qubits).sum(1)
@@ -250,28 +250,28 @@ def _stepped(rows: Amplitudes, angles: Angles) -> Angles:
     along = (axes.mT @ gradient[:, :, None])[:, :, 0]
     curved = scale > FLAT * np.hypot.reduce(np.abs(rows).sum(-1), 1)[:, None] ** 2
     along = np.divide(along, scale, out=np.zeros_like(along), where=curved)
-    moved = angles + (axes @ along[:, :, None])[:, :, 0]
-    higher = _size(_turned(rows, moved)) > np.hypot.reduce(np.abs(total).reshape(-1, count), 1)
-    made: Angles = np.where(higher[:, None], moved, angles)
-    return made
+    trial = angles + (axes @ along[:, :, None])[:, :, 0]
+    higher = _size(_terms(rows, trial)) > np.hypot.reduce(np.abs(total).reshape(-1, count), 1)
+    result: Angles = np.where(higher[:, None], trial, angles)
+    return result
 
 
-def _turned(rows: Amplitudes, angles: Angles) -> Amplitudes:
+def _terms(rows: Amplitudes, angles: Angles) -> Amplitudes:
     """The terms of S for each start, (starts, k, 2**n)."""
-    made: Amplitudes = rows * phases(angles)[:, None]
-    return made
+    result: Amplitudes = rows * phases(angles)[:, None]
+    return result
 
 
 def _size(terms: Amplitudes) -> NDArray[np.float64]:
     """The root of the sum of all |S_k|^2, (starts,), which is |S| to the bit of a single one."""
-    made: NDArray[np.float64] = np.hypot.reduce(np.abs(terms.sum(-1)), 1)
-    return made
+    size: NDArray[np.float64] = np.hypot.reduce(np.abs(terms.sum(-1)), 1)
+    return size
 
 
 def phases(angles: Angles) -> Amplitudes:
     """exp(i sum_q angles_q b_q(i)) of angles (starts, n), (starts, 2**n)."""
-    made = np.ones((len(angles), 1), dtype=np.complex128)
+    result = np.ones((len(angles), 1), dtype=np.complex128)
     for qubit in angles.T:
         pair = np.stack([np.ones_like(qubit), np.exp(1j * qubit)], -1)
-        made = (made[:, :, None] * pair[:, None, :]).reshape(len(angles), 2 * made.shape[1])
-    return made
+        result = (result[:, :, None] * pair[:, None, :]).reshape(len(angles), 2 * result.shape[1])
+    return result

@@ -22,7 +22,7 @@ from ketscale.words import notice
 # So long before its time limit a job is requeued; the controller of a busy cluster takes seconds to answer.
 _BEFORE_S = 20.0
 # How often it is asked, since the limit may be changed; and near the limit, where the run may still get further.
-_AGAIN_S, _SOON_S = 300.0, 5.0
+_RETRY_S, _SOON_S = 300.0, 5.0
 
 
 class Attempt:
@@ -38,9 +38,9 @@ class Attempt:
         now = time.monotonic()
         if now < self._rests_until:
             return
-        left_s = queue.left_s(self._job) - _BEFORE_S
-        self._rests_until = now + min(max(left_s, _SOON_S), _AGAIN_S)
-        if left_s <= 0 and (step(self._folder) > self._began_at or self._has_finished_others()):
+        remaining_s = queue.remaining_s(self._job) - _BEFORE_S
+        self._rests_until = now + min(max(remaining_s, _SOON_S), _RETRY_S)
+        if remaining_s <= 0 and (step(self._folder) > self._began_at or self._completed_other_runs()):
             self._rests_until = math.inf
             try:
                 queue.ask("scontrol", "requeue", self._job)
@@ -48,19 +48,19 @@ class Attempt:
             except UserError as error:
                 notice(f"its job cannot be requeued before its time limit, so this attempt counts: {error}")
 
-    def _has_finished_others(self) -> bool:
+    def _completed_other_runs(self) -> bool:
         """Whether another run of the job has ended since this attempt began."""
         above = (folder for folder in self._folder.absolute().parents if folder.name == grid.RUNS)
         runs = next(above, self._folder)
         with contextlib.suppress(UserError):
-            begun = time.time() - queue.seconds(
+            began = time.time() - queue.seconds(
                 queue.ask("squeue", "-h", "-j", self._job, "-o", "%M").strip()
             )
             # Most are older, and need not be read. One that was touched is new, but ended before.
-            new = [path for path in runs.rglob(grid.RECORD) if path.stat().st_mtime > begun]
-            records = [found for path in new if (found := record.read(path).record)]
+            new = [path for path in runs.rglob(grid.RECORD) if path.stat().st_mtime > began]
+            records = [one for path in new if (one := record.read(path).record)]
             return any(
-                each.slurm_job_id == self._job and each.stopped.timestamp() > begun for each in records
+                each.slurm_job_id == self._job and each.stopped.timestamp() > began for each in records
             )
         return False
 

@@ -21,18 +21,18 @@ def packs(
 ) -> dict[Run, str]:
     """The name of each run's job group, which depends on all runs of a config, so that it stays when some are done.
 
-    timed: whether a run has its nodes to itself. is_trial: whether it is a trial of a search, for which others wait.
+    is_timed: whether a run has its nodes to itself. is_trial: whether it is a trial of a search, for which others wait.
     """
     # By what the runs of a job group share; the allocation asks for the cores and memory of its largest run. Timed runs have
     # their nodes alone, so theirs may differ in cores. No run that waits for a trial is in the trial's job group.
     blocks: dict[str, dict[tuple[object, ...], list[Run]]] = {}
     for run in runs:
-        alone = timed(run)
-        kind = "timed" if alone else "trials" if is_trial(run) else "shared"
+        exclusive = timed(run)
+        kind = "timed" if exclusive else "trials" if is_trial(run) else "shared"
         gpus = f"g{gpus_per_node(run)}" if gpus_per_node(run) else ""
-        cores = "" if alone else f"c{cores_per_node(run)}"
+        cores = "" if exclusive else f"c{cores_per_node(run)}"
         allocation = f"{kind}-n{run.nodes}{gpus}{cores}"
-        key = run.without("batch", "simulator", *LAYOUT) if alone else (run,)
+        key = run.without("batch", "simulator", *LAYOUT) if exclusive else (run,)
         blocks.setdefault(allocation, {}).setdefault(key, []).append(run)
     names: dict[Run, str] = {}
     for allocation, of_allocation in blocks.items():
@@ -46,6 +46,6 @@ def packs(
     return names
 
 
-def name_alone(run: Run) -> str:
+def name_of_single(run: Run) -> str:
     """The job group of a run that is in no study."""
     return f"single-{hashlib.sha256(run.path.encode()).hexdigest()[:10]}"

@@ -43,7 +43,7 @@ def _finds_cluster(program: str) -> bool:
     try:
         ask(program, "--version")
     except UserError as error:
-        # What else is wrong is said to whoever asks for something.
+        # Other faults are reported when something is requested.
         return "Could not establish a configuration source" not in str(error)
     return True
 
@@ -54,18 +54,18 @@ def jobs(folder: Path) -> list[Job]:
     Raises:
         UserError: SLURM does not answer.
     """
-    ours = []
+    own = []
     for line in ask("squeue", "--me", "-h", "-o", "%i|%T|%j|%k|%r|%Z").splitlines():
         # Comments of other jobs may have any form.
         job, state, name, comment, reason, where = (*line.split("|", 5), *[""] * 5)[:6]
         pack = _COMMENT.match(comment)
         if pack and SUBMITTED.match(name) and os.path.realpath(where) == os.path.realpath(folder):
-            ours.append(Job(job, state, pack["name"], reason, comment))
-    return ours
+            own.append(Job(job, state, pack["name"], reason, comment))
+    return own
 
 
 def cancel(jobs: list[Job]) -> None:
-    """Have SLURM end these jobs, if there are any; their runs save a checkpoint first. A UserError says if it refuses."""
+    """Have SLURM end these jobs, if there are any; their runs save a checkpoint first. A UserError says if it fails."""
     if jobs:
         ask("scancel", *(job.id for job in jobs))
 
@@ -80,22 +80,22 @@ def job_over(job: str) -> bool:
 
 
 def state(job: str | None) -> str:
-    """The present state and reason of a job that has not just begun to run, such as 'TIMEOUT TimeLimit'; '' if nobody says."""
+    """The state and reason of a job that has not just begun to run, such as 'TIMEOUT TimeLimit'; '' if unknown."""
     try:
-        shown = ask("scontrol", "-o", "show", "job", job) if job else ""
+        answer = ask("scontrol", "-o", "show", "job", job) if job else ""
     except UserError:
         return ""
-    found = " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", shown))
-    return "" if found == "RUNNING None" else found.removesuffix(" None")
+    state = " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", answer))
+    return "" if state == "RUNNING None" else state.removesuffix(" None")
 
 
-def left_s(job: str) -> float:
+def remaining_s(job: str) -> float:
     """The seconds that a job of Snakemake's may still run; infinite for others and if SLURM does not say."""
     try:
-        name, left = ask("squeue", "-h", "-j", job, "-o", "%j|%L").strip().split("|")
+        name, limit = ask("squeue", "-h", "-j", job, "-o", "%j|%L").strip().split("|")
     except (UserError, ValueError):
         return float("inf")
-    return seconds(left) if SUBMITTED.match(name) else float("inf")
+    return seconds(limit) if SUBMITTED.match(name) else float("inf")
 
 
 def seconds(words: str) -> float:
@@ -118,12 +118,12 @@ def ask(*command: str) -> str:
         UserError: the command is missing, does not answer or fails.
     """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(
             f"{command[0]} does not answer ({error}); is this the login node of a SLURM cluster?"
         ) from None
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise UserError(f"{command[0]} failed: {lines[-1] if lines else f'exit status {done.returncode}'}")
-    return done.stdout
+    if result.returncode:
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise UserError(f"{command[0]} failed: {lines[-1] if lines else f'exit status {result.returncode}'}")
+    return result.stdout

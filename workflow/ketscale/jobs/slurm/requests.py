@@ -1,4 +1,4 @@
-"""What a scheduler is told about the jobs of a config: the job group ("pack") of each run and the resources it asks for."""
+"""The requests of a config's jobs to a scheduler: the job group ("pack") of each run and the resources it asks for."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Requests:
         # this process is in; or a limit of --resources. If nothing does, jobs have no group and none of these resources:
         # Snakemake evaluates each of them for each run, which was a third of a dry run of 20,000 runs.
         limited = {"mem_mb", "runtime"} & workflow.global_resources.keys()
-        asked = bool(study.in_job or workflow.resource_settings.nodes or limited)
+        needed = bool(study.in_job or workflow.resource_settings.nodes or limited)
         try:
             config = study.config
             self.site = site.load_site(config.sizes, config.size_names)
-            self._packs = packs.packs(study.runs, config.timed, self.site, config.is_trial) if asked else {}
+            self._packs = packs.packs(study.runs, config.timed, self.site, config.is_trial) if needed else {}
         except UserError as error:
             sys.exit(f"Error: {error}")
-        self.of_train, self.of_features = (self._of_train(), self._of_features()) if asked else ({}, {})
-        # A job group's own process runs its commands one after the other: in a group again, each would start Snakemake anew.
-        self.group = self._group if asked and not study.in_job else None
+        self.of_train, self.of_features = (self._of_train(), self._of_features()) if needed else ({}, {})
+        # A job group's own process runs its commands one after the other: in a group again, each would start Snakemake.
+        self.group = self._group if needed and not study.in_job else None
 
     def pack_of(self, run: Run) -> str:
         """The name of the run's job group."""
-        return self._packs.get(run) or packs.name_alone(run)
+        return self._packs.get(run) or packs.name_of_single(run)
 
     def _group(self, wildcards: Wildcards) -> str:
         """The group of a run: the runs that share an allocation with it."""
@@ -60,7 +60,7 @@ class Requests:
         return self._of_site() | {
             "slurm_partition": self._of_run(self.site.partition_of),
             "runtime": lambda wildcards: self.site.minutes(self._study.run_of(wildcards)),
-            "mem_mb": lambda wildcards, attempt: self._grown(
+            "mem_mb": lambda wildcards, attempt: self._larger_memory(
                 self.site.memory_mb(run := self._study.run_of(wildcards)),
                 attempt,
                 self.site.partition_of(run),
@@ -76,12 +76,12 @@ class Requests:
 
     def _of_features(self) -> dict[str, Any]:
         """Two threads on every machine, so that the features are the same."""
-        asked = self.site.file.features
+        request = self.site.file.features
         return self._of_site() | {
             "slurm_partition": self.site.file.partition,
-            "runtime": asked.minutes,
-            "mem_mb": lambda wildcards, attempt: self._grown(
-                asked.memory_mb, attempt, self.site.file.partition
+            "runtime": request.minutes,
+            "mem_mb": lambda wildcards, attempt: self._larger_memory(
+                request.memory_mb, attempt, self.site.file.partition
             ),
             "nodes": 1,
             "cpus_per_task": 2,
@@ -96,10 +96,10 @@ class Requests:
         study = self._study
         return lambda wildcards: function(study.run_of(wildcards)) if study.scheduled() else None
 
-    def _grown(self, memory_mb: int, attempt: int, partition: str | None) -> int:
+    def _larger_memory(self, memory_mb: int, attempt: int, partition: str | None) -> int:
         """The memory of an attempt where jobs are submitted: double that of the one before, which may have run out of it.
 
-        At most that of the partition's largest node: SLURM refuses more for good.
+        At most that of the partition's largest node: SLURM never accepts more.
         """
         if attempt == 1 or not self._study.scheduled() or self._study.in_job:
             return memory_mb

@@ -21,7 +21,7 @@ from ketscale.words import suggestion
 PATH = Path(os.environ.get("KETSCALE_SITE") or "profiles/slurm/site.yaml")
 # Memory that a job needs besides its ranks: Snakemake twice (for the job group and for the run), and the launcher.
 OVERHEAD_MB = 700
-_ASKED = ("minutes", "memory_mb")
+_REQUESTS = ("minutes", "memory_mb")
 
 
 class Pack(Block, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Preparation(Block, frozen=True, kw_only=True):
 class SiteFile(Block, frozen=True, kw_only=True):
     """A cluster as its users see it."""
 
-    account: Annotated[Text | None, Meta(description="The account that pays; null if you have only one")] = (
+    account: Annotated[Text | None, Meta(description="The account to charge; null if you have only one")] = (
         None
     )
     partition: Annotated[
@@ -100,21 +100,21 @@ class Site:
 
     def minutes(self, run: Run) -> int:
         """The time limit of the run's first attempt."""
-        return self._asked(run, "minutes")
+        return self._request(run, "minutes")
 
     def memory_mb(self, run: Run) -> int:
         """The megabytes per node of the run's first attempt: for its ranks there, and for what starts them."""
-        return self._asked(run, "memory_mb") * (run.ranks // run.nodes) + OVERHEAD_MB
+        return self._request(run, "memory_mb") * (run.ranks // run.nodes) + OVERHEAD_MB
 
     def partition_of(self, run: Run) -> str | None:
         """The run's partition; None for the cluster's default."""
         return self.file.gpu_partition or self.file.partition if gpus_per_node(run) else self.file.partition
 
-    def _asked(self, run: Run, key: str) -> int:
+    def _request(self, run: Run, key: str) -> int:
         axes = {axis: getattr(run, axis) for axis in _AXES} | dict(self.sizes(run))
         for line in reversed(self.file.limits):
-            wanted = {axis: value if isinstance(value, list) else [value] for axis, value in line.items()}
-            if key in line and all(axes.get(axis) in wanted[axis] for axis in line if axis not in _ASKED):
+            values = {axis: value if isinstance(value, list) else [value] for axis, value in line.items()}
+            if key in line and all(axes.get(axis) in values[axis] for axis in line if axis not in _REQUESTS):
                 return int(line[key])
         raise UserError(
             f"{PATH}: limits has no {key} for {run.path}; begin it with a line for all runs, such as "
@@ -131,14 +131,14 @@ def path_of(folder: Path) -> Path:
     return path if path.exists() else driver.CHECKOUT / PATH
 
 
-def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...], path: Path = PATH) -> Site:
-    """The checked site file. sizes: gives a run's sizes by name; known: the names of all.
+def load_site(sizes: Callable[[Run], Mapping[str, int]], axes: tuple[str, ...], path: Path = PATH) -> Site:
+    """The checked site file. sizes: gives a run's sizes by name; axes: the names of all.
 
     Raises:
         UserError: the file is missing or is not YAML, or a setting is wrong.
     """
     file = read_file(path)
-    names = (*_AXES, *known, *_ASKED)
+    names = (*_AXES, *axes, *_REQUESTS)
     for number, line in enumerate(file.limits):
         for key in line:
             if key not in names:
@@ -153,12 +153,12 @@ def read_file(path: Path = PATH) -> SiteFile:
         UserError: as for `load_site`.
     """
     try:
-        # A setting that is null is one that is left out.
+        # A setting that is null is the same as a missing one.
         settings = {key: value for key, value in load(path).items() if value is not None}
         file = parse(SiteFile, settings, "")
         for number, line in enumerate(file.limits):
-            asked = {key: line[key] for key in _ASKED if key in line}
-            parse(Preparation, {"minutes": 1, "memory_mb": 100} | asked, f"limits.{number}")
+            request = {key: line[key] for key in _REQUESTS if key in line}
+            parse(Preparation, {"minutes": 1, "memory_mb": 100} | request, f"limits.{number}")
         return file
     except UserError as error:
         lines = map(str, error.args)

@@ -1,4 +1,4 @@
-"""What SLURM refuses for now is submitted again: its executor would count each refusal as a failed attempt of the runs.
+"""Jobs that SLURM rejects temporarily are submitted again: its executor would count each as a failed attempt of the runs.
 
 snakemake-executor-plugin-slurm has no option for it (its issues 313 and 320). A refusal that passes (a limit on submitted
 jobs, an inactive partition, a controller that does not answer) is followed by a pause and another try; one that no wait
@@ -26,10 +26,10 @@ from ketscale.jobs.slurm import queue
 from ketscale.words import say
 
 _PAUSE_S, _LONGEST_S, _LOOK_S = 5.0, 300.0, 0.5
-# More jobs than anybody has in the queue at a time, each of which may wait; threads are made as they are needed.
+# More jobs than a queue has at a time, each of which may wait; threads start as they are needed.
 _MOST = 10_000
 _ENDS = "it was not submitted, since the call ends"
-# What no wait changes (slurm_errno.c); all else may pass, also what no version has said before. A limit of an account or
+# Errors that waiting cannot fix (slurm_errno.c); all others may pass, also unknown ones. A limit of an account or
 # QoS passes if it is one on submitted jobs; older versions do not name the limit.
 _FOR_GOOD = re.compile(
     r"(?i:invalid (account|partition|qos|feature|generic|trackable|license|node name)|(invalid|unrecognized) option"
@@ -40,19 +40,19 @@ _FOR_GOOD = re.compile(
 
 
 def begin(workflow: Any) -> None:
-    """Have what SLURM refuses for now submitted again, until the call ends."""
-    scheduler, ended = workflow.scheduler, threading.Event()
+    """Submit jobs that SLURM rejects temporarily again, until the call ends."""
+    scheduler, stop = workflow.scheduler, threading.Event()
     executor = scheduler._executor
     cancel = executor.cancel
     # The executor starts sbatch, and nothing else, by this class; each job that waits has a thread of its own.
-    stops = lambda: ended.is_set() or bool(scheduler._user_kill)  # noqa: E731
+    stops = lambda: stop.is_set() or bool(scheduler._user_kill)  # noqa: E731
     names = {**vars(subprocess), "Popen": functools.partial(_Submission, stops, threading.Lock())}
     sys.modules[type(executor).__module__].subprocess = SimpleNamespace(**names)  # type: ignore[attr-defined]
     threads = executor._job_submission_executor = ThreadPoolExecutor(_MOST)
 
     def end() -> None:
         """The executor would cancel the jobs that it knows, and then submit what is left in its threads."""
-        ended.set()
+        stop.set()
         threads.shutdown(cancel_futures=True)
         cancel()
         # It forgets jobs while it asks for their states.
@@ -63,7 +63,7 @@ def begin(workflow: Any) -> None:
 
 
 def passes(words: str) -> bool:
-    """Whether sbatch may take a job later that it refuses now with these words."""
+    """Whether sbatch may accept later a job that it rejects now with these words."""
     return not _FOR_GOOD.search(words)
 
 
@@ -88,36 +88,36 @@ class _Submission(subprocess.Popen[str]):
         waited, pause_s = False, _PAUSE_S
         while self.returncode and passes(words) and not self._stops():
             if not waited:
-                say(f"sbatch refuses a job, and is asked again: {_line(words)}")
+                say(f"sbatch rejected a job, which is submitted again: {_line(words)}")
             waited, end = True, time.monotonic() + pause_s
             while time.monotonic() < end and not self._stops():
                 time.sleep(min(_LOOK_S, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_S)
             if not self._stops():
-                out, words = self._again(input)
+                out, words = self._retry(input)
         if self.returncode and not self._stops():
-            say(f"failed: {self._comment}: sbatch refuses it: {_line(words)}")
+            say(f"failed: {self._comment}: sbatch rejected it: {_line(words)}")
         elif waited and not self.returncode:
-            say("sbatch takes jobs again")
+            say("sbatch accepts jobs again")
         return out, words
 
     @property
     def _comment(self) -> str:
         """By which the executor names the job."""
-        found = re.search(r" --comment (\S+)", self._call)
-        return shlex.split(found[1])[0] if found else ""
+        match = re.search(r" --comment (\S+)", self._call)
+        return shlex.split(match[1])[0] if match else ""
 
-    def _again(self, input: str | None) -> tuple[str, str]:
+    def _retry(self, input: str | None) -> tuple[str, str]:
         """Call sbatch another time: what it prints."""
         with self._turn:
             try:
                 # SLURM may have taken the job although its answer was lost.
                 queue.cancel([job for job in queue.jobs(Path()) if job.comment == self._comment])
-                done = subprocess.run(self._call, shell=True, text=True, input=input, capture_output=True)
+                result = subprocess.run(self._call, shell=True, text=True, input=input, capture_output=True)
             except (UserError, OSError) as error:
                 return "", str(error)
-        self.returncode = done.returncode
-        return done.stdout, done.stderr
+        self.returncode = result.returncode
+        return result.stdout, result.stderr
 
 
 def _failing(words: str) -> str:
@@ -129,5 +129,5 @@ def _line(words: str) -> str:
     """sbatch's words in a line, without its name."""
     lines = (re.sub(r"^sbatch: (error: |fatal: )?", "", line.strip()) for line in words.splitlines())
     line = "; ".join(filter(None, lines)).replace("Batch job submission failed: ", "")
-    # A site's greeting stands first, and the answer last.
+    # A site's greeting comes first, and the answer last.
     return short(line[-300:], 300)

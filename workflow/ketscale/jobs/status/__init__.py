@@ -1,1 +1,1 @@
-"""`ketscale status`: `survey` finds the state of each run, `report` puts it and what is left in words; it writes nothing."""
+"""`ketscale status`: `survey` finds the state of each run, `report` describes it and the rest; it writes nothing."""

@@ -15,7 +15,7 @@ from ketscale.grid import Run
 from ketscale.jobs import driver, finished, locks, records, supervise
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.measure.form import EARLY_ENDS, Record
-from ketscale.measure.record import Checked
+from ketscale.measure.record import State
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "refused", "missing")
@@ -25,7 +25,7 @@ _TAIL = 4096
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunState:
     """A run and its state; fields that do not apply to the state are None or empty.
 
     status: in its record: completed, or why it ended early. at: when a running run started, a failed one ended, or an
@@ -64,11 +64,11 @@ class Queue:
 
     def job_of(self, run: Run) -> queue.Job | None:
         """The job of the run's job group; if there are several, a running one."""
-        found = [j for j in self.jobs or () if j.pack == self.packs.get(run) and j.state != "COMPLETING"]
-        return max(found, key=lambda job: job.state == "RUNNING", default=None)
+        jobs = [j for j in self.jobs or () if j.pack == self.packs.get(run) and j.state != "COMPLETING"]
+        return max(jobs, key=lambda job: job.state == "RUNNING", default=None)
 
 
-def look(config: Config, root: Path) -> tuple[Queue, list[Seen]]:
+def look(config: Config, root: Path) -> tuple[Queue, list[RunState]]:
     """SLURM's queue, and every run of a config below `root` with its state, in scheduling order.
 
     Raises:
@@ -78,50 +78,50 @@ def look(config: Config, root: Path) -> tuple[Queue, list[Seen]]:
     of_site = site.load_site(config.sizes, config.size_names, path) if path.exists() else None
     if queue.available():
         # Job groups depend on all runs of the config, whatever their state.
-        named = packs.packs(config.runs, config.timed, of_site, config.is_trial) if of_site else {}
+        packed = packs.packs(config.runs, config.timed, of_site, config.is_trial) if of_site else {}
         try:
-            jobs = Queue(tuple(queue.jobs(root)), named)
+            jobs = Queue(tuple(queue.jobs(root)), packed)
         except UserError as error:
             jobs = Queue(problem=str(error))
     return jobs, survey(config, root, jobs)
 
 
-def survey(config: Config, root: Path, jobs: Queue) -> list[Seen]:
+def survey(config: Config, root: Path, jobs: Queue) -> list[RunState]:
     """Every run of a config with its state, in scheduling order."""
     results, called = root / config.results, locks.holder(root / driver.FOLDER) is not None
-    found = records.read(config, results)
+    records_of = records.read(config, results)
     return [
-        replace(_see(settings, found.checked[run], results, jobs, called), settings=settings)
-        for run, settings in found.settings.items()
+        replace(_see(settings, records_of.checked[run], results, jobs, called), settings=settings)
+        for run, settings in records_of.settings.items()
     ]
 
 
-def known(config: Config, seen: Iterable[Seen], root: Path) -> dict[Path, Record]:
+def records_of(config: Config, states: Iterable[RunState], root: Path) -> dict[Path, Record]:
     """The records of runs that are done, by their paths."""
-    return {root / config.results / one.run.path: one.record for one in seen if one.record is not None}
+    return {root / config.results / one.run.path: one.record for one in states if one.record is not None}
 
 
-def counts(seen: Iterable[Seen]) -> dict[str, int]:
+def counts(states: Iterable[RunState]) -> dict[str, int]:
     """The number of runs in each state, and with each early end; these are also counted as done."""
-    found = Counter(name for one in seen for name in (one.state, one.status))
-    return {name: found[name] for name in (*STATES, *EARLY_ENDS)}
+    numbers = Counter(name for one in states for name in (one.state, one.status))
+    return {name: numbers[name] for name in (*STATES, *EARLY_ENDS)}
 
 
-def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, called: bool) -> Seen:
+def _see(settings: Settings, result: State, results: Path, jobs: Queue, called: bool) -> RunState:
     """called: whether a call of Snakemake works in this folder."""
     run, folder, job = settings.run, results / settings.run.folder, jobs.job_of(settings.run)
-    if found.record is None and called:
+    if result.record is None and called:
         # Trained with another run; its own job is about to put it in its place.
-        kept = finished.right(folder / finished.KEPT, settings, None)
-        found = Checked(kept.status, kept.reason or "", kept) if kept else found
-    if found.record is not None:
-        quiet = found.record.quiet
+        saved = finished.right(folder / finished.KEPT, settings, None)
+        result = State(saved.status, saved.reason or "", saved) if saved else result
+    if result.record is not None:
+        quiet = result.record.quiet
         busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
-        return Seen(run, "done", found.why or busy, found.state, record=found.record)
-    last, held, note = locks.last(folder), locks.holder(folder), supervise.read_note(folder)
-    if held is not None:
-        about = Seen(run, "running", "", None, held.host, held.job, held.since, "", held.launch)
-        if _is_gone(held, jobs):
+        return RunState(run, "done", result.why or busy, result.state, record=result.record)
+    last, holder, note = locks.last(folder), locks.holder(folder), supervise.read_note(folder)
+    if holder is not None:
+        about = RunState(run, "running", "", None, holder.host, holder.job, holder.since, "", holder.launch)
+        if _is_gone(holder, jobs):
             advice = f"if nothing trains it, delete {locks.LOCK} in its folder"
             return replace(
                 about, state="interrupted", reason=f"the process that has its lock has ended: {advice}"
@@ -129,26 +129,26 @@ def _see(settings: Settings, found: Checked, results: Path, jobs: Queue, called:
         return replace(about, progress=_progress(folder / "checkpoint", settings.protocol))
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
-        return Seen(run, "queued", f"job {job.id}: {job.state.lower()}, {job.reason}", job=job.id)
-    # A record that cannot be used stays where it is until another takes its place.
+        return RunState(run, "queued", f"job {job.id}: {job.state.lower()}, {job.reason}", job=job.id)
+    # A record that cannot be used stays where it is until another replaces it.
     if note is not None:
         reason = records.why_missing(folder) or f"its {supervise.NOTE} cannot be read; see train.log"
-        return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"))
+        return RunState(run, "failed", reason, job=note.get("job"), at=note.get("at"))
     if last is not None and not last.finished:
         how = "was stopped" if last.until else "was killed, or its machine went down"
-        reason = f"it {how}; it will go on from its checkpoint, if it has one"
-        return Seen(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
+        reason = f"it {how}; it will resume from its checkpoint, if it has one"
+        return RunState(run, "interrupted", reason, host=last.host, job=last.job, at=last.since)
     # No trial of its search can be chosen.
-    hopeless = found.state == "missing" and found.why and not (results / run.path).exists()
-    return Seen(run, "failed" if hopeless else found.state, found.why)
+    hopeless = result.state == "missing" and result.why and not (results / run.path).exists()
+    return RunState(run, "failed" if hopeless else result.state, result.why)
 
 
-def _is_gone(held: locks.Holder, jobs: Queue) -> bool:
+def _is_gone(holder: locks.Holder, jobs: Queue) -> bool:
     """Whether a lock's holder has ended, as far as that can be known here."""
     # On this host the kernel, or filelock, has given the lock back.
-    there = held.host != process.node_name() and held.job is not None
-    asked = there and jobs.jobs is not None and held.job not in [job.id for job in jobs.jobs]
-    return asked and queue.job_over(str(held.job))
+    there = holder.host != process.node_name() and holder.job is not None
+    away = there and jobs.jobs is not None and holder.job not in [job.id for job in jobs.jobs]
+    return away and queue.job_over(str(holder.job))
 
 
 def _progress(checkpoints: Path, protocol: Protocol) -> str:

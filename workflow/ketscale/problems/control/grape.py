@@ -60,12 +60,12 @@ class Grape(ControlProblem):
         for name, parts in zip(Rates._fields, zip(*environments, strict=True), strict=True):
             self.register_buffer(f"environment_{name}", torch.cat(parts), persistent=False)
         shape = model.pulses.shape[1:]
-        drawn = [
+        phases = [
             randomness.uniform(STARTS.key(seed, 0, SPLIT_KEYS[split]), torch.arange(count), shape.numel())
             for split, count in self.splits.items()
         ]
         with torch.no_grad():
-            model.pulses.copy_((2 * torch.cat(drawn) - 1).unflatten(1, shape))
+            model.pulses.copy_((2 * torch.cat(phases) - 1).unflatten(1, shape))
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The losses (tasks * starts,) of all rows; 0 for tasks that are not among the indices."""
@@ -84,7 +84,7 @@ class Grape(ControlProblem):
             pulses = self.model(tasks)[torch.arange(len(tasks)), self._best(overlaps)]
         return Outputs(overlaps, pulses).rows
 
-    def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def selected(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The overlaps of each task's best start, which no steps of adaptation follow."""
         return overlaps[torch.arange(len(overlaps)), self._best(overlaps)], overlaps[:, :0]
 

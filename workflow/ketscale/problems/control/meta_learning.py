@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.members import together
+from ketscale.engines.members import batched
 from ketscale.engines.randomness import Step
 from ketscale.problems.control.policy import Layers, Network, Update, linear
-from ketscale.problems.control.problem import ControlProblem, Drawn, Objective, Outputs
-from ketscale.problems.control.workloads import SHOWN, Adaptation, Rates
+from ketscale.problems.control.problem import Batch, ControlProblem, Objective, Outputs
+from ketscale.problems.control.workloads import ADAPTATION_STEPS, Adaptation, Rates
 from ketscale.problems.samplers import Stream
 from ketscale.spans import span
 
@@ -46,9 +46,9 @@ def stepped(
 ) -> list[Update]:
     """The tasks' updates with one more gradient step; if `differentiable`, they can be differentiated by the layers."""
     with torch.enable_grad():
-        found = network.evaluated(layers, tasks, updates, rate)
-        slopes = torch.autograd.grad(losses(found.controls).sum(), found.outputs, create_graph=differentiable)
-    inputs = found.inputs if differentiable else [part.detach() for part in found.inputs]
+        path = network.evaluated(layers, tasks, updates, rate)
+        slopes = torch.autograd.grad(losses(path.controls).sum(), path.outputs, create_graph=differentiable)
+    inputs = path.inputs if differentiable else [part.detach() for part in path.inputs]
     updates = updates or [Update.none(*pair) for pair in zip(inputs, slopes, strict=True)]
     return [update.then(*pair) for update, *pair in zip(updates, inputs, slopes, strict=True)]
 
@@ -126,7 +126,7 @@ class MetaLearning(ControlProblem):
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed loss, shape (1,)."""
-        return self._together(partial(self._sums, step), indices)
+        return self._for_all_runs(partial(self._sums, step), indices)
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The mean over tasks."""
@@ -134,13 +134,13 @@ class MetaLearning(ControlProblem):
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         """The rows of `Outputs`, with overlaps to the last step that metrics show."""
-        return self._together(partial(self._outputs, split), indices)
+        return self._for_all_runs(partial(self._outputs, split), indices)
 
-    def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def selected(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The overlaps after the model's own number of steps, and all of them."""
         return overlaps[:, self.inner.steps], overlaps
 
-    def _together(
+    def _for_all_runs(
         self, function: Callable[[torch.Tensor, torch.Tensor, Layers], torch.Tensor], indices: torch.Tensor
     ) -> torch.Tensor:
         """Call a function of seeds (...), indices (..., n) and the layers once for all runs that train together."""
@@ -148,7 +148,7 @@ class MetaLearning(ControlProblem):
         def of_all(seeds: torch.Tensor, indices: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
             return function(seeds, indices, list(zip(parts[::2], parts[1::2], strict=True)))
 
-        return together(of_all, torch.as_tensor(self.seed), indices, *chain(*self.model.layers()))
+        return batched(of_all, torch.as_tensor(self.seed), indices, *chain(*self.model.layers()))
 
     def _sums(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
         """The summed loss (..., 1) of all tasks, or of one task after the other with `loop`."""
@@ -158,33 +158,33 @@ class MetaLearning(ControlProblem):
     def _sum(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
         with span("data"):
             own, dtype = seeds.flatten().tolist(), self._dtype_and_device[0]
-            drawn = self.distribution.fresh(own, step, indices.flatten(), dtype)
-        inputs = drawn.inputs.unflatten(0, indices.shape)
-        return meta_loss(self.kind, self.model, layers, inputs, self.inner, self._losses(drawn))
+            batch = self.distribution.fresh(own, step, indices.flatten(), dtype)
+        inputs = batch.inputs.unflatten(0, indices.shape)
+        return meta_loss(self.kind, self.model, layers, inputs, self.inner, self._losses(batch))
 
     def _outputs(
         self, split: str, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers
     ) -> torch.Tensor:
-        drawn = self._fixed(split, indices.flatten())
-        inputs = drawn.inputs.unflatten(0, indices.shape)
-        inner = self.inner._replace(steps=max(self.inner.steps, *SHOWN))
-        pulses = list(course(self.model, layers, inputs, inner, self._losses(drawn)))
+        batch = self._fixed(split, indices.flatten())
+        inputs = batch.inputs.unflatten(0, indices.shape)
+        inner = self.inner._replace(steps=max(self.inner.steps, *ADAPTATION_STEPS))
+        pulses = list(course(self.model, layers, inputs, inner, self._losses(batch)))
         with torch.no_grad():
-            found = [_by_task(self.objective.overlaps, each, self._environment(drawn)) for each in pulses]
-        return Outputs(torch.stack(found, -1), pulses[self.inner.steps]).rows
+            overlaps = [_by_task(self.objective.overlaps, each, self._environment(batch)) for each in pulses]
+        return Outputs(torch.stack(overlaps, -1), pulses[self.inner.steps]).rows
 
-    def _fixed(self, split: str, numbers: torch.Tensor) -> Drawn:
+    def _fixed(self, split: str, numbers: torch.Tensor) -> Batch:
         dtype, device = self._dtype_and_device
         return self.distribution.fixed(split, numbers.to(device), dtype)
 
-    def _environment(self, drawn: Drawn) -> Rates:
-        """The tasks' environments, which the published loop without a cache creates anew for each evaluation."""
+    def _environment(self, batch: Batch) -> Rates:
+        """The tasks' environments, which the published loop without a cache creates again for each evaluation."""
         if self.objective.creation == "again":
-            return self.distribution.created(drawn.values, drawn.inputs.dtype)
-        return drawn.environment
+            return self.distribution.created(batch.values, batch.inputs.dtype)
+        return batch.environment
 
-    def _losses(self, drawn: Drawn) -> Losses:
-        return lambda controls: _by_task(self.objective.losses, controls, self._environment(drawn))
+    def _losses(self, batch: Batch) -> Losses:
+        return lambda controls: _by_task(self.objective.losses, controls, self._environment(batch))
 
     @property
     def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:

@@ -26,9 +26,9 @@ class Update(NamedTuple):
     inputs: torch.Tensor
     slopes: torch.Tensor
 
-    def applied(self, given: torch.Tensor) -> torch.Tensor:
+    def applied(self, outputs: torch.Tensor) -> torch.Tensor:
         """Its contribution to the layer's output for inputs (n, in), divided by minus the rate."""
-        weights = self.inputs @ given[..., None] + 1
+        weights = self.inputs @ outputs[..., None] + 1
         return (weights.mT @ self.slopes)[..., 0, :]
 
     @classmethod

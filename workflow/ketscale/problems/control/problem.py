@@ -20,7 +20,7 @@ from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.engines.evolved import Evolved
-from ketscale.problems.control.workloads import DEVIATIONS, SHOWN, ControlWorkload, Rates
+from ketscale.problems.control.workloads import ADAPTATION_STEPS, DEVIATIONS, ControlWorkload, Rates
 from ketscale.problems.problem import Problem
 from ketscale.spans import span, with_backward_span
 
@@ -30,7 +30,7 @@ FIXED = randomness.RandomStream("control.fixed")
 SPLIT_KEYS = {"validation": 1, "test": 2}
 
 
-class Drawn(NamedTuple):
+class Batch(NamedTuple):
     """Tasks: what a model sees of them (n, inputs), their environments, and the quantities of these, fp64 (n, quantities)."""
 
     inputs: torch.Tensor
@@ -47,26 +47,26 @@ class Distribution:
         quantities = workload.quantities
         self._low = torch.tensor([each.low for each in quantities], dtype=torch.float64)
         self._width = torch.tensor([each.high for each in quantities], dtype=torch.float64) - self._low
-        self._seen = [quantities.index(each) for each in workload.varied]
+        self._inputs = [quantities.index(each) for each in workload.varied]
 
     def fresh(
         self, seeds: Sequence[int], step: randomness.Step, numbers: torch.Tensor, dtype: torch.dtype
-    ) -> Drawn:
+    ) -> Batch:
         """The training tasks of a step with these numbers, int64 (n,); each seed in turn has as many of them."""
         keys = [FRESH.key(seed, step) for seed in seeds]
         key = keys[0] if len(keys) == 1 else randomness.each(keys, numbers)
-        return self._drawn(key, numbers, dtype)
+        return self._batch(key, numbers, dtype)
 
-    def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
+    def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Batch:
         """The tasks of a split (validation or test) with these numbers, int64 (n,)."""
-        return self._drawn(FIXED.key(self.workload.seed, 0, SPLIT_KEYS[split]), numbers, dtype)
+        return self._batch(FIXED.key(self.workload.seed, 0, SPLIT_KEYS[split]), numbers, dtype)
 
-    def _drawn(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
+    def _batch(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Batch:
         """The tasks as `dtype`, on the device of the numbers; drawn in fp64."""
         low, width = self._low.to(numbers.device), self._width.to(numbers.device)
         # As many numbers as when each task had further environments, so that tasks stay what they were.
         values = low + width * randomness.uniform(key, numbers, 3 * len(low))[:, : len(low)]
-        return Drawn(values[:, self._seen].to(dtype), self._environment(values, dtype), values)
+        return Batch(values[:, self._inputs].to(dtype), self._environment(values, dtype), values)
 
     def created(self, values: torch.Tensor, dtype: torch.dtype) -> Rates:
         """The environments of tasks with these values (n, quantities), one after the other, as published."""
@@ -156,7 +156,7 @@ class ControlProblem(Problem):
         self.splits = objective.workload.held_out
 
     @abstractmethod
-    def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def selected(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Select from overlaps (n, columns) those that count, (n,), and those after 0, 1, ... steps of adaptation."""
 
     def environment(self, split: str, count: int) -> Rates:
@@ -168,18 +168,18 @@ class ControlProblem(Problem):
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """The loss and the mean infidelity 1 - Tr(rho sigma) of the overlaps that count; when full all metrics."""
         objective, (overlaps, pulses) = self.objective, self._parts(outputs)
-        final, course = self.judged(overlaps)
-        found: dict[str, Any]
-        found = {"loss": float(objective.loss(final).mean()), "infidelity": float((1 - final).mean())}
+        final, course = self.selected(overlaps)
+        metrics: dict[str, Any]
+        metrics = {"loss": float(objective.loss(final).mean()), "infidelity": float((1 - final).mean())}
         if not full:
-            return found
+            return metrics
         environment = self.environment(split, len(outputs))
-        for steps in SHOWN:
+        for steps in ADAPTATION_STEPS:
             defined = course.shape[1] > steps
-            found[f"infidelity_{steps}"] = float((1 - course[:, steps]).mean()) if defined else None
-        found |= {"chance": objective.chance, "count": len(final)}
+            metrics[f"infidelity_{steps}"] = float((1 - course[:, steps]).mean()) if defined else None
+        metrics |= {"chance": objective.chance, "count": len(final)}
         like = next(self.model.parameters())
-        return found | deviations(objective, pulses, environment, like, split)
+        return metrics | deviations(objective, pulses, environment, like, split)
 
     def evolution(self) -> Evolved | None:
         """See `Problem.evolution`: that of one validation task."""
@@ -189,8 +189,8 @@ class ControlProblem(Problem):
         like = next(self.model.parameters())
         parts = (part.to(like) for part in self.environment("validation", 1))
         tasks = Tasks(like.new_zeros(1, *shape), self.objective.workload.duration, *parts)
-        found: Evolved = self.objective.propagator.evolution(self.objective.system, tasks)
-        return found
+        evolved: Evolved = self.objective.propagator.evolution(self.objective.system, tasks)
+        return evolved
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parts of `Outputs`, and the `tasks` (n, inputs) as networks see them, fp64."""
@@ -221,8 +221,8 @@ def deviations(
         return dict.fromkeys((metric.name for metric in DEVIATIONS), None)
     workload, system = objective.workload, objective.system
     numbers = torch.arange(workload.test, device=like.device)
-    drawn = randomness.uniform(PULSES.key(workload.seed, 0, SPLIT_KEYS[split]), numbers, pulses[0].numel())
-    controls = (workload.amplitude * (2 * drawn - 1)).unflatten(1, pulses.shape[1:])
+    draws = randomness.uniform(PULSES.key(workload.seed, 0, SPLIT_KEYS[split]), numbers, pulses[0].numel())
+    controls = (workload.amplitude * (2 * draws - 1)).unflatten(1, pulses.shape[1:])
     exact = propagator("exact", route="torch", strict=False)
 
     def states(by: Propagator, controls: torch.Tensor) -> torch.Tensor:
@@ -230,14 +230,14 @@ def deviations(
         return by.state(system, Tasks(controls, workload.duration, *environment))
 
     with torch.no_grad():
-        found = states(objective.propagator, controls.to(like.dtype))
+        final = states(objective.propagator, controls.to(like.dtype))
         reference = fidelity(states(exact, controls.double().repeat_interleave(3, 1)), objective.target)
-        error = float((fidelity(found, objective.target) - reference).abs().max())
-        given = Rates(*(each.to(like.device, torch.float64) for each in environment))
-        overlaps = Objective(workload, exact).overlaps(pulses.double(), given)
+        error = float((fidelity(final, objective.target) - reference).abs().max())
+        rates = Rates(*(each.to(like.device, torch.float64) for each in environment))
+        overlaps = Objective(workload, exact).overlaps(pulses.double(), rates)
 
     # Computing eigenvalues of NaN raises an error.
-    negativity = float(violations(found).negativity.max()) if math.isfinite(error) else error
+    negativity = float(violations(final).negativity.max()) if math.isfinite(error) else error
     return {
         "exact_infidelity": float((1 - overlaps).mean()),
         "simulator_error": error,

@@ -34,9 +34,9 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 
     workload, model, simulator = settings.workload, settings.model, settings.simulator
     assert isinstance(workload, ControlWorkload) and isinstance(simulator, DynamicsSimulator)
-    chosen = checked(simulator, f"simulators.{settings.run.simulator}")
-    assert chosen.method is not None  # as checked
-    objective = Objective(workload, of_method(chosen.method, chosen.content()), chosen.creation)
+    backend = checked(simulator, f"simulators.{settings.run.simulator}")
+    assert backend.method is not None  # as checked
+    objective = Objective(workload, of_method(backend.method, backend.content()), backend.creation)
     arguments: dict[str, Any] = {
         "controls": len(objective.system.controls),
         "amplitude": workload.amplitude,

@@ -34,7 +34,7 @@ class Quantity(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Environments as the engine takes them: rates (n, jumps) and parameters of the drift (n, terms)."""
+    """Environments as the engine needs them: rates (n, jumps) and parameters of the drift (n, terms)."""
 
     rates: torch.Tensor
     parameters: torch.Tensor
@@ -77,7 +77,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     def environment(self, values: torch.Tensor) -> Rates:
         """The environments of tasks with these values (n, quantities), in their precision."""
         *noise, detuning = values.unbind(1)
-        parameters = values.new_tensor(_usual_parameters(self)).repeat(len(values), 1)
+        parameters = values.new_tensor(_default_parameters(self)).repeat(len(values), 1)
         parameters[:, 0] += detuning
         return Rates(self.rates(*noise), parameters)
 
@@ -113,7 +113,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=16)
-def _usual_parameters(workload: ControlWorkload) -> list[float]:
+def _default_parameters(workload: ControlWorkload) -> list[float]:
     return list(workload.system().parameters.values())
 
 
@@ -205,7 +205,7 @@ class QubitRelaxation(Qubit, frozen=True, kw_only=True):
 
 
 # Numbers of adaptation steps whose infidelity is always measured.
-SHOWN = (0, 1, 5, 20)
+ADAPTATION_STEPS = (0, 1, 5, 20)
 
 # The deviations of the run's propagator; see `problem.deviations`.
 DEVIATIONS = (
@@ -218,7 +218,7 @@ METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
     *(
         Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down")
-        for steps in SHOWN
+        for steps in ADAPTATION_STEPS
     ),
     *DEVIATIONS,
 )

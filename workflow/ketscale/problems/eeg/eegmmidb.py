@@ -2,7 +2,7 @@
 
 Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004); Goldberger et al., Circulation 101, e215 (2000).
 Each run is resampled, and trials are cut from it, 1.0 to 4.1 s after the cues T1 and T2 unless
-told otherwise. Volts become millivolts. Nothing is filtered unless asked for.
+told otherwise. Volts become millivolts. Nothing is filtered by default.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def recorded(workload: Eegmmidb, folder: Path) -> Samples:
     signals, labels, of_subject, of_run = [], [], [], []
     for subject in workload.subjects:
         for run in workload.runs:
-            cut, cues = _trials(workload, folder / eeg_file(subject, run))
-            signals.append(cut)
+            signal, cues = _trials(workload, folder / eeg_file(subject, run))
+            signals.append(signal)
             labels.append(cues)
             of_subject.append(np.full(len(cues), subject))
             of_run.append(np.full(len(cues), run))
@@ -86,7 +86,7 @@ def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
                 f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
             )
         if workload.split == "runs":
-            _check_apart(path, onsets, window)
+            _check_disjoint(path, onsets, window)
         if workload.band is not None:
             raw.filter(*workload.band, verbose="ERROR")
         raw.resample(workload.rate, verbose="ERROR")
@@ -127,12 +127,12 @@ def _check_recording(path: Path, raw: Any) -> None:
             f"{path}: is sampled at {raw.info['sfreq']:g} Hz, not {RATE:g} (known of subjects 88, 92 and 100); leave "
             "this subject out"
         )
-    for wanted, signal in zip(CHANNELS, raw.get_data(), strict=True):
+    for channel, signal in zip(CHANNELS, raw.get_data(), strict=True):
         if not np.isfinite(signal).all():
-            raise UserError(f"{path}: channel {wanted} has NaN or infinity; fetch or copy it again")
+            raise UserError(f"{path}: channel {channel} has NaN or infinity; fetch or copy it again")
 
 
-def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -> None:
+def _check_disjoint(path: Path, onsets: Sequence[float], window: Sequence[float]) -> None:
     """Raise UserError if trials of a run overlap."""
     between, length = np.diff(np.sort(onsets)).min(initial=np.inf), window[1] - window[0]
     # Up to rounding.

@@ -83,14 +83,14 @@ class AmplitudeCore(Core):
 
     def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
         """The MLP of the modulus of the superposed expectation values."""
-        # Under automatic mixed precision the layers before give half-precision numbers, of which there is no complex type.
+        # Under automatic mixed precision the layers before give half-precision numbers, which have no complex type.
         amplitudes = nn.functional.normalize(self.norm(entered).to(self.b.dtype), dim=1)
         state = torch.complex(amplitudes, torch.zeros_like(amplitudes))
         weights = (torch.cat([self.ssm_angles, self.b, self.c]), self.gate_angles, self.skip_angles)
-        nothing = amplitudes.new_empty(len(entered), 0)
+        empty = amplitudes.new_empty(len(entered), 0)
         values = torch.stack(
             [
-                self.simulator.expval(circuit, Angles(nothing, angles), self.words, state)
+                self.simulator.expval(circuit, Angles(empty, angles), self.words, state)
                 for circuit, angles in zip(self.circuits, weights, strict=True)
             ]
         )
@@ -128,9 +128,9 @@ class AngleCore(Core):
         ssm, gate, skip = self.circuits
         angles = self.angles(entered)
         shared = torch.cat([self.b, self.c, self.dt])
-        nothing = angles.new_empty(1, 0)
+        empty = angles.new_empty(1, 0)
         constant = [
-            self.simulator.expval(circuit, Angles(nothing, weights), self.words)
+            self.simulator.expval(circuit, Angles(empty, weights), self.words)
             for circuit, weights in ((gate, self.gate_angles), (skip, self.skip_angles))
         ]
         return self.mixture(

@@ -34,24 +34,24 @@ def marks(signals: NDArray[np.float32]) -> Marks:
     """
     steps = _steps(_contents(signals))
     longest = int(np.bincount(steps.trials, minlength=1).max())
-    found, known = [NO_MARKS], np.zeros(len(signals), bool)
+    groups, covered = [NO_MARKS], np.zeros(len(signals), bool)
     length = _SHORTEST
-    while 2 * length <= longest and not known.all():
+    while 2 * length <= longest and not covered.all():
         clear = ~_like_another_backwards(steps, length, len(signals))
-        if (clear & ~known).any():
+        if (clear & ~covered).any():
             runs, of = _windows(steps, 2 * length)
             among = clear[of]
             common = _common(runs[among], of[among])
-            common[:, 0] += 1 + found[-1][:, 0].max(initial=-1)
-            found.append(common)
-        known, length = clear, 2 * length
-    return np.concatenate(found)
+            common[:, 0] += 1 + groups[-1][:, 0].max(initial=-1)
+            groups.append(common)
+        covered, length = clear, 2 * length
+    return np.concatenate(groups)
 
 
 def _contents(signals: NDArray[np.float32]) -> NDArray[np.uint64]:
     """A number (n, steps) for what all channels have at each step, equal for equal steps and for others by no chance.
 
-    A channel that says nothing of the recording is left out: one that is constant in each trial, as a trial's number is,
+    A channel without information on the recording is ignored: one that is constant in each trial, as a trial's number is,
     or the same in all trials, as the time in a trial is.
     """
     factors = np.random.default_rng(0).integers(0, 2**63, signals.shape[1], np.uint64) * np.uint64(
@@ -78,8 +78,8 @@ def _steps(contents: NDArray[np.uint64]) -> _Steps:
     """Each stretch that stays as it is becomes one step, which says how long it was; so zeros and padding are short."""
     new = np.ones(contents.shape, bool)
     new[:, 1:] = contents[:, 1:] != contents[:, :-1]
-    held = np.diff(np.append(np.flatnonzero(new), new.size)).astype(np.uint64)
-    return _Steps(_mixed(contents[new] + held * _FACTOR), np.nonzero(new)[0])
+    lengths = np.diff(np.append(np.flatnonzero(new), new.size)).astype(np.uint64)
+    return _Steps(_mixed(contents[new] + lengths * _FACTOR), np.nonzero(new)[0])
 
 
 def _windows(
@@ -91,8 +91,8 @@ def _windows(
     for step in reversed(range(length)) if backwards else range(length):
         total *= _FACTOR
         total += steps.values[step : step + count]
-    whole = steps.trials[:count] == steps.trials[length - 1 :]
-    return total[whole], steps.trials[:count][whole]
+    complete = steps.trials[:count] == steps.trials[length - 1 :]
+    return total[complete], steps.trials[:count][complete]
 
 
 def _like_another_backwards(steps: _Steps, length: int, trials: int) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from ketscale.problems.samples import Samples
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import OwnSeries
 
-WANTED = {"samples": ("signals", "x"), "labels": ("labels", "y")}
+ARRAYS = {"samples": ("signals", "x"), "labels": ("labels", "y")}
 
 
 def load(workload: OwnSeries, fetched: Path | None = None) -> Samples:
@@ -29,7 +29,7 @@ def load(workload: OwnSeries, fetched: Path | None = None) -> Samples:
     Raises:
         UserError: an array has another shape or type, or there are too few trials or groups.
     """
-    there = own_samples.read(workload, WANTED)
+    there = own_samples.read(workload, ARRAYS)
     signals, where = there["samples"]
     if signals.ndim != 3 or not signals.size:
         raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
@@ -37,5 +37,5 @@ def load(workload: OwnSeries, fetched: Path | None = None) -> Samples:
     marks = overlaps.marks(data)
     if workload.standardise:
         data = standardised(data)
-    found = own_samples.divided(workload, there, data, "trial")
-    return replace(found, marks=np.append(marks, found.marks, axis=0))
+    samples = own_samples.divided(workload, there, data, "trial")
+    return replace(samples, marks=np.append(marks, samples.marks, axis=0))

@@ -32,8 +32,8 @@ def read(settings: Settings, manifest: Path) -> Data:
         about = Split(split, number, folds, held_out, shared[number])
     classes, shape = tuple(folder.entries["classes"]), signals.shape[1:]
     standardise = folder.entries["settings"].get("standardise", False)
-    made = Series(names=classes, shape=shape, standardise=standardise)
-    data = Dataset(signals, folder.array("labels.npy"), classes, own, shape, preprocessing=made)
+    series = Series(names=classes, shape=shape, standardise=standardise)
+    data = Dataset(signals, folder.array("labels.npy"), classes, own, shape, preprocessing=series)
     return folder.data(data, about)
 
 
@@ -46,21 +46,21 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
         UserError: data are missing, damaged or do not fit the settings; nothing is left behind.
     """
     trials = workload.load(fetched)
-    named = {f"{i}.{name}": fold[name] for i, fold in enumerate(trials.folds) for name in SPLITS}
+    indices = {f"{i}.{name}": fold[name] for i, fold in enumerate(trials.folds) for name in SPLITS}
     identity = store.identity_of(
         workload,
         arrays.digest((trials.values, trials.targets, *trials.groups.values())),
         VERSION,
         classes=trials.names,
         groups=list(trials.groups),
-        splits_hash=arrays.digest(named.values()),
+        splits_hash=arrays.digest(indices.values()),
         # Trials that are equal once they are standardised may differ in what they had in common before.
         shared=trials.shared(),
     )
 
     def fill(folder: Path) -> dict[str, Any]:
         store.write(
-            folder, dict(zip(FILES, (trials.values, trials.targets, trials.groups, named), strict=True))
+            folder, dict(zip(FILES, (trials.values, trials.targets, trials.groups, indices), strict=True))
         )
         return {"samples": len(trials.targets), "shape": list(trials.values.shape[1:])}
 

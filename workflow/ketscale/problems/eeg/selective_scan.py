@@ -94,7 +94,7 @@ def write_gradients(k: FunctionCode, args: Arguments, sizes: ScanSizes) -> None:
         args.to_c[row].zero(steps * sizes.groups)
         with k.loop(sizes.blocks) as v:
             rates = [args.rate[n, v] for n in range(state)]
-            _again(k, args, rates, h, decays, row, v)
+            _recompute(k, args, rates, h, decays, row, v)
             carried.value, to_rates.value = zeros, zeros
             with k.loop(steps, backwards=True) as t:
                 dt, x, to_y = args.dt[row, t, v], args.x[row, t, v], args.cotangent[row, t, v]
@@ -122,7 +122,7 @@ def write_gradients(k: FunctionCode, args: Arguments, sizes: ScanSizes) -> None:
                 args.to_rate[row, n, v] = total
 
 
-def _again(
+def _recompute(
     k: FunctionCode, args: Arguments, rates: list[Number], h: Buffer, decays: Buffer, row: Number, v: Number
 ) -> None:
     """Compute the states (0 before the first step) and decays of all steps of a row and block."""

@@ -14,7 +14,7 @@ WITHIN_RUNS_VALIDATION = 0.2
 
 
 def folds(trials: Samples, split: str, seed: int) -> list[Parts]:
-    """One split by subjects, or one split for each run that is left out.
+    """One split by subjects, or one split for each held-out run.
 
     split: 'subjects' or 'runs'.
     """
@@ -43,14 +43,14 @@ def leaving_one_run_out(trials: Samples, seed: int) -> list[Parts]:
     runs, subjects = np.unique(of_run), np.unique(trials.groups["subjects"])
     if len(subjects) > 1 or len(runs) < 2:
         raise UserError(
-            f"a split by runs takes one subject and at least 2 runs, not {len(subjects)} and {len(runs)}"
+            f"a split by runs needs one subject and at least 2 runs, not {len(subjects)} and {len(runs)}"
         )
-    left_out = []
+    folds = []
     for run in runs:
         others = np.flatnonzero(of_run != run)
         if np.bincount(trials.targets[others], minlength=len(trials.names)).min() < 2:
             raise UserError(f"without run {run} there are fewer than 2 trials of a class: add runs")
         count = max(2, round(WITHIN_RUNS_VALIDATION * len(others)))
         train, validation = stratified(trials.targets, others, count, seed, "eeg")
-        left_out.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
-    return left_out
+        folds.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
+    return folds

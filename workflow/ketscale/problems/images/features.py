@@ -47,9 +47,9 @@ def dataset(folder: store.PreparedFolder, files: bool = False, inline: bool = Fa
 
     files: see `Pictures`. inline: whether there are the pixels and the network.
     """
-    found, norm = prepared.dataset(folder), folder.arrays("norm.npz")
+    data, norm = prepared.dataset(folder), folder.arrays("norm.npz")
     pictures = Pictures(
-        names=found.names,
+        names=data.names,
         size=folder.entries["settings"]["image_size"],
         files=files,
         peak=int(norm["peak"]),
@@ -59,22 +59,22 @@ def dataset(folder: store.PreparedFolder, files: bool = False, inline: bool = Fa
         std=tuple(norm["feature_std"].tolist()),
         weights_hash=folder.entries["weights_hash"],
     )
-    found = found._replace(preprocessing=pictures)
+    data = data._replace(preprocessing=pictures)
     if not inline:
-        return found
+        return data
 
     def backbone() -> resnet.Backbone:
         network = resnet.network_from(folder.path / "weights.safetensors", len(pictures.pixel_mean))
         mean, std = np.array(pictures.mean, np.float32), np.array(pictures.std, np.float32)
         return resnet.Backbone(network, pictures.scaling, mean, std)
 
-    return found._replace(inputs=folder.array("pixels.npy"), backbone=backbone)
+    return data._replace(inputs=folder.array("pixels.npy"), backbone=backbone)
 
 
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:
     """Embed a workload's images and write the arrays, then the manifest.
 
-    An intact folder is reused. Weights that are trained here are kept beside the manifest and reused for the same
+    An intact folder is reused. Weights that are trained here are kept next to the manifest and reused for the same
     images and split.
 
     fetched: the folder of the files that the rule `fetch` has fetched, if there are any.

@@ -14,7 +14,7 @@ from ketscale.problems.samples import Samples
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import Arrays, ImageFolder
 
-WANTED = {"samples": ("images", "x"), "labels": ("labels", "y")}
+ARRAYS = {"samples": ("images", "x"), "labels": ("labels", "y")}
 
 
 def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
@@ -23,7 +23,7 @@ def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
-    there = own_samples.read(workload, WANTED)
+    there = own_samples.read(workload, ARRAYS)
     return own_samples.divided(workload, there, pixels_of(*there["samples"]), "sample", 255)
 
 
@@ -40,7 +40,7 @@ def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
     classes = tuple(files)
     labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in files.values()])
     paths = [path for of_class in files.values() for path in of_class]
-    # Every file is checked, although the first one in colour decides the mode.
+    # Every file is checked, although the first one in colour determines the mode.
     mode = "L" if {mode_of(path) for path in paths} <= GREY else "RGB"
     pixels = np.stack([resized(path, mode, workload.image_size) for path in paths])
     equal = splits.first_equal(pixels)

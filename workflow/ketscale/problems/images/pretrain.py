@@ -64,7 +64,7 @@ def train(images: Samples, size: int, steps: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(SEED)
     scaling = resnet.scaling_for("selfsupervised", size, images)
     rows = images.splits["train"]
-    # A large data set has more images than the steps can show; the others are left out.
+    # A large data set has more images than the steps can show; the others are ignored.
     rows = rows[torch.randperm(len(rows), generator=generator)[: steps * BATCH].numpy()]
     pixels = torch.from_numpy(images.values[rows])
     targets = clusters(_points(pixels, scaling.peak), min(CLUSTERS, len(pixels)), generator)
@@ -82,8 +82,8 @@ def train(images: Samples, size: int, steps: int) -> dict[str, torch.Tensor]:
         if len(order) < BATCH:
             order = torch.randperm(len(pixels), generator=generator)
         batch, order = order[:BATCH], order[BATCH:]
-        seen = scaling.normalise(views(scaling.resize(pixels[batch]), generator))
-        scores = head(network(seen).pooler_output.flatten(1))
+        augmented = scaling.normalise(views(scaling.resize(pixels[batch]), generator))
+        scores = head(network(augmented).pooler_output.flatten(1))
         loss = torch.nn.functional.cross_entropy(scores, targets[batch])
         optimiser.zero_grad()
         torch.autograd.backward(loss)
@@ -111,8 +111,8 @@ def clusters(points: torch.Tensor, count: int, generator: torch.Generator) -> to
     nearest = torch.full((len(points),), torch.inf, dtype=points.dtype)
     for _ in range(count - 1):
         nearest = torch.minimum(nearest, (points - centres[-1]).square().sum(1))
-        drawn = torch.multinomial(nearest + 1e-12, 1, generator=generator)
-        centres = torch.cat([centres, points[drawn]])
+        picks = torch.multinomial(nearest + 1e-12, 1, generator=generator)
+        centres = torch.cat([centres, points[picks]])
     for _ in range(LLOYD):
         members = torch.nn.functional.one_hot(torch.cdist(points, centres).argmin(1), count).T.to(points)
         sizes = members.sum(1, keepdim=True)
@@ -135,5 +135,5 @@ def views(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     grid = torch.nn.functional.affine_grid(
         torch.stack([across, down], 1), list(images.shape), align_corners=False
     )
-    moved = torch.nn.functional.grid_sample(images, grid, mode="bilinear", align_corners=False)
-    return moved * (1 + uniform(INK))[:, None, None, None]
+    warped = torch.nn.functional.grid_sample(images, grid, mode="bilinear", align_corners=False)
+    return warped * (1 + uniform(INK))[:, None, None, None]

@@ -215,7 +215,7 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
     if folder is not None and not (folder / "model.safetensors").is_file():
         raise UserError(f"weights: imagenet: {folder / 'model.safetensors'}: is missing; download it there")
     try:
-        made: Any = ResNetModel.from_pretrained(
+        result: Any = ResNetModel.from_pretrained(
             source, config=_config(len(IMAGENET_MEAN)), use_safetensors=True, output_loading_info=True
         )
     except Exception as error:  # the library's errors have no common base but Exception
@@ -223,7 +223,7 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
             f"weights: imagenet: {source} cannot be read ({short(error)}); fetch {IMAGENET} where there is a network, set "
             "weights_folder to a download of it, or choose weights: selfsupervised"
         ) from None
-    network, loaded = made
+    network, loaded = result
     others = [key for key in loaded["unexpected_keys"] if not key.startswith("classifier.")]
     if loaded["missing_keys"] or others:
         raise UserError(f"weights: imagenet: {source} does not hold the weights of ResNet-18")

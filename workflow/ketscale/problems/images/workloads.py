@@ -180,7 +180,7 @@ class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
         return [path for paths in self.files().values() for path in paths]
 
     def files(self) -> dict[str, list[Path]]:
-        """The image files of each class; hidden files and files beside the classes' folders are ignored."""
+        """The image files of each class; hidden files and files outside the classes' folders are ignored."""
         folder = Path(self.folder or "").expanduser()
         if not folder.is_dir():
             raise UserError(f"folder: there is no folder {folder}; name another")
@@ -189,10 +189,10 @@ class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
             raise UserError(
                 f"folder: {folder} has {len(classes)} folders; at least 2 are needed, one for each class"
             )
-        found = {
+        files = {
             path.name: sorted(p for p in path.iterdir() if not p.name.startswith(".")) for path in classes
         }
-        for path in (path for paths in found.values() for path in paths):
+        for path in (path for paths in files.values() for path in paths):
             if path.is_dir() or path.suffix.lower() not in IMAGE_SUFFIXES:
                 raise UserError(f"folder: {path} is not an image ({', '.join(IMAGE_SUFFIXES)}); move it away")
-        return found
+        return files

@@ -57,8 +57,8 @@ class GateProblem(Problem):
         self.sampler = All(columns)
         self.splits = {"validation": columns, "test": columns}
         # Columns of the unitary, as rows; one state is one of them.
-        self.wanted: slice | list[int] = slice(None) if workload.target == "unitary" else [0]
-        self.register_buffer("columns", torch.arange(2**qubits)[self.wanted], persistent=False)
+        self.rows_of_target: slice | list[int] = slice(None) if workload.target == "unitary" else [0]
+        self.register_buffer("columns", torch.arange(2**qubits)[self.rows_of_target], persistent=False)
         self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
         with torch.no_grad():
             self._system, self._qubits = model.device().system(levels, model.sites), qubits
@@ -68,7 +68,7 @@ class GateProblem(Problem):
         # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
         self.physics()
         step_count(self.model(), simulator.dt)
-        target = gate(workload.gate, qubits, workload.pairs).T[self.wanted]
+        target = gate(workload.gate, qubits, workload.pairs).T[self.rows_of_target]
         self.register_buffer("target", target.contiguous(), persistent=False)
 
     def physics(self) -> tuple[System, Frame]:
@@ -83,8 +83,8 @@ class GateProblem(Problem):
             return system.operators
 
         def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            found = dressed_frame(with_operators(self._system, tensors))
-            return found.states, found.energies
+            frame = dressed_frame(with_operators(self._system, tensors))
+            return frame.states, frame.energies
 
         with span("pulses.hamiltonian"):
             tensors = with_backward_span("pulses.hamiltonian", hamiltonian, *parameters)
@@ -108,11 +108,11 @@ class GateProblem(Problem):
         """
         try:
             pulses, (system, frame) = self.possible_pulses(), self.physics()
-        except (UserError, torch.linalg.LinAlgError):  # no such device, or its states cannot be told apart
+        except (UserError, torch.linalg.LinAlgError):  # no such device, or its states cannot be distinguished
             pulses = None
         if pulses is None:
-            lost = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
-            return lost * self.get_buffer("states").new_zeros(len(indices), 2**self._qubits)
+            nans = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
+            return nans * self.get_buffer("states").new_zeros(len(indices), 2**self._qubits)
         initial = frame.states[:, self.get_buffer("columns")[indices]]
         final = evolve(system, pulses, kind="unitary", initial=initial, **self.method)
         return frame.amplitudes(final, pulses.duration).mT
@@ -165,8 +165,8 @@ class GateProblem(Problem):
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         """The amplitudes of these columns, real and imaginary parts, (columns, 2**n * 2)."""
         with torch.no_grad():
-            found = self.evolved(indices.to(self.get_buffer("columns").device))
-        return torch.view_as_real(found).flatten(1)
+            final = self.evolved(indices.to(self.get_buffer("columns").device))
+        return torch.view_as_real(final).flatten(1)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss and infidelity; when full all metrics.
@@ -177,14 +177,14 @@ class GateProblem(Problem):
         rows = self._rows(amplitudes, slice(None))
         infidelity = float(1 - _fidelity(rows, count, self.workload.virtual_z))
         penalty = self.penalty()
-        found: dict[str, Any] = {
+        metrics: dict[str, Any] = {
             "loss": infidelity if penalty is None else infidelity + penalty.item(),
             "infidelity": infidelity,
         }
         if not full:
-            return found
+            return metrics
         return {
-            **found,
+            **metrics,
             "leakage": 1 - float(amplitudes.abs().square().sum()) / count,
             "chance": 1 - dimension ** (-2 if self.workload.target == "unitary" else -1),
             "simulator_error": self._simulator_error() if split == "test" else None,
@@ -194,16 +194,16 @@ class GateProblem(Problem):
     def _simulator_error(self) -> float:
         """The largest norm of a column's difference from an exact one, in some columns, under the pulses that training begins with."""
         columns = self.get_buffer("columns")
-        chosen = torch.linspace(0, len(columns) - 1, min(_COLUMNS, len(columns))).round().long()
+        picks = torch.linspace(0, len(columns) - 1, min(_COLUMNS, len(columns))).round().long()
         system, frame = self.begin()
-        usual, initial = self.model.usual(), frame.states[:, columns[chosen.to(columns.device)]]
-        final = evolve(system, usual, kind="unitary", initial=initial, **self.method)
-        # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error; of very
+        pulses, initial = self.model.default_pulses(), frame.states[:, columns[picks.to(columns.device)]]
+        final = evolve(system, pulses, kind="unitary", initial=initial, **self.method)
+        # At least four for each of the integrator's own, some of which have a tenth of the reference's error; of very
         # long pulses as many as there may be.
-        shortest = max(_SHORTEST, float(usual.duration) / MOST_STEPS)
-        steps = max(step_count(usual, shortest), 4 * step_count(usual, self.simulator.dt))
-        dt = float(usual.duration) / steps
-        exact = evolve(system, usual, kind="unitary", initial=initial, method=_REFERENCE, dt=dt)
+        shortest = max(_SHORTEST, float(pulses.duration) / MOST_STEPS)
+        steps = max(step_count(pulses, shortest), 4 * step_count(pulses, self.simulator.dt))
+        dt = float(pulses.duration) / steps
+        exact = evolve(system, pulses, kind="unitary", initial=initial, method=_REFERENCE, dt=dt)
         return float((final - exact).norm(dim=0).max())
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:

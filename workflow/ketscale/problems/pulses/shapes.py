@@ -89,14 +89,14 @@ class DeviceParameters(nn.Module):
         self.kind = CIRCUITS[description["kind"]]
         self.pairs = tuple((first, second) for first, second in description["pairs"])
         self._couplings = tuple(description["couplings"])
-        given = {
+        values_of = {
             **description["circuits"],
             **{f"{n}_coupling": v for n, v in description["couplings"].items()},
         }
-        for name, values in given.items():
-            usual = torch.tensor(values, dtype=torch.float64)
-            self.register_buffer(f"usual_{name}", usual, persistent=False)
-            self.register_parameter(name, nn.Parameter(torch.zeros_like(usual), requires_grad=trained))
+        for name, values in values_of.items():
+            default = torch.tensor(values, dtype=torch.float64)
+            self.register_buffer(f"usual_{name}", default, persistent=False)
+            self.register_parameter(name, nn.Parameter(torch.zeros_like(default), requires_grad=trained))
 
     def forward(self) -> Device:
         """The device."""
@@ -107,10 +107,10 @@ class DeviceParameters(nn.Module):
         return Device(circuits, self.pairs, **couplings)  # type: ignore[arg-type]
 
     def _value(self, name: str) -> torch.Tensor:
-        # Not get_parameter: where gradients are followed, other tensors stand in for the parameters.
-        usual, change = self.get_buffer(f"usual_{name}"), getattr(self, name)
+        # Not get_parameter: where gradients are followed, other tensors replace the parameters.
+        default, change = self.get_buffer(f"usual_{name}"), getattr(self, name)
         relative = name.endswith("_coupling") or name in self.kind.energies
-        return usual * (1 + change) if relative else usual + change
+        return default * (1 + change) if relative else default + change
 
 
 class PulseModel(nn.Module, ABC):
@@ -164,17 +164,17 @@ class PulseModel(nn.Module, ABC):
                 parameter.add_(normal.view_as(parameter), alpha=SPREAD)
 
     @abstractmethod
-    def envelope(self, usual: bool) -> Cosine | Segments:
-        """The envelopes; usual: of the published pulses in this shape."""
+    def envelope(self, default: bool) -> Cosine | Segments:
+        """The envelopes; default: of the published pulses in this shape."""
 
     def forward(self) -> Pulses:
         """The pulses."""
-        return self._pulses(self.envelope(usual=False), self.frequency, self.phase, self.length)
+        return self._pulses(self.envelope(default=False), self.frequency, self.phase, self.length)
 
-    def usual(self) -> Pulses:
+    def default_pulses(self) -> Pulses:
         """The published pulses in this shape, where training begins apart from `scatter`."""
         unchanged = (torch.zeros_like(each) for each in (self.frequency, self.phase, self.length))
-        return self._pulses(self.envelope(usual=True), *unchanged)
+        return self._pulses(self.envelope(default=True), *unchanged)
 
     def _pulses(
         self, envelope: Cosine | Segments, frequency: torch.Tensor, phase: torch.Tensor, length: torch.Tensor
@@ -198,10 +198,10 @@ class CosinePulse(PulseModel):
         self.amplitude = self._parameter("amplitude", torch.zeros(drives))
         self.length = self._parameter("length", torch.zeros(drives))
 
-    def envelope(self, usual: bool) -> Cosine | Segments:
+    def envelope(self, default: bool) -> Cosine | Segments:
         """See `PulseModel.envelope`."""
         amplitude = self.get_buffer("usual_amplitude")
-        return Cosine(amplitude if usual else amplitude * (1 + self.amplitude))
+        return Cosine(amplitude if default else amplitude * (1 + self.amplitude))
 
 
 class PiecewisePulse(PulseModel):
@@ -220,9 +220,9 @@ class PiecewisePulse(PulseModel):
         self.amplitude = self._parameter("amplitude", segmented(Cosine(like), segments).amplitude)
         self.length = self._parameter("length", torch.zeros(()))
 
-    def envelope(self, usual: bool) -> Cosine | Segments:
+    def envelope(self, default: bool) -> Cosine | Segments:
         """See `PulseModel.envelope`."""
         amplitude = self.get_buffer("usual_amplitude")
-        if usual:
+        if default:
             return segmented(Cosine(amplitude), self.amplitude.shape[1])
         return Segments(amplitude[:, None, None] * self.amplitude)

@@ -79,17 +79,17 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         return 2**qubits if self.target == "unitary" else 1
 
     def faults(self) -> Iterator[str]:
-        """Bounds ascend and admit the start, and settings that belong to another choice are left out."""
+        """Bounds ascend and admit the start, and settings of another choice are absent."""
         bounds = self.length_bounds
         if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
             yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"
         if self.on_pairs and not self.pairs:
             yield "pairs: a gate on two qubits needs at least one; give both, such as [0, 1]"
         if not self.on_pairs and self.pairs != ((0, 1),):
-            yield "pairs: the gate is not on two qubits, and has none; leave it out"
+            yield "pairs: only gates on two qubits have pairs; leave it out"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """The levels fit the device, in a precision that its carriers need, and every step takes all columns."""
+        """The levels fit the device, in a precision that its carriers need, and every step uses all columns."""
         run, protocol, levels = settings.run, settings.protocol, settings.sizes["levels"]
         columns = self.samples(settings.sizes["qubits"])
         if protocol.precision != "fp64":
@@ -102,7 +102,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         if levels > MOST_LEVELS:
             yield f"levels: {levels} of a circuit are not computed accurately; use at most {MOST_LEVELS}"
         if run.batch != columns:
-            yield f"every step takes all columns of {run.workload}; use batch {columns}, not {run.batch}"
+            yield f"every step uses all columns of {run.workload}; use batch {columns}, not {run.batch}"
         dt = getattr(settings.simulator, "dt", 0.0)
         if dt > self.start_length:
             yield (

@@ -38,12 +38,12 @@ PIXEL_NOISE = 0.5
 
 def linearly_separable(workload: LinearlySeparable, fetched: Path | None = None) -> Samples:
     """Points drawn uniformly from [-1, 1]^features, without those whose sum is within the margin; its sign is the class."""
-    rng, wanted = _random(workload), workload.samples
+    rng, count = _random(workload), workload.samples
     points = np.empty((0, workload.features))
-    while len(points) < wanted:
-        drawn = rng.uniform(-1, 1, (2 * wanted, workload.features))
-        points = np.concatenate([points, drawn[np.abs(drawn.sum(1)) > MARGIN * workload.features]])
-    return _split(workload, points[:wanted], points[:wanted].sum(1) > 0)
+    while len(points) < count:
+        batch = rng.uniform(-1, 1, (2 * count, workload.features))
+        points = np.concatenate([points, batch[np.abs(batch.sum(1)) > MARGIN * workload.features]])
+    return _split(workload, points[:count], points[:count].sum(1) > 0)
 
 
 def hidden_manifold(workload: HiddenManifold, fetched: Path | None = None) -> Samples:
@@ -80,7 +80,7 @@ def two_curves(workload: TwoCurves, fetched: Path | None = None) -> Samples:
 def bars_and_stripes(workload: BarsAndStripes, fetched: Path | None = None) -> Samples:
     """Pictures of -1 in which each row (a stripe, class 1), or each column (a bar), is 1 with probability one half.
 
-    With probability 2 / 2^width all lines of a picture are alike, so that only its label tells its class.
+    With probability 2 / 2^width all lines of a picture are alike, so that only its label gives its class.
     """
     rng, width = _random(workload), workload.width
     stripes = rng.random(workload.samples) > 0.5
@@ -95,10 +95,10 @@ def sample_table(workload: SampleTable, fetched: Path | None = None) -> Samples:
     with needed_for("workload sample-table", "estimators"):
         from sklearn import datasets
 
-    found = getattr(datasets, f"load_{workload.table.replace('-', '_')}")()
-    values = np.asarray(found.data, np.float64)
-    names = getattr(found, "target_names", None)
-    targets = found.target if names is None else np.asarray(names)[found.target]
+    table = getattr(datasets, f"load_{workload.table.replace('-', '_')}")()
+    values = np.asarray(table.data, np.float64)
+    names = getattr(table, "target_names", None)
+    targets = table.target if names is None else np.asarray(names)[table.target]
     return divided(workload, {"labels": Source(targets, workload.table)}, values, "row")
 
 

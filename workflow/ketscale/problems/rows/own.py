@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
     from ketscale.problems.rows.specification import Rows, Table
 
-WANTED = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
-# What a first config takes for the target, and for no feature.
+ARRAYS = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
+# What a first config uses as the target, and not as a feature.
 _TARGETS = ("target", "targets", "label", "labels", "class", "y")
 _ROW_NUMBERS = ("id", "index", "row", "number", "nr", "no")
-# Names of what may tell the rows apart, and does if no two are equal.
+# Names of columns that may number the rows, and do if no two values are equal.
 _OF_ROWS = re.compile(r"(?i:(.*[ _.:-])?(id|idx|index|row|number|nr|no)|unnamed.*)|.*[a-z]I[dD]")
 # So many features are named.
-_SHOWN = 12
+_MOST_LISTED = 12
 # Text of more different values, or of more than half as many as there are, has no categories.
 _MOST_CATEGORIES = 20
-# Numbers and dates as people write them, which pandas takes for text.
+# Numbers and dates as people write them, which pandas reads as text.
 _NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
 _DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
 
@@ -50,7 +50,7 @@ def from_arrays(workload: Rows, fetched: Path | None = None) -> Samples:
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or there are too few rows.
     """
-    there = own_samples.read(workload, WANTED)
+    there = own_samples.read(workload, ARRAYS)
     values, where = there["samples"]
     if values.ndim != 2 or not values.size:
         raise UserError(f"{where}: shape {values.shape} is not that of features, (rows, features)")
@@ -70,18 +70,18 @@ def from_csv(workload: Table, fetched: Path | None = None) -> Samples:
     steps = {name: workload.steps(name) for name in features_of(workload, list(map(str, table)))}
     columns = [Column.of(name, steps[name]) for name in steps]
     with within(path):
-        there = {what: Source(_whole(table[name]), name) for what, name in roles.items() if name}
+        there = {what: Source(_integers(table[name]), name) for what, name in roles.items() if name}
         if numeric:
             there["labels"] = Source(of_columns([Column(name) for name in targets], table), "target")
         if (name := workload.time_column) is not None:
             time = Column(name, date=table[name].dtype.kind not in "iuf")
             there["time"] = Source(time(table[name])[:, 0], name)
         comparable = np.hstack([column.comparable(table[column.name]) for column in columns])
-        found = own_samples.divided(workload, there, comparable, "row")
-        training = table.iloc[found.splits["train"]]
+        samples = own_samples.divided(workload, there, comparable, "row")
+        training = table.iloc[samples.splits["train"]]
         fitted = tuple(column.fit(training[column.name], steps[column.name]) for column in columns)
         values = of_columns(fitted, table)
-    return replace(found, values=values, names=targets if numeric else found.names, columns=fitted)
+    return replace(samples, values=values, names=targets if numeric else samples.names, columns=fitted)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def read(path: Path) -> pd.DataFrame:
         warnings.catch_warnings(),
         open(path, encoding="utf-8-sig", newline="") as file,
     ):
-        # pandas warns where it would leave out what is below no name.
+        # pandas warns where it would drop columns without a name.
         warnings.simplefilter("error")
         separator = max(",;\t", key=file.readline().count)
         file.seek(0)
@@ -127,7 +127,7 @@ def features_of(workload: Table, names: Sequence[str]) -> list[str]:
     Raises:
         UserError: a setting names a column that is not there, or no column is left.
     """
-    named = {
+    columns_of = {
         "columns": tuple(workload.columns or ()),
         "target": workload.target_columns,
         "split_column": (workload.split_column,),
@@ -135,11 +135,11 @@ def features_of(workload: Table, names: Sequence[str]) -> list[str]:
         "time_column": (workload.time_column,),
         "ignore": workload.ignore,
     }
-    for setting, columns in named.items():
+    for setting, columns in columns_of.items():
         for column in filter(None, columns):
             if column not in names:
                 raise UserError(f"{setting}: the file has no column {column}{suggestion(column, names)}")
-    used = {column for setting, columns in named.items() if setting != "columns" for column in columns}
+    used = {column for setting, columns in columns_of.items() if setting != "columns" for column in columns}
     features = [name for name in names if name not in used]
     for name in features:
         for setting, is_such in (
@@ -177,30 +177,30 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
         raise UserError(
             f"{path}: {' and '.join(groups)} may each say which rows belong together; remove or rename one"
         )
-    found = {"split_column": parts, "groups_column": groups}
-    roles = {role: columns[0] for role, columns in found.items() if columns}
+    by_role = {"split_column": parts, "groups_column": groups}
+    roles = {role: columns[0] for role, columns in by_role.items() if columns}
     others = [name for name in others if name not in roles.values()]
     if not targets:
-        named = [name for name in others if name.lower() in _TARGETS]
-        if not named and names[-1] in groups:
+        candidates = [name for name in others if name.lower() in _TARGETS]
+        if not candidates and names[-1] in groups:
             raise UserError(
                 f"{path}: the last column, {names[-1]}, may be what is to be predicted, or say which rows belong together; "
                 f"name what is to be predicted (--target {names[-1]}, or another column)"
             )
-        targets = [*named, *others[-1:]][:1]
-    known = table[list(targets)].dropna()
-    numeric = len(targets) > 1 or own_samples.is_regression(known.to_numpy())
+        targets = [*candidates, *others[-1:]][:1]
+    rows = table[list(targets)].dropna()
+    numeric = len(targets) > 1 or own_samples.is_regression(rows.to_numpy())
     # Rows of one class follow each other, class by class.
-    by_class = not numeric and 1 < len(known.drop_duplicates()) == (known != known.shift()).to_numpy().sum()
+    by_class = not numeric and 1 < len(rows.drop_duplicates()) == (rows != rows.shift()).to_numpy().sum()
     with within(path):
-        steps = {name: _asked(table[name], by_class) for name in others if name not in targets}
+        steps = {name: _steps_of(table[name], by_class) for name in others if name not in targets}
     ignored = {name: why for name, why in steps.items() if isinstance(why, str)}
-    made = {name: step for name, step in steps.items() if not isinstance(step, str)}
-    if not made:
+    usable = {name: step for name, step in steps.items() if not isinstance(step, str)}
+    if not usable:
         unused = ", ".join(f"{name} ({why})" for name, why in ignored.items())
         raise UserError(f"{path}: has no column that is a feature: {unused or 'none is left'}; add features")
-    columns = {name: step[0] if len(step) == 1 else list(step) for name, step in made.items() if step}
-    chosen = {
+    columns = {name: step[0] if len(step) == 1 else list(step) for name, step in usable.items() if step}
+    settings = {
         "file": str(path),
         "target": targets[0] if len(targets) == 1 else list(targets),
         "task": REGRESSION if numeric else None,
@@ -208,25 +208,25 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
         "columns": columns,
         "ignore": list(ignored),
     }
-    plain = [name for name in made if name not in columns]
-    shown = ", ".join([*plain[:_SHOWN], *["..."] * (len(plain) > _SHOWN)])
+    plain = [name for name in usable if name not in columns]
+    listing = ", ".join([*plain[:_MOST_LISTED], *["..."] * (len(plain) > _MOST_LISTED)])
     notes = [
         f"target: {', '.join(targets)} ({REGRESSION if numeric else 'classification'})",
         *(f"{role}: {name}" for role, name in roles.items()),
-        *([f"{counted(len(plain), 'feature')}: {shown}"] if plain else []),
-        *(f"{name}: {_in_words(made[name], table[name])}" for name in columns),
+        *([f"{counted(len(plain), 'feature')}: {listing}"] if plain else []),
+        *(f"{name}: {_in_words(usable[name], table[name])}" for name in columns),
         *(f"ignored: {name} ({why})" for name, why in ignored.items()),
     ]
     return Draft(
-        {name: value for name, value in chosen.items() if value},
+        {name: value for name, value in settings.items() if value},
         len(table),
         not parts or own_samples.has_validation(table[parts[0]]),
         tuple(" ".join(note.split()) for note in notes),  # a name may have several lines
     )
 
 
-def _whole(column: pd.Series[Any]) -> NDArray[Any]:
-    """The values of a column of which none may be missing, numbers or text."""
+def _integers(column: pd.Series[Any]) -> NDArray[Any]:
+    """The values of a column without gaps, numbers or text."""
     if (missing := column.isna()).any():
         raise UserError(
             f"row {int(missing.argmax()) + 1}, column {column.name}: is empty; write a value, or leave the row out"
@@ -234,7 +234,7 @@ def _whole(column: pd.Series[Any]) -> NDArray[Any]:
     return column.to_numpy(str if column.dtype.kind == "O" else None)
 
 
-def _asked(column: pd.Series[Any], by_class: bool) -> tuple[Step, ...] | str:
+def _steps_of(column: pd.Series[Any], by_class: bool) -> tuple[Step, ...] | str:
     """The steps that make a column a feature, or why it is none.
 
     by_class: whether the rows are sorted by class; then whatever only rises or falls gives their classes away.
@@ -244,23 +244,23 @@ def _asked(column: pd.Series[Any], by_class: bool) -> tuple[Step, ...] | str:
     """
     import pandas as pd
 
-    name, known, gaps = str(column.name), column.dropna(), bool(column.isna().any())
-    if known.empty:
+    name, filled, gaps = str(column.name), column.dropna(), bool(column.isna().any())
+    if filled.empty:
         return "empty"
-    numbers = pd.to_numeric(known, errors="coerce").astype(float)
+    numbers = pd.to_numeric(filled, errors="coerce").astype(float)
     fractions, numbered = bool((numbers.dropna() % 1).any()), "may number the rows"
-    named = name.lower() in _ROW_NUMBERS or (_OF_ROWS.fullmatch(name) and known.is_unique)
-    if named and not fractions:
+    numbering = name.lower() in _ROW_NUMBERS or (_OF_ROWS.fullmatch(name) and filled.is_unique)
+    if numbering and not fractions:
         return numbered
     kind: tuple[Step, ...] = ()
     if numbers.notna().mean() < 0.5:
-        if pd.to_datetime(known, format="ISO8601", utc=True, errors="coerce").notna().all():
+        if pd.to_datetime(filled, format="ISO8601", utc=True, errors="coerce").notna().all():
             kind = ("date",)
-        elif known.astype(str).str.fullmatch(_DATE).all():
+        elif filled.astype(str).str.fullmatch(_DATE).all():
             return "dates, but not as 2024-01-31"
-        elif known.astype(str).str.fullmatch(_NUMERAL).all():
+        elif filled.astype(str).str.fullmatch(_NUMERAL).all():
             return "numbers with a decimal comma or grouped digits; write them as 1234.5"
-        elif (count := known.nunique()) > min(_MOST_CATEGORIES, len(known) // 2):
+        elif (count := filled.nunique()) > min(_MOST_CATEGORIES, len(filled) // 2):
             return f"text of {count} different values"
         else:
             return ("most-frequent", "one-hot") if gaps else ("one-hot",)

@@ -28,8 +28,8 @@ Task = Annotated[Literal["classification", "regression"], Meta(description="clas
     "regression: one number or several")]
 # fmt: on
 Column = Annotated[str, Meta(min_length=1)]
-# Steps of which a column has one at most.
-_APART = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"})
+# Steps that exclude each other.
+_EXCLUSIVE = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"})
 
 
 class RowsWorkload(OwnSamples, WithTargets, frozen=True, kw_only=True):
@@ -120,16 +120,16 @@ class Table(OwnFile, RowsWorkload, frozen=True, kw_only=True):
         yield from super().faults()
         for name in self.columns or ():
             steps = self.steps(name)
-            if not steps or len({*steps}) < len(steps) or any(pair <= {*steps} for pair in _APART):
-                yield f"columns.{name}: {', '.join(steps)} do not go together; give one, or what stands for a gap and one-hot or date"
+            if not steps or len({*steps}) < len(steps) or any(pair <= {*steps} for pair in _EXCLUSIVE):
+                yield f"columns.{name}: {', '.join(steps)} exclude each other; give one, or a filler and one-hot or date"
         if self.task != REGRESSION and len(self.target_columns) > 1:
             yield "target: a class is in one column; name one, or set task: regression"
         if self.time_column and self.split != "time":
             yield "time_column: another column gives the split; leave one of them out"
         roles = (self.split_column, self.groups_column, self.time_column)
-        named = [*self.target_columns, *roles, *self.ignore, *(self.columns or ())]
-        for name in dict.fromkeys(filter(None, named)):
-            if named.count(name) > 1:
+        all_names = [*self.target_columns, *roles, *self.ignore, *(self.columns or ())]
+        for name in dict.fromkeys(filter(None, all_names)):
+            if all_names.count(name) > 1:
                 yield f"target: column {name} is named twice; give each column one role"
 
 
@@ -182,7 +182,7 @@ class HiddenManifold(_OfFeatures, frozen=True, kw_only=True):
 
 
 class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
-    """Points beside two copies of a curve, which are some way apart."""
+    """Points near two copies of a curve, at a distance from each other."""
 
     loader: ClassVar[str] = "ketscale.problems.rows.generated:two_curves"
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({"degree": 5, "offset": 0.1, "noise": 0.01})

@@ -17,14 +17,14 @@ from torch import nn
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.members import together
+from ketscale.engines.members import batched
 from ketscale.problems.sentences.transformer import (
     PAIR,
     TINY,
     Transitions,
     loss,
-    whole_circuit,
-    whole_unitary,
+    sentence_circuit,
+    sentence_unitary,
 )
 from ketscale.spans import active, span, with_backward_span
 
@@ -44,7 +44,7 @@ class Likelihood(nn.Module, ABC):
 
     def unitary(self, weights: torch.Tensor) -> torch.Tensor:
         """W (x) V, complex (..., 16, 16), at weights (..., angles) in radians."""
-        return together(lambda weights: whole_unitary(weights, self.layers), weights)
+        return batched(lambda weights: sentence_unitary(weights, self.layers), weights)
 
     @abstractmethod
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
@@ -84,7 +84,7 @@ class ClosedForm(Likelihood):
     def evaluated(self, weights: torch.Tensor, sentences: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See `Likelihood.evaluated`."""
         unitary = self.unitary(weights)
-        return together(self._probabilities, unitary, sentences), unitary
+        return batched(self._probabilities, unitary, sentences), unitary
 
     def _probabilities(self, unitary: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """P (..., sentences) for unitaries (..., 16, 16) and sentences (..., sentences)."""
@@ -98,7 +98,7 @@ class Simulated(ClosedForm):
     def __init__(self, layers: int, transitions: Transitions, simulator: Simulator) -> None:
         super().__init__(layers, transitions)
         self.simulator = simulator
-        self.circuit = whole_circuit(layers)
+        self.circuit = sentence_circuit(layers)
         self.register_buffer("basis", torch.eye(PAIR, dtype=torch.complex128), persistent=False)
 
     def unitary(self, weights: torch.Tensor) -> torch.Tensor:
@@ -154,10 +154,10 @@ class ShiftedClosedForm(Shifted):
         """See `Shifted.shifted`; each shifted set of angles is evaluated once for all sentences."""
         number = 2 * shifts.angle + (shifts.sign < 0)
         first = int(number[0])
-        wanted = torch.arange(first, int(number[-1]) + 1, device=weights.device)
-        rows = weights.repeat(len(wanted), 1)
-        signs = 1.0 - 2.0 * (wanted % 2).to(weights.dtype)
-        rows[torch.arange(len(wanted)), wanted // 2] += signs * (math.pi / 2)
+        numbers = torch.arange(first, int(number[-1]) + 1, device=weights.device)
+        rows = weights.repeat(len(numbers), 1)
+        signs = 1.0 - 2.0 * (numbers % 2).to(weights.dtype)
+        rows[torch.arange(len(numbers)), numbers // 2] += signs * (math.pi / 2)
         return self.form.probabilities(rows, sentences)[number - first, shifts.row]
 
 
@@ -173,9 +173,9 @@ class _ByShift(torch.autograd.Function):
         rank, ranks = likelihood.tasks
         losses = loss(probabilities)
         if ranks > 1:
-            mine = torch.zeros_like(losses)
-            mine[torch.tensor_split(torch.arange(len(losses)), ranks)[rank]] = 1
-            losses = losses * mine
+            own = torch.zeros_like(losses)
+            own[torch.tensor_split(torch.arange(len(losses)), ranks)[rank]] = 1
+            losses = losses * own
         return losses
 
     @staticmethod
@@ -185,10 +185,10 @@ class _ByShift(torch.autograd.Function):
         count = 2 * len(weights) * len(sentences)
         with span("circuit.backward"):
             rank, ranks = ctx.likelihood.tasks
-            mine = torch.tensor_split(torch.arange(count, device=weights.device), ranks)[rank]
+            own = torch.tensor_split(torch.arange(count, device=weights.device), ranks)[rank]
             gradient = torch.zeros_like(weights)
-            if len(mine):
-                number, row = mine // len(sentences), mine % len(sentences)
+            if len(own):
+                number, row = own // len(sentences), own % len(sentences)
                 shifts = Shifts(number // 2, 1 - 2 * (number % 2), row)
                 values = ctx.likelihood.shifted(weights, sentences, shifts)
                 factor = -cotangent / (2 * (probabilities + TINY))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.sentences.likelihood import Shifted, Shifts
-from ketscale.problems.sentences.transformer import Transitions, whole_circuit
+from ketscale.problems.sentences.transformer import Transitions, sentence_circuit
 
 COUNTS = (2, 4, 8, 16)
 COMPLETION_SEED = 0
@@ -31,7 +31,7 @@ Matrix = NDArray[np.complex128]
 class LiteralCircuit(Shifted):
     """P by Qiskit's state vector, a circuit for each sentence, differentiated by parameter-shift.
 
-    rebuild: build the circuit and synthesise its controlled unitaries anew in every evaluation, as published; if
+    rebuild: build the circuit and synthesise its controlled unitaries again in every evaluation, as published; if
         False, once for each sentence, with angles that are bound later.
 
     Raises:
@@ -53,7 +53,7 @@ class LiteralCircuit(Shifted):
         self._built: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy builds its circuits anew.
+        # A copy builds its circuits again.
         return {**self.__dict__, "_built": {}}
 
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
@@ -67,9 +67,9 @@ class LiteralCircuit(Shifted):
         values = []
         numbers = sentences[shifts.row].tolist()
         for k, sign, sentence in zip(shifts.angle.tolist(), shifts.sign.tolist(), numbers, strict=True):
-            moved = angles.copy()
-            moved[k] += sign * math.pi / 2
-            values.append(self.probability(sentence, moved))
+            shifted = angles.copy()
+            shifted[k] += sign * math.pi / 2
+            values.append(self.probability(sentence, shifted))
         return weights.new_tensor(values)
 
     def probability(self, sentence: int, angles: Vector) -> float:
@@ -99,7 +99,7 @@ class LiteralCircuit(Shifted):
         circuit.h(selected)
         for i, state in enumerate(psi):
             _append_selected(circuit, completed(state, rng), i, selected, data)
-        for gate in whole_circuit(self.layers).gates:
+        for gate in sentence_circuit(self.layers).gates:
             # Wire 0 is the most significant bit, Qiskit's qubit 0 the least.
             qubits = [data[3 - wire] for wire in gate.wires]
             if gate.name == "CNOT":

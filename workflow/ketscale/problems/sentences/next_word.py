@@ -10,7 +10,7 @@ import torch
 from ketscale.config import Simulator, checked
 from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.simulator import replays
-from ketscale.engines.members import selected, together
+from ketscale.engines.members import batched, selected
 from ketscale.engines.randomness import Step
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
@@ -39,7 +39,7 @@ def build_likelihood(
     """The way to evaluate P that the config calls `name`: one of this model's own, or any simulator.
 
     Raises:
-        UserError: the settings do not go together, or the sentences do not fit the literal circuit.
+        UserError: the settings cannot be combined, or the sentences do not fit the literal circuit.
     """
     if isinstance(settings, CircuitSimulator):
         return Simulated(layers, transitions, build_simulator(name, settings, device))
@@ -121,16 +121,16 @@ class NextWord(Problem):
         """fp64 (sentences, 1 + longest): P, then the true word's rank (from 1) at each transition, then 0."""
         with torch.no_grad():
             rows = self._rows(split, indices)
-            return together(self._outputs, *self.likelihood.evaluated(self.model.weights, rows), rows)
+            return batched(self._outputs, *self.likelihood.evaluated(self.model.weights, rows), rows)
 
     def _outputs(
         self, probabilities: torch.Tensor, unitary: torch.Tensor, rows: torch.Tensor
     ) -> torch.Tensor:
         """The outputs (..., n, 1 + longest) for P (..., n), W (x) V (..., 16, 16) and sentences (..., n)."""
         psi, current, following = (self.get_buffer(name)[rows] for name in ("psi", "current", "following"))
-        turned = psi.to(unitary.dtype) @ unitary.mT.unsqueeze(-3)
+        transformed = psi.to(unitary.dtype) @ unitary.mT.unsqueeze(-3)
         # Real and imaginary parts: a complex product with the real candidates takes longer.
-        parts = torch.view_as_real((current[..., None] * turned.unflatten(-1, (4, 4))).sum(-2))
+        parts = torch.view_as_real((current[..., None] * transformed.unflatten(-1, (4, 4))).sum(-2))
         scores = torch.einsum("...lbc,lvb->...lvc", parts, self.get_buffer("candidates")).square().sum(-1)
         return torch.cat([probabilities[..., None], self._ranks(scores, following)], -1).double()
 
@@ -146,17 +146,17 @@ class NextWord(Problem):
         metrics: what ranking all words by how often they come next in training gives.
         """
         ranks = outputs[:, 1:][outputs[:, 1:] > 0]
-        found: dict[str, Any] = {
+        metrics: dict[str, Any] = {
             "loss": float(loss(outputs[:, 0]).mean()),
             "accuracy": float((ranks == 1).double().mean()),
         }
         if full:
             by_frequency = self._ranks_by_frequency(split)
-            found["reciprocal_rank"] = float((1 / ranks).mean())
-            found["chance"] = float((by_frequency == 1).double().mean())
-            found["chance_reciprocal_rank"] = float((1 / by_frequency.double()).mean())
-            found["count"] = len(ranks)
-        return found
+            metrics["reciprocal_rank"] = float((1 / ranks).mean())
+            metrics["chance"] = float((by_frequency == 1).double().mean())
+            metrics["chance_reciprocal_rank"] = float((1 / by_frequency.double()).mean())
+            metrics["count"] = len(ranks)
+        return metrics
 
     def _ranks_by_frequency(self, split: str) -> torch.Tensor:
         """The rank of the true next word at each transition of a split, if words are ordered as frequent in training."""

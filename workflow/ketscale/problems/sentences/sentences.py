@@ -144,8 +144,8 @@ class PreparedSentences:
     @classmethod
     def of(cls, lines: Sequence[str], seed: int) -> PreparedSentences:
         """Sentences from texts, all of them in the training split."""
-        made = Sentences.of(lines)
-        return cls(made, split(first_equal(made.words), 0, 0), seed)
+        sentences = Sentences.of(lines)
+        return cls(sentences, split(first_equal(sentences.words), 0, 0), seed)
 
 
 def read_prepared(settings: Settings, manifest: Path) -> Data:

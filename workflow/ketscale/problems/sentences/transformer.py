@@ -59,7 +59,7 @@ def pair_gates(wires: tuple[int, int], first: int, layers: int) -> list[Gate]:
     return gates
 
 
-def whole_circuit(layers: int) -> Circuit:
+def sentence_circuit(layers: int) -> Circuit:
     """W (x) V on four wires: W on 1 and 0, V on 3 and 2, where wire 0 is the most significant bit.
 
     The first wire of each pair is the less significant one, by the qubit order in which this model was published.
@@ -96,7 +96,7 @@ def pair_unitary(angles: torch.Tensor, layers: int) -> torch.Tensor:
     return result
 
 
-def whole_unitary(weights: torch.Tensor, layers: int) -> torch.Tensor:
+def sentence_unitary(weights: torch.Tensor, layers: int) -> torch.Tensor:
     """W (x) V, complex (..., 16, 16), from all angles (..., 48 * layers)."""
     v, w = (pair_unitary(part, layers) for part in weights.split(ANGLES * layers, dim=-1))
     return torch.einsum("...ac,...bd->...abcd", w, v).flatten(-4, -3).flatten(-2)
@@ -142,8 +142,8 @@ class Transitions:
 
     def of_sentence(self, sentence: int) -> tuple[torch.Tensor, torch.Tensor]:
         """psi and target of one sentence, (M, 16) each."""
-        mine = self.sentence == sentence
-        return self.psi[mine], self.target[mine]
+        own = self.sentence == sentence
+        return self.psi[own], self.target[own]
 
 
 def _transitions(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

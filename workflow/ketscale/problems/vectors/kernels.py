@@ -48,7 +48,7 @@ class _Trial(NamedTuple):
 
 
 class VectorMachine(Fitted):
-    """Support vector machines: one decides between each pair of classes, or gives each column of numbers.
+    """Support vector machines: one for each pair of classes, or gives each column of numbers.
 
     Pairs of classes vote; a class's decision values, squeezed below a vote, break ties, as in scikit-learn's SVC. The machines
     are scikit-learn's, whose C is `cost`; those of numbers have its epsilon of 0.1 standard deviations.
@@ -110,15 +110,15 @@ class VectorMachine(Fitted):
     def components(self, features: torch.Tensor) -> torch.Tensor:
         """The components (batch, width) of features (batch, inputs)."""
         if features.shape[1] != self.inputs:
-            raise UserError(f"{self.name} takes {self.inputs} features, not {features.shape[1]}")
+            raise UserError(f"{self.name} has {self.inputs} features, not {features.shape[1]}")
         return (features - self.mean) @ self.axes if len(self.axes) else features
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A score for each class, or a number for each column (batch, outputs), of features (batch, inputs)."""
         if not len(self.intercept):
             raise UserError(f"this {self.name} is not fitted yet: call its `fit`")
-        known = self.similarity(self.embedded(self.components(x)), self.embedded(self.supports))
-        return self._decided(known @ self.dual + self.intercept)
+        kernel = self.similarity(self.embedded(self.components(x)), self.embedded(self.supports))
+        return self._decided(kernel @ self.dual + self.intercept)
 
     def fit(self, train: Samples, validation: Samples | None) -> None:
         """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
@@ -133,8 +133,8 @@ class VectorMachine(Fitted):
         x = self.components(features)
         best = max(self._trials(x, targets, validation), key=lambda trial: trial.score)
         self.bandwidth.fill_(best.bandwidth)
-        tried = {"cost": self.costs, "bandwidth": self.bandwidths}
-        self.chosen = {name: getattr(best, name) for name, values in tried.items() if len(values) > 1}
+        grid = {"cost": self.costs, "bandwidth": self.bandwidths}
+        self.chosen = {name: getattr(best, name) for name, values in grid.items() if len(values) > 1}
         self.tried = len(self.costs) * len(self.bandwidths)
         used = best.dual.any(dim=1)
         self.supports = x[used]
@@ -142,7 +142,7 @@ class VectorMachine(Fitted):
 
     def _trials(self, x: torch.Tensor, targets: torch.Tensor, validation: Samples | None) -> Iterator[_Trial]:
         """The machines of all settings to try, the smoothest first."""
-        known = targets.cpu().numpy()
+        labels = targets.cpu().numpy()
         for bandwidth in self.bandwidths:
             self.bandwidth.fill_(bandwidth)
             embedded = self.embedded(x)
@@ -150,7 +150,7 @@ class VectorMachine(Fitted):
             across = validation and self.similarity(self.embedded(self.components(validation[0])), embedded)
             for cost in self.costs:
                 machines = (
-                    _pairs(gram, known, cost, self.outputs) if self.votes else _columns(gram, known, cost)
+                    _pairs(gram, labels, cost, self.outputs) if self.votes else _columns(gram, labels, cost)
                 )
                 dual, intercept = (torch.from_numpy(part).to(x) for part in machines)
                 score = 0.0
@@ -234,8 +234,8 @@ def _principal(features: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.
     The largest entry of each direction is positive, so that it does not depend on the machine.
     """
     mean = features.double().mean(0)
-    apart = features.double() - mean
-    variances, directions = torch.linalg.eigh(apart.T @ apart / len(apart))
+    centred = features.double() - mean
+    variances, directions = torch.linalg.eigh(centred.T @ centred / len(centred))
     variances, directions = variances.flip(0)[:width], directions.flip(1)[:, :width]
     largest = directions.gather(0, directions.abs().argmax(0, keepdim=True))
     # A direction in which nothing varies says nothing.

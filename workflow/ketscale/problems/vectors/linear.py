@@ -23,7 +23,7 @@ PENALTIES = tuple(10 ** (power / 4) for power in range(16, -16, -1))
 class Linear(Fitted):
     """W x + b of features x (batch, inputs): logits, or numbers (batch, outputs). Fitted by scikit-learn.
 
-    penalty: the factor of |W|^2 / 2 beside the sum of the cross-entropies, or of |W|^2 beside that of the squared errors;
+    penalty: the factor of |W|^2 / 2 next to the sum of the cross-entropies, or of |W|^2 next to the squared errors;
         None to choose among `PENALTIES` by the accuracy of validation, then by its loss; without validation it is 1.
     """
 
@@ -52,9 +52,9 @@ class Linear(Fitted):
                 else (0.0, 0.0)
             )
             if score > best:
-                best, chosen = score, penalty
+                best, best_penalty = score, penalty
                 self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.chosen = {"penalty": chosen} if len(self.penalties) > 1 else {}
+        self.chosen = {"penalty": best_penalty} if len(self.penalties) > 1 else {}
         self.tried = len(self.penalties)
 
     def _fitted(self, train: Samples, penalty: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -62,9 +62,9 @@ class Linear(Fitted):
         weight, bias = torch.zeros_like(self.weight), torch.zeros_like(self.bias)
         x, targets = (each.cpu().numpy() for each in train)
         make = LogisticRegression(C=1 / penalty, max_iter=1000) if targets.ndim == 1 else Ridge(alpha=penalty)
-        found = make.fit(x, targets)
+        estimator = make.fit(x, targets)
         # scikit-learn has the difference of two classes' logits alone, and no axis of columns for one column.
-        directions, shifts = np.atleast_2d(found.coef_), np.atleast_1d(found.intercept_)
+        directions, shifts = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
         weight[-len(directions) :] = torch.from_numpy(directions)
         bias[-len(shifts) :] = torch.from_numpy(shifts)
         return weight, bias

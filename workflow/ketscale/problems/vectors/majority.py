@@ -20,14 +20,14 @@ class Majority(Fitted):
         self.register_buffer("usual", torch.zeros(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The outputs (batch, outputs), of which the largest is that of the most frequent class."""
+        """The outputs (batch, outputs), the largest for the most frequent class."""
         return self.usual.expand(len(x), -1)
 
     def fit(self, train: Samples, validation: Samples | None) -> None:
         """Take the logarithms of the counts of classes, int64 (n,), or average numbers (n, outputs)."""
-        targets, usual = train.targets, self.usual
+        targets, template = train.targets, self.usual
         if targets.ndim > 1:
-            self.usual = targets.mean(0).to(usual)
+            self.usual = targets.mean(0).to(template)
         else:
-            counts = targets.bincount(minlength=len(usual)).to(usual)
-            self.usual = counts.clamp(min=torch.finfo(usual.dtype).tiny).log()
+            counts = targets.bincount(minlength=len(template)).to(template)
+            self.usual = counts.clamp(min=torch.finfo(template.dtype).tiny).log()

@@ -102,8 +102,8 @@ def _fill(folder: Path, data: Samples) -> dict[str, Any]:
     std[_constant(mean, std)] = 1.0
     features = scaled(data.values, mean, std)
     entries = write(folder, features, data.targets, data.splits, {"feature_mean": mean, "feature_std": std})
-    found = leaks(data)
-    return {**entries, "leaks": found} if found else entries
+    leaking = leaks(data)
+    return {**entries, "leaks": leaking} if leaking else entries
 
 
 def _check_targets(data: Samples) -> None:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Baseline, Model
 
-_CHOSEN = "chosen by validation if left out"
+_TUNED = "chosen by validation if left out"
 
 
 class _VectorMachine(Model, frozen=True, kw_only=True):
@@ -18,9 +18,9 @@ class _VectorMachine(Model, frozen=True, kw_only=True):
 
     # fmt: off
     cost: Annotated[float, Meta(gt=0, description="Penalty C of a sample on the wrong side of its margin; "
-        f"{_CHOSEN}")] | None = None
+        f"{_TUNED}")] | None = None
     # fmt: on
-    bandwidth: Annotated[float, Meta(gt=0, description=f"Factor on the features; {_CHOSEN}")] | None = None
+    bandwidth: Annotated[float, Meta(gt=0, description=f"Factor on the features; {_TUNED}")] | None = None
 
 
 class KernelSettings(_VectorMachine, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class LinearSettings(Baseline, frozen=True, kw_only=True):
     implementation: ClassVar[str] = "ketscale.problems.vectors.linear:Linear"
 
     # fmt: off
-    penalty: Annotated[float, Meta(gt=0, description=f"Factor of the squared weights; {_CHOSEN}, and 1 without "
+    penalty: Annotated[float, Meta(gt=0, description=f"Factor of the squared weights; {_TUNED}, and 1 without "
         "any")] | None = None
     # fmt: on
 

@@ -6,7 +6,7 @@ import torch
 
 from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.system import Operators, System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, default_parameters
 
 
 def commutator(operator: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ class Liouville(Propagator):
     def state(self, system: System, tasks: Tasks) -> torch.Tensor:
         check_tasks(system, tasks, self.strict)
         controls, size = tasks.controls, system.dimension**2
-        parameters = usual_parameters(system, controls) if tasks.parameters is None else tasks.parameters
+        parameters = default_parameters(system, controls) if tasks.parameters is None else tasks.parameters
         fixed = weighted(parameters, system.drift, commutator)
         if tasks.rates is not None:
             fixed = fixed + weighted(tasks.rates, system.jumps, dissipator)

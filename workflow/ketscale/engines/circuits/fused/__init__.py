@@ -131,7 +131,7 @@ class Fused:
         if few or more or not inputs.is_cpu:
             return None
         call = self._cpu.Call(
-            circuit, paulis, inputs.dtype, batch, math.prod(groups), wanted=("input", "weight")
+            circuit, paulis, inputs.dtype, batch, math.prod(groups), kinds=("input", "weight")
         )
         return self._cpu.compiled(call)
 
@@ -171,11 +171,11 @@ class Fused:
     ) -> torch.Tensor:
         """The result of one group; or of several, where each tensor has a first dimension for them."""
         if transforms_active() or forward_mode():
-            given = (inputs, weights) if initial is None else (inputs, weights, initial)
-            if transformed(*given):
+            operands = (inputs, weights) if initial is None else (inputs, weights, initial)
+            if transformed(*operands):
                 check_request(circuit, Angles(inputs, weights), initial, paulis)
                 values = partial(self._run, circuit, paulis)
-                return transforms.grouped(values, Values(gpu.result(values, circuit, paulis)), *given)
+                return transforms.grouped(values, Values(gpu.result(values, circuit, paulis)), *operands)
         # A torch.device takes longer to make, and only GPUs may be several.
         key = (
             circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype,

@@ -44,13 +44,13 @@ class CompiledCall:
         }
         self.fixed: dict[str, Any] = plan.sizes | {
             "batch": call.batch, "groups": call.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
-            "states_per_tile": plan.state_vectors if plan.wanted else 0,
-            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
+            "states_per_tile": plan.state_vectors if plan.kinds else 0,
+            "states_per_worker": 0 if plan.kinds else plan.state_vectors,
         }  # fmt: skip
         self.fixed |= {name: table.data_ptr() for name, table in self._tables.items()}
         run = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
-        if plan.wanted:
+        if plan.kinds:
             self.backward, self.collect = run["backward"], run["collect"]
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
         self.shared_floats = call.groups * plan.sizes["shared_stride"]
@@ -85,7 +85,7 @@ class Workspace:
         self._mix_rows = torch.empty(rows * plan.sizes["mix_size"], dtype=dtype)
         self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
         # Without a backward pass, there is one state for each thread instead of each tile.
-        unsaved = 0 if plan.wanted else compiled.shared_floats + threads * plan.state_vectors * plan.lanes
+        unsaved = 0 if plan.kinds else compiled.shared_floats + threads * plan.state_vectors * plan.lanes
         self.unsaved = torch.empty(unsaved, dtype=dtype)
         fixed = compiled.fixed | {"scratch": self._scratch.data_ptr()}
         self.arguments = array("q", [0] * COUNTERS + [fixed.get(name, 0) for name in compiled.names])

@@ -16,7 +16,7 @@ from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.call import CompiledCall, Workspace, compiled
-from ketscale.engines.circuits.fused.hessians import Result, recorded_gradients, wanted_of
+from ketscale.engines.circuits.fused.hessians import Result, differentiated, recorded_gradients
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.circuits.fused.program import reduce
@@ -54,8 +54,8 @@ def evaluate(
     groups = inputs.ndim == 3
     if groups and inputs.shape[1] == 1 and mix is None:
         # A tile of a single sample would be mostly empty.
-        alone, rows, initial = transforms.as_rows(circuit, inputs, weights, initial)
-        return evaluate(alone, rows, rows.new_empty(0), paulis, initial).unflatten(0, inputs.shape[:2])
+        shared, rows, initial = transforms.as_rows(circuit, inputs, weights, initial)
+        return evaluate(shared, rows, rows.new_empty(0), paulis, initial).unflatten(0, inputs.shape[:2])
     if groups:
         weights, mix = weights[:, : circuit.weights], None if mix is None else mix.contiguous()
     if groups and initial is not None and initial.ndim == 2:
@@ -70,9 +70,9 @@ def compiled_for(
 ) -> CompiledCall:
     """The call for tensors of these shapes that want these gradients."""
     inputs, weights, initial, mix = point
-    wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
+    kinds = differentiated(initial=initial, input=inputs, weight=weights, mix=mix)
     batch, groups = inputs.shape[-2], len(inputs) if inputs.ndim == 3 else 1
-    return compiled(Call(circuit, paulis, inputs.dtype, batch, groups, initial is None, wanted, partners))
+    return compiled(Call(circuit, paulis, inputs.dtype, batch, groups, initial is None, kinds, partners))
 
 
 def run(
@@ -83,7 +83,7 @@ def run(
     mix: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The result of a call (rows, ...), with a gradient if it wants one."""
-    if compiled.call.wanted:
+    if compiled.call.kinds:
         result: torch.Tensor = _Sweep.apply(compiled, inputs, weights, initial, mix)
         return result
     return _forward(compiled, (inputs, weights, initial, mix), None)
@@ -103,15 +103,15 @@ class _Sweep(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
         *point, saved = ctx.saved_tensors
-        known = None
+        gradients = None
         if not transforms_active():
-            known = _gradients(ctx.compiled, point, saved, cotangent)
+            gradients = _gradients(ctx.compiled, point, saved, cotangent)
             if not torch.is_grad_enabled():
-                return None, *known
+                return None, *gradients
         cotangent = cotangent.unflatten(0, point[0].shape[:-1])
         call = ctx.compiled.call
         result = result_of(call.circuit, call.words, call.partners)
-        return None, *recorded_gradients(result, ctx.needs_input_grad[1:], point, cotangent, known)
+        return None, *recorded_gradients(result, ctx.needs_input_grad[1:], point, cotangent, gradients)
 
 
 def result_of(circuit: Circuit, paulis: tuple[str, ...] | None, partners: tuple[int, ...] | None) -> Result:
@@ -137,8 +137,8 @@ def plain_sums(
     constant = constant.index_select(-1, torch.tensor(order).argsort())
     mirrored = states.index_select(-1, torch.tensor(reversal(qubits)))
     states = alpha * states + beta * mirrored + constant
-    nothing = weights.new_empty(*weights.shape[:-1], 0)
-    return gpu.plain(Circuit(qubits, ()), words)(inputs[..., :0], nothing, states)
+    empty = weights.new_empty(*weights.shape[:-1], 0)
+    return gpu.plain(Circuit(qubits, ()), words)(inputs[..., :0], empty, states)
 
 
 def vjp(
@@ -169,30 +169,30 @@ def _gradients(
     inputs, weights = inputs.contiguous(), weights.contiguous()
     cotangent = cotangent.resolve_conj().contiguous()
     to_inputs = to_weights = to_initial = to_mix = None
-    workspace = _begun(compiled, inputs, weights, mix, saved)
-    given = workspace.arguments
-    given[COTANGENT] = cotangent.data_ptr()
-    if "input" in plan.wanted:
+    workspace = _set_arguments(compiled, inputs, weights, mix, saved)
+    slots = workspace.arguments
+    slots[COTANGENT] = cotangent.data_ptr()
+    if "input" in plan.kinds:
         columns = inputs.shape[-1]
         to_inputs = (
             torch.empty_like(inputs) if columns == plan.sizes["input_columns"] else torch.zeros_like(inputs)
         )
-        given[INPUT_GRADIENT], given[INPUT_GRADIENT_STRIDE] = to_inputs.data_ptr(), columns
+        slots[INPUT_GRADIENT], slots[INPUT_GRADIENT_STRIDE] = to_inputs.data_ptr(), columns
     # With a single tile its row is the sum.
-    if "weight" in plan.wanted:
+    if "weight" in plan.kinds:
         exact = weights.shape[-1] == plan.sizes["weight_columns"]
         to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
-        given[WEIGHT_GRADIENT] = to_weights.data_ptr()
-        given[WEIGHT_ROWS] = workspace.weight_rows if several else given[WEIGHT_GRADIENT]
-    if initial is not None and "initial" in plan.wanted:
+        slots[WEIGHT_GRADIENT] = to_weights.data_ptr()
+        slots[WEIGHT_ROWS] = workspace.weight_rows if several else slots[WEIGHT_GRADIENT]
+    if initial is not None and "initial" in plan.kinds:
         to_initial = torch.empty(
             *inputs.shape[:-1], 2**plan.program.qubits, dtype=compiled.call.dtype.to_complex()
         )
-        given[INITIAL_GRADIENT] = to_initial.data_ptr()
-    if mix is not None and "mix" in plan.wanted:
+        slots[INITIAL_GRADIENT] = to_initial.data_ptr()
+    if mix is not None and "mix" in plan.kinds:
         to_mix = torch.empty_like(mix)
-        given[MIX_GRADIENT] = to_mix.data_ptr()
-        given[MIX_ROWS] = workspace.mix_rows if several else given[MIX_GRADIENT]
+        slots[MIX_GRADIENT] = to_mix.data_ptr()
+        slots[MIX_ROWS] = workspace.mix_rows if several else slots[MIX_GRADIENT]
     if workspace.threads == 1:
         compiled.backward(workspace.address)
     else:
@@ -210,13 +210,13 @@ def _forward(compiled: CompiledCall, point: Point, saved: torch.Tensor | None) -
     inputs, weights, initial, mix = point
     inputs, weights = inputs.contiguous(), weights.contiguous()
     out = torch.empty(compiled.shape, dtype=compiled.dtype)
-    workspace = _begun(compiled, inputs, weights, mix, saved)
-    given = workspace.arguments
-    given[OUT] = out.data_ptr()
+    workspace = _set_arguments(compiled, inputs, weights, mix, saved)
+    slots = workspace.arguments
+    slots[OUT] = out.data_ptr()
     if initial is not None:
         initial = initial.resolve_conj().contiguous()
-        given[INITIAL] = initial.data_ptr()
-        given[INITIAL_STRIDE] = 0 if initial.ndim == 1 else 2 * initial.shape[-1]
+        slots[INITIAL] = initial.data_ptr()
+        slots[INITIAL_STRIDE] = 0 if initial.ndim == 1 else 2 * initial.shape[-1]
     if workspace.threads == 1:
         compiled.prepare_and_forward(workspace.address)
     else:
@@ -226,7 +226,7 @@ def _forward(compiled: CompiledCall, point: Point, saved: torch.Tensor | None) -
     return out
 
 
-def _begun(
+def _set_arguments(
     compiled: CompiledCall,
     inputs: torch.Tensor,
     weights: torch.Tensor,
@@ -235,14 +235,14 @@ def _begun(
 ) -> Workspace:
     """A workspace with the arguments that both passes have."""
     workspace = compiled.borrow()
-    given, shared = workspace.arguments, (workspace.unsaved if saved is None else saved).data_ptr()
-    given[NEXT_TASK] = given[NEXT_WORKER] = 0
-    given[INPUTS], given[INPUT_STRIDE], given[WEIGHTS] = (
+    slots, shared = workspace.arguments, (workspace.unsaved if saved is None else saved).data_ptr()
+    slots[NEXT_TASK] = slots[NEXT_WORKER] = 0
+    slots[INPUTS], slots[INPUT_STRIDE], slots[WEIGHTS] = (
         inputs.data_ptr(),
         inputs.shape[-1],
         weights.data_ptr(),
     )
-    given[SHARED], given[STATES] = shared, shared + compiled.shared_bytes
+    slots[SHARED], slots[STATES] = shared, shared + compiled.shared_bytes
     if mix is not None:
-        given[MIX] = mix.data_ptr()
+        slots[MIX] = mix.data_ptr()
     return workspace

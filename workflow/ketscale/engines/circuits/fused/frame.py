@@ -74,7 +74,7 @@ def moves(gate: Gate) -> bool:
     return gate.order is not None or (bool(gate.controls) and gate.base in MONOMIALS)
 
 
-def _moved(gate: Gate, index: Indices, qubits: int) -> tuple[Indices | int, Indices]:
+def _image(gate: Gate, index: Indices, qubits: int) -> tuple[Indices | int, Indices]:
     """The power of i for each basis state, and where the gate moves it."""
     shifts = [qubits - 1 - w for w in gate.wires]
     if gate.order is not None:
@@ -99,7 +99,7 @@ class CliffordFrame:
         self.qubits = qubits
         self._begin()
         # What the state's amplitudes still have to do.
-        self._moved: tuple[Indices, Indices] | None = None
+        self._pending: tuple[Indices, Indices] | None = None
 
     def _begin(self) -> None:
         self._gates: list[Gate] = []
@@ -124,13 +124,13 @@ class CliffordFrame:
     def move(self, gate: Gate) -> None:
         """Begin a new frame after a gate that `moves`."""
         self._gates.append(gate)
-        self._moved = self.permutation()
+        self._pending = self.permutation()
         self._begin()
 
-    def taken(self) -> tuple[Indices, Indices] | None:
+    def take_pending(self) -> tuple[Indices, Indices] | None:
         """The move that is still to be made, as of `permutation`, which the state's amplitudes then have made."""
-        moved, self._moved = self._moved, None
-        return moved
+        permutation, self._pending = self._pending, None
+        return permutation
 
     def pull_back(self, pauli: Pauli) -> Pauli:
         """C* P C."""
@@ -147,8 +147,8 @@ class CliffordFrame:
         Basis state p becomes i**powers[p] times basis state order[p].
         """
         start = np.arange(2**self.qubits, dtype=np.int64)
-        index, power = (start, np.zeros_like(start)) if self._moved is None else self._moved
+        index, power = (start, np.zeros_like(start)) if self._pending is None else self._pending
         for gate in self._gates:
-            more, index = _moved(gate, index, self.qubits)
+            more, index = _image(gate, index, self.qubits)
             power = power + more
         return index, power & 3

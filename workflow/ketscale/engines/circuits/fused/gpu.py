@@ -22,11 +22,11 @@ from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
 from ketscale.engines.circuits.fused.hessians import (
+    Argument,
     Result,
-    Wanted,
+    differentiated,
     recorded_gradients,
     shifts,
-    wanted_of,
 )
 from ketscale.engines.circuits.fused.program import Move, Program, reduce
 from ketscale.engines.circuits.fused.schedule import between_moves
@@ -89,11 +89,11 @@ class _Part(NamedTuple):
             circuit, rows, initial = transforms.as_rows(self.circuit, inputs, weights, initial)
             values = self._replace(circuit=circuit).evaluate(plain, rows, rows.new_empty(0), initial)
             return values.unflatten(0, inputs.shape[:2])
-        wanted = () if plain else wanted_of(initial=initial, input=inputs, weight=weights)
-        tables = _tables(*self, initial is None, wanted, inputs.dtype, inputs.device)
+        kinds = () if plain else differentiated(initial=initial, input=inputs, weight=weights)
+        tables = _tables(*self, initial is None, kinds, inputs.dtype, inputs.device)
         if plain:
             return stepwise.evaluate(tables, inputs, weights, initial)
-        if not wanted:
+        if not kinds:
             return _forward(tables, inputs, weights, initial)[0]
         result: torch.Tensor = _SweepOnGpu.apply(inputs, weights, initial, tables, self)
         return result
@@ -102,10 +102,10 @@ class _Part(NamedTuple):
 @cache
 def _programs(circuit: Circuit, paulis: tuple[str, ...] | None) -> list[tuple[Move | None, Program]]:
     """A circuit's programs without moves, each after a move but for the first one; all but the last one give a state."""
-    whole = reduce(circuit, paulis)
-    parts = [(move, Program(whole.qubits, tuple(steps), None, True)) for move, steps in between_moves(whole)]
+    one = reduce(circuit, paulis)
+    parts = [(move, Program(one.qubits, tuple(steps), None, True)) for move, steps in between_moves(one)]
     move, last = parts[-1]
-    return [*parts[:-1], (move, replace(whole, rotations=last.rotations))]
+    return [*parts[:-1], (move, replace(one, rotations=last.rotations))]
 
 
 @cache
@@ -130,14 +130,14 @@ def _tables(
     paulis: tuple[str, ...] | None,
     number: int,
     from_zero: bool,
-    wanted: tuple[Wanted, ...],
+    kinds: tuple[Argument, ...],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tables:
     _, program = _programs(circuit, paulis)[number]
     real = from_zero and program.real and program.words is not None
     lanes = block_shape(program.qubits + (not real)).lanes
-    return tabulate(program, real, wanted, dtype, device, lanes)
+    return tabulate(program, real, kinds, dtype, device, lanes)
 
 
 @cache
@@ -215,13 +215,13 @@ class _SweepOnGpu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
-        known = None if transforms_active() else _gradients(ctx, cotangent)
-        if known is not None and not torch.is_grad_enabled():
-            return *known, None, None
+        plain = None if transforms_active() else _gradients(ctx, cotangent)
+        if plain is not None and not torch.is_grad_enabled():
+            return *plain, None, None
         own = shifts(*ctx.part[:2]) if ctx.tables.places is None else {}
         result = Result(partial(ctx.part.evaluate, False), partial(ctx.part.evaluate, True), own)
         tensors = ctx.saved_tensors[:3]
-        return *recorded_gradients(result, ctx.needs_input_grad[:3], tensors, cotangent, known), None, None
+        return *recorded_gradients(result, ctx.needs_input_grad[:3], tensors, cotangent, plain), None, None
 
 
 def _gradients(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -230,7 +230,7 @@ def _gradients(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, 
     inputs, weights, initial, turns, final = ctx.saved_tensors
     derivatives = final.new_empty(len(final), tables.slots)
     to_inputs = to_weights = to_initial = None
-    if "initial" in tables.wanted:
+    if "initial" in tables.kinds:
         to_initial = torch.empty_like(final)
     arguments: dict[str, Any] = {
         "cotangent": _reals(cotangent),
@@ -245,9 +245,9 @@ def _gradients(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, 
         else:
             slots = {"first": tables.first, "slots": tables.slots}
             _launch(_kernels().backward, tables, len(final), arguments, **slots)
-    if "input" in tables.wanted:
+    if "input" in tables.kinds:
         to_inputs = tables.inputs.sums(derivatives, inputs.shape[1])
-    if "weight" in tables.wanted:
+    if "weight" in tables.kinds:
         to_weights = tables.weights.sums(derivatives.sum(0, keepdim=True), len(weights))[0]
     if to_initial is not None:
         to_initial = torch.view_as_complex(to_initial.unflatten(1, (-1, 2)))
@@ -262,7 +262,7 @@ def _forward(
     batch, size = len(inputs), 2**tables.bits
     inputs = _reals(inputs)
     turns = inputs.new_empty(batch, len(tables.factors), 2)
-    final = inputs.new_empty(batch, size) if tables.wanted else None
+    final = inputs.new_empty(batch, size) if tables.kinds else None
     out = inputs.new_empty(batch, len(tables.signs) if tables.places is None else size)
     arguments: dict[str, Any] = {
         "inputs": inputs,

@@ -28,7 +28,7 @@ from ketscale.engines.circuits.fused.program import Rotation, reduce
 from ketscale.engines.circuits.transforms import pulled
 from ketscale.engines.derivatives import Rows
 
-Wanted = Literal["input", "weight", "initial", "mix"]
+Argument = Literal["input", "weight", "initial", "mix"]
 
 # More angles than this are not shifted: the states would take too much memory.
 MOST_SHIFTED = 128
@@ -37,12 +37,12 @@ MOST_SHIFTED = 128
 Shifts = tuple[tuple[int, float], ...]
 
 
-def wanted_of(**tensors: torch.Tensor | None) -> tuple[Wanted, ...]:
+def differentiated(**tensors: torch.Tensor | None) -> tuple[Argument, ...]:
     """The tensors by which a call must be differentiable, in their order."""
     if not torch.is_grad_enabled():
         return ()
-    found = (name for name, tensor in tensors.items() if tensor is not None and tensor.requires_grad)
-    return cast(tuple[Wanted, ...], tuple(found))
+    names = (name for name, tensor in tensors.items() if tensor is not None and tensor.requires_grad)
+    return cast(tuple[Argument, ...], tuple(names))
 
 
 @lru_cache(maxsize=1024)
@@ -76,8 +76,8 @@ def shift_tables(shifts: Shifts, columns: int) -> tuple[NDArray[Any], NDArray[An
 @lru_cache(maxsize=256)
 def _tables(shifts: Shifts, columns: int, like: tuple[torch.dtype, torch.device]) -> list[torch.Tensor]:
     """See `shift_tables`."""
-    made = map(torch.from_numpy, shift_tables(shifts, columns))
-    return [each.to(like[1], like[0] if each.is_floating_point() else None) for each in made]
+    tables = map(torch.from_numpy, shift_tables(shifts, columns))
+    return [each.to(like[1], like[0] if each.is_floating_point() else None) for each in tables]
 
 
 class _Shifted:
@@ -124,24 +124,24 @@ class Result:
         point: Sequence[torch.Tensor],
         cotangent: torch.Tensor,
         along: Sequence[torch.Tensor | None],
-        needed: Sequence[bool],
+        needs: Sequence[bool],
     ) -> list[torch.Tensor | None]:
         """The gradients, by the point and the cotangent, of the cotangent times F's derivative along `along` (None is 0)."""
         terms = [
-            self._shifted(point, cotangent, number, move, needed)
+            self._shifted(point, cotangent, number, move, needs)
             for number, move in enumerate(along)
             if move is not None and number in self.shifts
         ]
-        moved = [move is not None and number not in self.shifts for number, move in enumerate(along)]
+        varied = [move is not None and number not in self.shifts for number, move in enumerate(along)]
 
         def gradients(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             *at, c = tensors
-            found = pulled(lambda *x: (self.plain(*x),), at, (c,), moved)[1]
-            return tuple(each for each in found if each is not None)
+            gradients = pulled(lambda *x: (self.plain(*x),), at, (c,), varied)[1]
+            return tuple(each for each in gradients if each is not None)
 
-        if any(moved):
-            moves = [move for move, there in zip(along, moved, strict=True) if there and move is not None]
-            terms.append(pulled(gradients, (*point, cotangent), moves, needed)[1])
+        if any(varied):
+            moves = [move for move, there in zip(along, varied, strict=True) if there and move is not None]
+            terms.append(pulled(gradients, (*point, cotangent), moves, needs)[1])
         return [_sum(each) for each in zip(*terms, strict=True)]
 
     def _shifted(
@@ -150,19 +150,19 @@ class Result:
         cotangent: torch.Tensor,
         number: int,
         move: torch.Tensor,
-        needed: Sequence[bool],
+        needs: Sequence[bool],
     ) -> list[torch.Tensor | None]:
         """See `second`, along an operand that is shifted."""
-        wanted = tuple(place == number for place in range(len(point)))
-        if tuple(needed) == (*wanted, False):
+        one = tuple(place == number for place in range(len(point)))
+        if tuple(needs) == (*one, False):
             # By each column, not along: torch.func maps the move and not the point, which then needs no further call.
             shifted = _Shifted(point, number, self.shifts[number])
-            (slopes,) = applied(Gradients(self, wanted), *shifted.point, shifted.spread(cotangent[None]))
-            return [shifted.along(slopes, move) if there else None for there in (*wanted, False)]
-        (value,), found = pulled(
-            lambda *x: (self.along(x, number, move),), point, (cotangent,), needed[:-1], move
+            (slopes,) = applied(Gradients(self, one), *shifted.point, shifted.spread(cotangent[None]))
+            return [shifted.along(slopes, move) if there else None for there in (*one, False)]
+        (value,), gradients = pulled(
+            lambda *x: (self.along(x, number, move),), point, (cotangent,), needs[:-1], move
         )
-        return [*found, value if needed[-1] else None]
+        return [*gradients, value if needs[-1] else None]
 
     def along(self, point: Sequence[torch.Tensor], number: int, move: torch.Tensor) -> torch.Tensor:
         """F's derivative along a move of an operand that is shifted."""
@@ -205,12 +205,12 @@ class Values(_OfResult):
         return (self.result.plain(*tensors),)
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needs: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
         one_gradient("simulator 'fused'", cotangents[0])
-        found = iter(applied(Gradients(self.result, tuple(needed)), *tensors, *cotangents))
-        return [next(found) if need else None for need in needed]
+        gradients = iter(applied(Gradients(self.result, tuple(needs)), *tensors, *cotangents))
+        return [next(gradients) if need else None for need in needs]
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
@@ -236,47 +236,47 @@ class Gradients(_OfResult):
     """
 
     result: Result
-    wanted: tuple[bool, ...]
+    needs: tuple[bool, ...]
     saved: tuple[torch.Tensor, ...] | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        *given, cotangent = tensors
+        *point, cotangent = tensors
         if self.saved is not None:
             return self.saved
-        found = pulled(lambda *x: (self.result.values(*x),), given, (cotangent,), self.wanted)[1]
-        return tuple(each for each in found if each is not None)
+        gradients = pulled(lambda *x: (self.result.values(*x),), point, (cotangent,), self.needs)[1]
+        return tuple(each for each in gradients if each is not None)
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.many`."""
         return super(Gradients, replace(self, saved=None)).many(members, mapped, *tensors)
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needs: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
         for cotangent in cotangents:
             one_gradient("simulator 'fused'", cotangent)
-        given = iter(cotangents)
-        along = [next(given) if there else None for there in self.wanted]
-        return self.result.second(tensors[:-1], tensors[-1], along, needed)
+        tangents = iter(cotangents)
+        along = [next(tangents) if there else None for there in self.needs]
+        return self.result.second(tensors[:-1], tensors[-1], along, needs)
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`: second derivatives are symmetric."""
         *along, change = tangents
-        found = []
+        pushed = []
         if any(move is not None for move in along):
-            moved = self.result.second(tensors[:-1], tensors[-1], along, (*self.wanted, False))
-            found.append([each for each in moved if each is not None])
+            second = self.result.second(tensors[:-1], tensors[-1], along, (*self.needs, False))
+            pushed.append([each for each in second if each is not None])
         if change is not None:
-            found.append([*applied(replace(self, saved=None), *tensors[:-1], change)])
-        return tuple(sum(each[1:], each[0]) for each in zip(*found, strict=True))
+            pushed.append([*applied(replace(self, saved=None), *tensors[:-1], change)])
+        return tuple(sum(each[1:], each[0]) for each in zip(*pushed, strict=True))
 
 
 def recorded_gradients(
     result: Result,
-    wanted: Sequence[bool],
+    by: Sequence[bool],
     tensors: Sequence[torch.Tensor | None],
     cotangent: torch.Tensor,
     saved: Sequence[torch.Tensor | None] | None,
@@ -286,12 +286,12 @@ def recorded_gradients(
     Those by each operand that is shifted are a function of their own: where one is differentiated, the others are not.
     """
     point = {place: each for place, each in enumerate(tensors) if each is not None}
-    places = [place for place in point if wanted[place]]
+    places = [place for place in point if by[place]]
     parts = [[place] for place in places if place in result.shifts]
     parts.append([place for place in places if place not in result.shifts])
     gradients: dict[int, torch.Tensor] = {}
     for part in filter(None, parts):
-        known = tuple(each for each in map(saved.__getitem__, part) if each is not None) if saved else None
-        function = Gradients(result, tuple(place in part for place in point), known)
+        some = tuple(each for each in map(saved.__getitem__, part) if each is not None) if saved else None
+        function = Gradients(result, tuple(place in part for place in point), some)
         gradients |= zip(part, applied(function, *point.values(), cotangent), strict=True)
     return [gradients.get(place) for place in range(len(tensors))]

@@ -255,14 +255,14 @@ def prepare(k: FunctionCode, args: Arguments, real: bool) -> None:
             cosines[i] = _half(k, args, weights, args.shared_columns[i], args.shared_factors[i])
         halves = _aligned(cosines)
         with k.each((args.shared_angles + (k.lanes - 1)) // k.lanes) as v:
-            _turned(halves, _aligned(sines), v, halves[v])
+            _sincos(halves, _aligned(sines), v, halves[v])
         if not real:
             with k.each(args.diagonals) as number:
                 cosines, sines = _diagonal(args, shared, number)
                 _aligned(cosines).zero(args.table_size // k.lanes)
                 with _phases(k, args, number) as (word, column, factor):
                     cosines[word] = cosines[word] - _half(k, args, weights, column, factor)
-                _transformed(k, args, _aligned(cosines), partial(_turned, _aligned(cosines), _aligned(sines)))
+                _transformed(k, args, _aligned(cosines), partial(_sincos, _aligned(cosines), _aligned(sines)))
 
 
 def _half(k: FunctionCode, args: Arguments, weights: Buffer, column: Number, factor: Number) -> Number:
@@ -270,15 +270,15 @@ def _half(k: FunctionCode, args: Arguments, weights: Buffer, column: Number, fac
     half = k.variable(factor)
     with k.when(column < args.weight_columns):
         half.value = weights[column] * factor
-    found: Number = half.value
-    return found
+    value: Number = half.value
+    return value
 
 
 def _padded(args: Arguments, count: Number) -> Number:
     """So many numbers, or more, that are whole vectors."""
     lanes = count.code.lanes
-    found: Number = (count + (lanes - 1)) // lanes * lanes
-    return found
+    size: Number = (count + (lanes - 1)) // lanes * lanes
+    return size
 
 
 def _shared_turns(args: Arguments, shared: Buffer) -> tuple[Buffer, Buffer]:
@@ -305,7 +305,7 @@ def _phases(k: FunctionCode, args: Arguments, number: Number) -> Iterator[tuple[
         yield args.phases[phase, 0], args.phases[phase, 1], args.phase_factors[phase]
 
 
-def _turned(cosines: Buffer, sines: Buffer, place: Number, halves: Number) -> None:
+def _sincos(cosines: Buffer, sines: Buffer, place: Number, halves: Number) -> None:
     """The cosines and sines of half angles."""
     sines[place], cosines[place] = sincos(halves)
 
@@ -443,11 +443,11 @@ def undo(tile: Tile) -> None:
 
 def collect(k: FunctionCode, args: Arguments, real: bool) -> None:
     """The gradients by what each group's samples share: its tiles' rows, added one after the other."""
-    for wanted, size, rows, sums in (
+    for by, size, rows, sums in (
         (args.weight_wanted, args.weight_columns, args.weight_rows, args.weight_gradient),
         (args.mix_wanted, args.mix_size, args.mix_rows, args.mix_gradient),
     ):
-        count = select(wanted != 0, size, 0)
+        count = select(by != 0, size, 0)
         with k.loop(args.groups) as group, k.each(count) as i:
             total = k.variable(k.constant(0.0, k.real))
             with k.loop(args.group_tiles) as tile:
@@ -507,20 +507,20 @@ def _run(tile: Tile, first: Number, count: Number, states: list[Buffer], turns: 
 def _pass(tile: Tile, row: Buffer, pairs: list[tuple[Buffer, Buffer]], turns: bool) -> None:
     """Steps on each block of states, which are pairs with their places for a block; the only block stays where it is."""
     k, args, backward = tile.k, tile.args, len(pairs) == 2
-    size, alone = k.integer(1) << row[DIMENSIONS], row[BLOCKS] == 1
+    size, single = k.integer(1) << row[DIMENSIONS], row[BLOCKS] == 1
     offsets, element = args.blocks.part((row[OFFSETS],), 1), "aligned" if tile.real else "complex vector"
-    blocks = [k.array_at(select(alone, state.address, block.address), element, 1) for state, block in pairs]
+    blocks = [k.array_at(select(single, state.address, block.address), element, 1) for state, block in pairs]
     first_step, count = row[FIRST], row[COUNT]
     with k.loop(row[BLOCKS]) as index:
         base = _base(k, args, row, index)
-        with k.when(~alone), k.loop(size) as j:
+        with k.when(~single), k.loop(size) as j:
             place = offsets[j] ^ base
             for (state, _), block in zip(pairs, blocks, strict=True):
                 block[j] = state[place]
         with k.loop(count) as step:
             _step(_Block(tile, blocks, base, offsets, size), first_step + step, turns)
         if turns or backward:
-            with k.when(~alone), k.loop(size) as j:
+            with k.when(~single), k.loop(size) as j:
                 for (state, _), block in zip(pairs, blocks, strict=True):
                     state[offsets[j] ^ base] = block[j]
     if turns and backward and not tile.real:
@@ -787,11 +787,11 @@ def _image(amplitude: Amplitude, odd: bool, flip: Number | None) -> Amplitude:
     """An amplitude's vectors, i times if it is odd, after the flip of their lanes if there is one."""
     if isinstance(amplitude, Number):
         return amplitude if flip is None else lanes_flipped(amplitude, flip)
-    turned = amplitude.times_i() if odd else amplitude
+    rotated = amplitude.times_i() if odd else amplitude
     return (
-        turned
+        rotated
         if flip is None
-        else Complex(*(lanes_flipped(part, flip) for part in (turned.real, turned.imag)))
+        else Complex(*(lanes_flipped(part, flip) for part in (rotated.real, rotated.imag)))
     )
 
 
@@ -799,8 +799,8 @@ def _product(left: Amplitude, right: Amplitude) -> Number:
     """The real part of conj(left) right."""
     if isinstance(left, Number) or isinstance(right, Number):
         return left * right  # type: ignore[return-value]
-    made: Number = fma(left.imag, right.imag, left.real * right.real)
-    return made
+    value: Number = fma(left.imag, right.imag, left.real * right.real)
+    return value
 
 
 # --- angles and words in, gradients and values out ---

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.hessians import Wanted
+from ketscale.engines.circuits.fused.hessians import Argument
 from ketscale.engines.circuits.fused.kernels import (
     DIAGONAL,
     LANES,
@@ -45,9 +45,9 @@ from ketscale.engines.compiled.library import vector_bytes
 # A tile has at most as many samples as let a state and its adjoint take at most so many bytes together, about a first-level cache.
 TILE_BYTES = 64 * 1024
 # A tile's state and adjoint take at most this many bytes in circuits with moves, whose samples should not share vectors.
-MOVED_BYTES = 512 * 1024
+PERMUTATION_BYTES = 512 * 1024
 # They are one block if they take at most so many bytes, and else blocks of so many, each of which is copied there and back.
-WHOLE_BYTES, BLOCK_BYTES = 256 * 1024, 16 * 1024
+STATE_BYTES, BLOCK_BYTES = 256 * 1024, 16 * 1024
 # Up to this many amplitudes vectors have 256 bits: in a training step, between torch's kernels, wider ones took 20 us more.
 FEW_AMPLITUDES = 512
 # So many words of one flip, or more, are done together.
@@ -69,7 +69,7 @@ class Call(NamedTuple):
     batch: int
     groups: int = 1
     from_zero: bool = True
-    wanted: tuple[Wanted, ...] = ()
+    kinds: tuple[Argument, ...] = ()
     partners: tuple[int, ...] | None = None
 
 
@@ -82,23 +82,23 @@ class Listing:
     """
 
     def __init__(self, call: Call) -> None:
-        dtype, from_zero, wanted, partners = call.dtype, call.from_zero, call.wanted, call.partners
+        dtype, from_zero, kinds, partners = call.dtype, call.from_zero, call.kinds, call.partners
         columns = call.circuit.inputs, call.circuit.weights
         self.program = program = reduce(call.circuit, call.words, partners is not None)
-        self.wanted, self.real = wanted, from_zero and program.real and partners is None
+        self.kinds, self.real = kinds, from_zero and program.real and partners is None
         self.lanes = lanes = _lanes(call.batch << program.qubits, dtype.itemsize)
         self.lane_bits = lane_bits = 0 if partners else _lane_bits(call, program, lanes, self.real)
         self.samples, self._bits = lanes >> lane_bits, program.qubits - lane_bits
         parts = 1 if self.real else 2
         self.state_vectors = parts << self._bits
         amplitude = lanes * dtype.itemsize * parts
-        most = WHOLE_BYTES if 2 * amplitude << self._bits <= WHOLE_BYTES else BLOCK_BYTES
+        most = STATE_BYTES if 2 * amplitude << self._bits <= STATE_BYTES else BLOCK_BYTES
         self._dimensions = min(self._bits, (most // (2 * amplitude)).bit_length() - 1)
         forward = schedule(program, self._dimensions, lane_bits, from_zero)
-        backward = reversed_passes(forward, self._dimensions, lane_bits) if wanted else ()
-        product_wanted = _wants(wanted, forward.product)
-        if "initial" not in wanted and not product_wanted:
-            backward = _as_far_as(wanted, backward)
+        backward = reversed_passes(forward, self._dimensions, lane_bits) if kinds else ()
+        by_product = _wants(kinds, forward.product)
+        if "initial" not in kinds and not by_product:
+            backward = _as_far_as(kinds, backward)
 
         self.steps = [*forward.product, *(step for each in forward.passes for step in each.steps)]
         self._diagonals = list(dict.fromkeys(step for step in self.steps if isinstance(step, Phases)))
@@ -107,9 +107,9 @@ class Listing:
         # The distinct angles of single rotations, those of each sample first: columns, of which the last is of constants, and
         # factors.
         self._first = {"input": 0, "weight": columns[0], "constant": sum(columns)}
-        alone = [step for step in self.steps if isinstance(step, Rotation)]
-        alone.sort(key=lambda step: step.angle.shared)
-        angles = list(dict.fromkeys(map(self._angle, alone)))
+        rotations = [step for step in self.steps if isinstance(step, Rotation)]
+        rotations.sort(key=lambda step: step.angle.shared)
+        angles = list(dict.fromkeys(map(self._angle, rotations)))
         self._turns = {angle: number for number, angle in enumerate(angles)}
         own = sum(column < columns[0] for column, _ in angles)
 
@@ -120,7 +120,7 @@ class Listing:
         self._list_words(table)
         word_passes = len(table.passes) - forward_passes
         self._list(table, backward)
-        if product_wanted:
+        if by_product:
             self._list_product(table, forward.product[::-1])
         steps = table.every_step()
         tables: dict[str, tuple[Any, torch.dtype]] = {
@@ -146,7 +146,7 @@ class Listing:
         # them, unless the state is one block, which stays where it is.
         diagonals = (sum(isinstance(step, Phases) for step in each.steps) for each in backward)
         pending = max(diagonals, default=0) * table_size // lanes
-        kept = self.state_vectors if wanted or partners else 0
+        vectors = self.state_vectors if kinds or partners else 0
         block = 0 if self._dimensions == self._bits else parts << self._dimensions
         field = 1 << self._dimensions if words else 0
         all_columns = sum(columns) + 1
@@ -170,7 +170,7 @@ class Listing:
             # Floats that `prepare` writes for a group: cosines and sines, then the diagonals.
             "shared_stride": 2 * (shared + table_size * len(self._diagonals)),
             "pending": pending,
-            "kept_vectors": kept,
+            "kept_vectors": vectors,
             "block_vectors": block,
             "field_vectors": field,
             "scratch_vectors": 2 * all_columns
@@ -178,11 +178,11 @@ class Listing:
             + len(words)
             + pending
             + field
-            + 2 * (kept + block),
+            + 2 * (vectors + block),
             "mixed": int(partners is not None),
             "mix_size": 0 if partners is None else 4 + 2 * len(partners),
             "from_zero": int(from_zero),
-            **{f"{name}_wanted": int(name in wanted) for name in ("input", "weight", "initial", "mix")},
+            **{f"{name}_wanted": int(name in kinds) for name in ("input", "weight", "initial", "mix")},
             "forward_passes": forward_passes,
             "word_passes": word_passes,
             "backward_passes": len(table.passes) - forward_passes - word_passes,
@@ -297,38 +297,38 @@ class _Step(NamedTuple):
     members: tuple[_Step, ...] = ()
 
 
-def _wants(wanted: Collection[Wanted], rotations: Iterable[Rotation]) -> bool:
+def _wants(kinds: Collection[Argument], rotations: Iterable[Rotation]) -> bool:
     """Whether the gradient by an angle of the rotations is wanted."""
-    return any(rotation.angle.kind in wanted for rotation in rotations)
+    return any(rotation.angle.kind in kinds for rotation in rotations)
 
 
-def _as_far_as(wanted: Collection[Wanted], passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
+def _as_far_as(kinds: Collection[Argument], passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
     """Passes up to the last step whose gradient is wanted."""
     for number, each in reversed([*enumerate(passes)]):
         for count in range(len(each.steps), 0, -1):
             step = each.steps[count - 1]
-            if _wants(wanted, step.rotations if isinstance(step, Phases) else (step,)):
+            if _wants(kinds, step.rotations if isinstance(step, Phases) else (step,)):
                 return (*passes[:number], Pass(each.steps[:count], each.basis))
     return ()
 
 
 def _in_pairs(steps: Sequence[_Step]) -> list[_Step]:
     """The steps of a pass, where two neighbouring rotations that both exchange vectors are done together."""
-    made: list[_Step] = []
-    left = list(steps)
-    while left:
-        step = left.pop(0)
-        other = left[0] if left else step
+    result: list[_Step] = []
+    rest = list(steps)
+    while rest:
+        step = rest.pop(0)
+        other = rest[0] if rest else step
         span = Span().joined(step.move).joined(other.move)
         if max(step.kind, other.kind) < DIAGONAL and step.kind & other.kind & PAIRS and len(span.basis) == 2:
-            del left[0]
+            del rest[0]
             kind = (
                 TWO + (step.kind & ODD) + 2 * (other.kind & ODD) + 4 * bool((step.kind | other.kind) & LANES)
             )
             low, high = sorted(vector.bit_length() - 1 for vector in span.basis)
             step = step._replace(kind=kind, pivot=low, members=(other._replace(pivot=high),))
-        made.append(step)
-    return made
+        result.append(step)
+    return result
 
 
 def _several(steps: list[_Step]) -> list[_Step]:
@@ -408,7 +408,7 @@ def _lane_bits(call: Call, program: Program, lanes: int, real: bool) -> int:
     Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states and adjoints
     of so many samples would take too many bytes.
     """
-    most = MOVED_BYTES if any(isinstance(step, Move) for step in program.rotations) else TILE_BYTES
+    most = PERMUTATION_BYTES if any(isinstance(step, Move) for step in program.rotations) else TILE_BYTES
     state_bytes = call.dtype.itemsize * (2 - real) << program.qubits
     bits = 0
     while (

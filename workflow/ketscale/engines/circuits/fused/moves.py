@@ -70,13 +70,13 @@ def move(k: FunctionCode, table: MoveTable, state: Buffer, lane_bits: Number, sa
 def _move(k: FunctionCode, table: MoveTable, amplitudes: _Amplitudes) -> None:
     with k.each(table.multiplied) as i:
         place, real, imag = table.places[i], table.factors[i, 0], table.factors[i, 1]
-        found = amplitudes[place]
-        if isinstance(found, Complex):
+        amplitude = amplitudes[place]
+        if isinstance(amplitude, Complex):
             amplitudes[place] = Complex(
-                found.real * real - found.imag * imag, found.real * imag + found.imag * real
+                amplitude.real * real - amplitude.imag * imag, amplitude.real * imag + amplitude.imag * real
             )
         else:
-            amplitudes[place] = found * real
+            amplitudes[place] = amplitude * real
     with k.each(table.swapped) as i:
         first, second = table.swaps[i, 0], table.swaps[i, 1]
         one, other = amplitudes[first], amplitudes[second]

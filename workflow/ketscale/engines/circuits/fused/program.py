@@ -129,14 +129,14 @@ class Move:
 def _swaps(order: bytes) -> Indices:
     """See `Move.swaps`."""
     places = np.frombuffer(order, np.int64)
-    moved = np.flatnonzero(places != np.arange(len(places))).tolist()
-    after = places.tolist() if moved else []
-    seen, pairs = set(), []
-    for first in moved:
+    displaced = np.flatnonzero(places != np.arange(len(places))).tolist()
+    after = places.tolist() if displaced else []
+    visited, pairs = set(), []
+    for first in displaced:
         place = after[first]
-        while first not in seen and place != first:
+        while first not in visited and place != first:
             pairs.append((first, place))
-            seen.add(place)
+            visited.add(place)
             place = after[place]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
@@ -174,9 +174,9 @@ def reduce(circuit: Circuit, paulis: tuple[str, ...] | None, mixed: bool = False
     rotations: list[Rotation | Move] = []
 
     def moved() -> None:
-        taken = frame.taken()
-        if taken is not None:
-            rotations.append(Move.of(*taken))
+        move = frame.take_pending()
+        if move is not None:
+            rotations.append(Move.of(*move))
 
     for part in (part for gate in circuit.gates for part in elementary(gate)):
         if isinstance(part, Gate):
@@ -261,11 +261,11 @@ def _turns(gate: Gate) -> Iterator[Turn]:
         for letters, angle in _unitary(np.asarray(gate.matrix)):
             yield Turn(letters, wires, angle)
     for letters, column, factor in ROTATIONS.get(gate.base, ()):
-        given = None if column is None else gate.columns[column]
-        if given is None or given.kind == "constant":
-            yield Turn(letters, wires, _constant(factor if given is None else factor * given.value))
+        own = None if column is None else gate.columns[column]
+        if own is None or own.kind == "constant":
+            yield Turn(letters, wires, _constant(factor if own is None else factor * own.value))
         else:
-            yield Turn(letters, wires, Angle(given.kind, given.index, factor))
+            yield Turn(letters, wires, Angle(own.kind, own.index, factor))
 
 
 # Paulis under one control in the order of execution; S Z is the inverse of S.
@@ -290,10 +290,10 @@ def _controlled(controls: tuple[int, ...], turn: Turn) -> Iterator[Gate | Turn]:
             yield from _controlled(tuple(others), Turn(letter, (last,), angle.times(share)))
         return
     letter, wire = next(pair for pair in zip(letters, wires, strict=True) if pair[0] != "I")
-    turned = Gate("C(PauliZ)" if letter == "X" else "C(PauliX)", (*controls, wire))
+    gate = Gate("C(PauliZ)" if letter == "X" else "C(PauliX)", (*controls, wire))
     for share in (0.5, -0.5):
         yield Turn(letters, wires, angle.times(share))
-        yield turned
+        yield gate
 
 
 def _constant(value: float) -> Angle:

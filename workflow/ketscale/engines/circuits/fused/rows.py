@@ -43,17 +43,17 @@ class Rows:
         """Fill a tile with the rows times `scale`, without their powers of i; lanes without a sample get 0."""
         tile.part((), 1, element="aligned").zero(product((self.size, 2 - self.real)) >> self.lane_bits)
         with self._each(tile) as (state, row, vector, lane):
-            turned = self._turned(state, row[state], scale, undo=True)
-            for part, value in enumerate([turned.real] if self.real else [turned.real, turned.imag]):
+            amplitude = self._phased(state, row[state], scale, undo=True)
+            for part, value in enumerate([amplitude.real] if self.real else [amplitude.real, amplitude.imag]):
                 vector[part, lane] = value
 
     def write(self, tile: Buffer, scale: float) -> None:
         """Write a tile times `scale` to the rows, with their powers of i."""
         with self._each(tile) as (state, row, vector, lane):
             imag = self.k.zero_of(self.k.real) if self.real else vector[1, lane]
-            row[state] = self._turned(state, Complex(vector[0, lane], imag), scale, undo=False)
+            row[state] = self._phased(state, Complex(vector[0, lane], imag), scale, undo=False)
 
-    def _turned(self, state: Number, amplitude: Complex, scale: float, undo: bool) -> Complex:
+    def _phased(self, state: Number, amplitude: Complex, scale: float, undo: bool) -> Complex:
         """An amplitude times `scale` and the power of i of its basis state, or its inverse."""
         if scale != 1:
             amplitude = amplitude * scale

@@ -108,10 +108,10 @@ def between_moves(program: Program) -> Iterator[tuple[Move | None, list[Rotation
     yield move, steps
 
 
-def reversed_passes(done: Schedule, width: int, lane_bits: int) -> tuple[Pass, ...]:
+def reversed_passes(forward: Schedule, width: int, lane_bits: int) -> tuple[Pass, ...]:
     """The passes of a schedule in reverse."""
     passes: list[Pass] = []
-    for has_move, several in groupby(reversed(done.passes), lambda pass_: pass_.move is not None):
+    for has_move, several in groupby(reversed(forward.passes), lambda pass_: pass_.move is not None):
         if has_move:
             passes += [Pass((), (), pass_.move and pass_.move.inverse) for pass_ in several]
         else:
@@ -147,8 +147,8 @@ def _conflicts(steps: Sequence[Rotation]) -> NDArray[np.bool_]:
     bits = range(int(masks.max(initial=1)).bit_length())
     x, z = ((masks[:, k, None] >> np.array(bits) & 1).astype(np.float32) for k in (0, 1))
     crossed = x @ z.T
-    found: NDArray[np.bool_] = np.tril((crossed + crossed.T) % 2 == 1, -1)
-    return found
+    matrix: NDArray[np.bool_] = np.tril((crossed + crossed.T) % 2 == 1, -1)
+    return matrix
 
 
 def _take_product(rest: list[Rotation], keep_phase: bool) -> list[Rotation]:
@@ -158,21 +158,21 @@ def _take_product(rest: list[Rotation], keep_phase: bool) -> list[Rotation]:
     otherwise they are dropped.
     """
     conflicts = _conflicts(rest)
-    taken: dict[int, Rotation] = {}
-    kept: list[Rotation] = []
+    product: dict[int, Rotation] = {}
+    others: list[Rotation] = []
     stay = np.zeros(len(rest), dtype=np.bool_)
     for number, step in enumerate(rest):
         if not (conflicts[number] & stay).any():
-            if not step.x and not any(step.z & bit for bit in taken):
-                kept += [Rotation(0, 0, step.angle)] if keep_phase else []
+            if not step.x and not any(step.z & bit for bit in product):
+                others += [Rotation(0, 0, step.angle)] if keep_phase else []
                 continue
-            if step.x.bit_count() == 1 and not step.z & ~step.x and step.x not in taken:
-                taken[step.x] = step
+            if step.x.bit_count() == 1 and not step.z & ~step.x and step.x not in product:
+                product[step.x] = step
                 continue
         stay[number] = True
-        kept.append(step)
-    rest[:] = kept
-    return [taken[bit] for bit in sorted(taken)]
+        others.append(step)
+    rest[:] = others
+    return [product[bit] for bit in sorted(product)]
 
 
 def _layers(steps: Sequence[Rotation]) -> list[list[Step]]:
@@ -184,12 +184,12 @@ def _layers(steps: Sequence[Rotation]) -> list[list[Step]]:
     layers: list[list[Step]] = []
     while waiting.any():
         free = waiting & (blockers == 0)
-        chosen = free & flips if (free & flips).any() else free
-        layer = [steps[number] for number in np.flatnonzero(chosen).tolist()]
-        together = len(layer) > 1 and not (chosen & flips).any()
-        layers.append([Phases(tuple(layer))] if together else list(layer))
-        blockers -= conflicts[:, chosen].sum(1)
-        waiting &= ~chosen
+        layer_mask = free & flips if (free & flips).any() else free
+        layer = [steps[number] for number in np.flatnonzero(layer_mask).tolist()]
+        phases = len(layer) > 1 and not (layer_mask & flips).any()
+        layers.append([Phases(tuple(layer))] if phases else list(layer))
+        blockers -= conflicts[:, layer_mask].sum(1)
+        waiting &= ~layer_mask
     return layers
 
 
@@ -199,17 +199,17 @@ def _packed(layers: Sequence[Sequence[Step]], width: int, lane_bits: int) -> tup
     steps: list[Step] = []
     span = Span()
     for layer in layers:
-        left = list(layer)
-        while left:
+        rest = list(layer)
+        while rest:
             at = next(
-                (i for i, s in enumerate(left) if len(span.joined(_flip(s, lane_bits)).basis) <= width), None
+                (i for i, s in enumerate(rest) if len(span.joined(_flip(s, lane_bits)).basis) <= width), None
             )
-            inside = next((i for i, s in enumerate(left) if not span.reduced(_flip(s, lane_bits))), at)
+            inside = next((i for i, s in enumerate(rest) if not span.reduced(_flip(s, lane_bits))), at)
             if inside is None:
                 passes.append(Pass(tuple(steps), span.basis))
                 steps, span = [], Span()
                 continue
-            step = left.pop(inside)
+            step = rest.pop(inside)
             span = span.joined(_flip(step, lane_bits))
             steps.append(step)
     return (*passes, Pass(tuple(steps), span.basis)) if steps else tuple(passes)

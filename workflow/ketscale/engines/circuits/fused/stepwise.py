@@ -75,11 +75,11 @@ def backward(
     exchanges = _exchanges(tables.rotation_masks[tables.first :].flip(0), state)
     for rotation, exchange in zip(reversed(range(tables.first, len(tables.slot_of))), exchanges, strict=True):
         cosine, sine = cosines[:, rotation, None], sines[:, rotation, None]
-        moved = _exchanged(state, *exchange)
+        exchanged = _exchanged(state, *exchange)
         slot = tables.slot_of[rotation]
         if slot >= 0:
-            gradients[:, slot] = (adjoint * moved).sum(1)
-        state = cosine * state - sine * moved
+            gradients[:, slot] = (adjoint * exchanged).sum(1)
+        state = cosine * state - sine * exchanged
         adjoint = cosine * adjoint - sine * _exchanged(adjoint, *exchange)
     if initial_gradient is not None:
         pairs = adjoint.unflatten(1, (2, -1)).transpose(1, 2)

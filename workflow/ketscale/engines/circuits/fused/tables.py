@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from ketscale.engines.circuits.fused.hessians import Wanted
+from ketscale.engines.circuits.fused.hessians import Argument
 from ketscale.engines.circuits.fused.program import Program, Rotation
 
 # The sources of angles, by their numbers in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`.
@@ -60,7 +60,7 @@ class Tables:
     qubits: int
     bits: int
     slot_of: tuple[int, ...]
-    wanted: tuple[Wanted, ...]
+    kinds: tuple[Argument, ...]
     rotation_table: torch.Tensor
     rotation_masks: torch.Tensor
     factors: torch.Tensor
@@ -78,7 +78,7 @@ class Tables:
 def tabulate(
     program: Program,
     real: bool,
-    wanted: tuple[Wanted, ...],
+    kinds: tuple[Argument, ...],
     dtype: torch.dtype,
     device: torch.device,
     lanes: int,
@@ -93,9 +93,9 @@ def tabulate(
     part = 0 if real else 2**program.qubits
     exchanges = [exchange(r.x, r.z, r.ys + 3, part) for r in rotations]
     factors = [e.sign * r.angle.factor / 2 for e, r in zip(exchanges, rotations, strict=True)]
-    differentiated = [i for i, r in enumerate(rotations) if r.angle.kind in wanted]
+    differentiated = [i for i, r in enumerate(rotations) if r.angle.kind in kinds]
     slots = {rotation: slot for slot, rotation in enumerate(differentiated)}
-    first = 0 if "initial" in wanted else min(differentiated, default=len(rotations))
+    first = 0 if "initial" in kinds else min(differentiated, default=len(rotations))
     slot_of = tuple(slots.get(i, -1) for i in range(len(rotations)))
     rows = [
         (e.x % lanes, e.x // lanes, e.z, SOURCES.index(r.angle.kind), r.angle.index, slot)
@@ -103,8 +103,8 @@ def tabulate(
     ]
     words = []
     for w in program.words or ():
-        made = exchange(w.x, w.z, w.ys, part)
-        words.append(made._replace(sign=made.sign * w.sign))
+        word = exchange(w.x, w.z, w.ys, part)
+        words.append(word._replace(sign=word.sign * w.sign))
 
     def integers(values: ArrayLike, kind: type = np.int32) -> torch.Tensor:
         return torch.tensor(np.asarray(values, dtype=kind), device=device)
@@ -112,7 +112,7 @@ def tabulate(
     def reals(values: ArrayLike) -> torch.Tensor:
         return torch.tensor(np.asarray(values, dtype=np.float64), dtype=dtype, device=device)
 
-    def columns(kind: Wanted) -> Columns:
+    def columns(kind: Argument) -> Columns:
         summands: dict[int, list[tuple[int, float]]] = {}
         for rotation in differentiated:
             angle = rotations[rotation].angle
@@ -132,7 +132,7 @@ def tabulate(
         qubits=program.qubits,
         bits=program.qubits + (not real),
         slot_of=slot_of,
-        wanted=wanted,
+        kinds=kinds,
         rotation_table=integers(np.reshape(rows, (-1, 6))),
         rotation_masks=integers(np.reshape([(e.x, e.z) for e in exchanges], (-1, 2)), np.int64),
         factors=reals(factors),

@@ -22,7 +22,7 @@ from ketscale.training.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
-class Surroundings:
+class Context:
     """The place and the start of a training process.
 
     machine: the host, as records describe it. cores: the logical CPUs of this rank. shared: whether threads of this
@@ -40,7 +40,7 @@ class Surroundings:
     startup_s: float
 
     @classmethod
-    def found(cls, settings: Settings, world: World) -> Surroundings:
+    def detect(cls, settings: Settings, world: World) -> Context:
         """Bind this rank to its cores and look around. Every rank calls this.
 
         Raises:
@@ -50,14 +50,14 @@ class Surroundings:
         check_nodes(settings.run, names)
         machine = {**host.describe(), "node_type": node_type(settings.run)}
         cores = _bind(settings, world, names.count(process.node_name()))
-        started, clock_s = datetime.now(UTC), time.monotonic()
+        start, clock_s = datetime.now(UTC), time.monotonic()
         # The CPUs that the run's ranks on this host may use, a list for each rank.
         here = [
             cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()
         ]
         shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
         watch = Watch({cpu for cpus in here for cpu in cpus}, settings.run.threads * len(here))
-        return cls(world, machine, cores, shared, watch, started, clock_s, process.age_s())
+        return cls(world, machine, cores, shared, watch, start, clock_s, process.age_s())
 
     def of_rank(self, trainer: Training | None) -> dict[str, Any]:
         """This rank's entry in a record."""
@@ -73,7 +73,7 @@ class Surroundings:
             "gpu_uuid": str(torch.cuda.get_device_properties(self.world.device).uuid) if gpu else None,
             "peak_rss_bytes": host.peak_rss_bytes(),
             "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
-            "seen": (trainer and trainer.clock.seen) or self.watch.seen(),
+            "seen": (trainer and trainer.clock.usage) or self.watch.usage(),
             "samples": trainer.samples_seen if trainer else 0,
         }
 

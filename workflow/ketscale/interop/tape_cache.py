@@ -1,4 +1,4 @@
-"""Tapes that come again and again: how the results come from their parameters is recorded, and not worked out anew.
+"""Tapes that are repeated: how the results depend on their parameters is recorded once and replayed.
 
 PennyLane checks, copies and decomposes a tape at each call, which takes longer than a small circuit. Tapes with the same
 operations, wires, measurements and shapes have one record (`recording`), as functions of `from_qnode` have.
@@ -25,7 +25,7 @@ from ketscale.interop.reading import read_tape, standard
 from ketscale.interop.recording import Records, keep
 from ketscale.interop.replay import Replay, Structure
 
-# A record pays from about as many calls on.
+# A record is worthwhile from about as many calls.
 REPEATS = 8
 
 # PennyLane's classes of the gates of `fused`: of these the wires say all that the numbers do not.
@@ -36,7 +36,7 @@ PLAIN = (str, bool, int, float, complex, type(None), np.generic, np.ndarray, tor
 
 
 class _Unknown(Exception):
-    """A tape has something of which a record could be wrong."""
+    """A tape has something for which a record could be wrong."""
 
 
 class _Hashed:
@@ -52,7 +52,7 @@ class _Hashed:
         return self is other or (isinstance(other, _Hashed) and self._part == other._part)
 
 
-class KnownTapes:
+class TapeCache:
     """The records of a device's tapes. Copies and pickles have none."""
 
     def __init__(self, simulator: Simulator, wires: Any) -> None:
@@ -62,14 +62,14 @@ class KnownTapes:
         # The keys of observables, by the identities of these, which are kept alive for that.
         self._observables: dict[object, tuple[Operator, _Hashed]] = {}
         # How often a tape was seen, or infinitely often if it cannot be recorded.
-        self._seen: dict[object, float] = {}
+        self._counts: dict[object, float] = {}
 
-    def __reduce__(self) -> tuple[type[KnownTapes], tuple[Simulator, Any]]:
-        return KnownTapes, (self._simulator, self._wires)
+    def __reduce__(self) -> tuple[type[TapeCache], tuple[Simulator, Any]]:
+        return TapeCache, (self._simulator, self._wires)
 
     @uncompiled
     def find(self, tape: QuantumScript) -> tuple[Replay, list[torch.Tensor]] | None:
-        """The record of a tape and the tensors that it takes; None if there is no record."""
+        """The record of a tape and the tensors that it needs; None if there is no record."""
         if tape.shots or transformed() or qml.decomposition.enabled_graph():
             return None
         tensors: list[torch.Tensor] = []
@@ -81,15 +81,15 @@ class KnownTapes:
             )
             way = self._records.ways.get(key)
             if way is None:
-                seen = self._seen.get(key, 0) + 1
-                keep(self._seen, key, seen)
-                if seen < REPEATS or seen == float("inf"):
+                count = self._counts.get(key, 0) + 1
+                keep(self._counts, key, count)
+                if count < REPEATS or count == float("inf"):
                     return None
         except Exception:  # such as something that cannot be hashed
             return None
 
-        def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
-            bound = standard(_bound(tape, given), self._wires)
+        def run(values: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
+            bound = standard(_bound(tape, values), self._wires)
             return read_tape(bound, len(tape.measurements))
 
         try:
@@ -103,7 +103,7 @@ class KnownTapes:
         except Exception:
             # Whatever the reason: the device then does without a record, and says itself what is wrong.
             self._records.ways.pop(key, None)
-            keep(self._seen, key, float("inf"))
+            keep(self._counts, key, float("inf"))
             return None
         return way, tensors
 
@@ -115,15 +115,15 @@ class KnownTapes:
             raise _Unknown
         if observable.name in GATES:
             return type(observable), observable.wires.labels
-        known = self._observables.get(id(observable))
-        if known is None or known[0] is not observable:
-            known = observable, _Hashed(_observable(observable))
+        entry = self._observables.get(id(observable))
+        if entry is None or entry[0] is not observable:
+            entry = observable, _Hashed(_observable(observable))
             # Only sums of Pauli words have records, and PennyLane keeps theirs too: nothing is written to.
-            keep(self._observables, id(observable), known)
-        return known[1]
+            keep(self._observables, id(observable), entry)
+        return entry[1]
 
 
-class Known(QuantumScript):
+class CachedTape(QuantumScript):
     """A tape with its record, in place of the one that PennyLane would make of it."""
 
     def __init__(
@@ -190,7 +190,7 @@ def _value(value: Any) -> object:
 
 
 def _trusted(part: Any) -> bool:
-    """Whether everything that decides how an operation is decomposed is PennyLane's, and in its key."""
+    """Whether everything that determines how an operation is decomposed is PennyLane's, and in its key."""
     if isinstance(part, Operator):
         return _trusted(flatten(part)[1])
     if isinstance(part, PyTreeStructure):
@@ -212,10 +212,10 @@ def _same(bound: QuantumScript, tape: QuantumScript) -> bool:
 
 def _bound(tape: QuantumScript, tensors: Sequence[torch.Tensor]) -> QuantumScript:
     """The tape with other numbers."""
-    given = iter(tensors)
+    values = iter(tensors)
     operations = []
     for operation in tape.operations:
         numbers, structure = flatten(operation)
-        others = [value if _tensor(operation, value) is None else next(given) for value in numbers]
+        others = [value if _tensor(operation, value) is None else next(values) for value in numbers]
         operations.append(unflatten(others, structure) if others else operation)
     return QuantumScript(operations, tape.measurements)
