@@ -91,7 +91,11 @@ def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     # Trials of a search may have other settings of a model under its name.
     model = grid.canonical(record.config["model"])
     sampler = run.simulator if simulator and (simulator.shots or simulator.trajectories) else None
-    noise = grid.canonical([simulator.noise, simulator.noise_in_training]) if simulator and simulator.noise else None
+    noise = (
+        grid.canonical([simulator.noise, simulator.noise_in_training])
+        if simulator and simulator.noise
+        else None
+    )
     names = run.without("simulator", *grid.LAYOUT, "protocol")
     return (*names, model, sampler, noise, *settings, record.data_hash, record.features_hash)
 
