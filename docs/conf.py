@@ -16,7 +16,7 @@ copyright = "2026, The KetScale developers"
 version = release = ketscale.__version__
 
 extensions = ["myst_nb"]
-exclude_patterns = ["_build", "_generate"]
+exclude_patterns = ["_build", "_generate", "measurements/archive"]
 root_doc = "index"
 
 html_theme = "furo"

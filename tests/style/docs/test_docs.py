@@ -36,8 +36,8 @@ def test_the_readme_makes_a_qnode_fast_and_prints_the_same_value_twice(capsys):
     (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     # All but the times are as README shows them.
     assert [words[:-2] for words in printed] == [line.split()[:-2] for line in shown.splitlines()]
-    assert printed[0][2] == printed[1][2]
-    fast, inputs, weights = namespace["function"], namespace["inputs"], namespace["weights"]
+    assert printed[0][1] == printed[1][1]
+    fast, inputs, weights = namespace["f"], namespace["x"], namespace["w"]
     (gradient,) = torch.autograd.grad(fast(inputs, weights).sum(), weights)
     (expected,) = torch.autograd.grad(namespace["circuit"](inputs, weights).sum(), weights)
     torch.testing.assert_close(gradient, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
