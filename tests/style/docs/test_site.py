@@ -21,7 +21,6 @@ from docs._generate import cli, columns, pages, pictures, record
 
 from benchmarks import command as benchmarks
 from benchmarks import readers
-import ketscale
 from ketscale.analysis.columns import TABLES
 from ketscale.cli import _parser
 from ketscale.grid import Run
@@ -285,7 +284,7 @@ def test_the_readme_is_short_and_begins_with_what_to_do() -> None:
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert re.findall(r"docs/images/(\w+)\.svg", text) == ["version", "license", "scaling"]
-    assert f"Version {ketscale.__version__}]" in text
+    assert MADE["version"].endswith(text.partition("![Version ")[2].partition("]")[0] + ".")
 
 
 def test_the_configuration_of_the_site_is_read() -> None:
