@@ -27,9 +27,8 @@ SYSTEMS = (
 T1_NS, T2_NS = 30e3, 20e3
 # Shorter calls say nothing about longer ones, and a single task may take as long as a vector of tasks.
 TELLING_S, LANES = 0.02, 8
-# The page has these systems at this length, or the longest below that was timed; and a unitary at all lengths.
-SHOWN = ((1, 2), (1, 3), (1, 6), (2, 3), (4, 2), (6, 2), (8, 2), (12, 2))
-SHOWN_SEGMENTS, AT_ALL_LENGTHS = 100, ("unitary", 1, 3)
+# The page has these systems at this length, or the longest below that was timed.
+SHOWN, SHOWN_SEGMENTS = ((1, 3), (2, 3), (4, 2), (6, 2), (8, 2)), 100
 
 
 class CostsCase(NamedTuple):
@@ -112,8 +111,7 @@ class Costs(Benchmark):
             [
                 row
                 for row in rows
-                if _system(row) == AT_ALL_LENGTHS
-                or (_system(row)[1:] in SHOWN and row["segments"] == lengths.get(_system(row)))
+                if _system(row)[1:] in SHOWN and row["segments"] == lengths.get(_system(row))
             ]
         )
 

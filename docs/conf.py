@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 
 import ketscale
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 project = "KetScale"
 author = "The KetScale developers"
@@ -16,7 +21,7 @@ copyright = "2026, The KetScale developers"
 version = release = ketscale.__version__
 
 extensions = ["myst_nb"]
-exclude_patterns = ["_build", "_generate"]
+exclude_patterns = ["_build", "_generate", "measurements/archive"]
 root_doc = "index"
 
 html_theme = "furo"
@@ -31,3 +36,13 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 
 logging.getLogger("traitlets").setLevel(logging.WARNING)
+
+
+def without_archive(app: Sphinx, page: str, source: list[str]) -> None:
+    """Replace links to archived measurements, which are in the repository only, by their text."""
+    source[0] = re.sub(r"\[([^\]]*)\]\((?:measurements/)?archive/[^)]*\)", r"\1", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Register what Sphinx calls."""
+    app.connect("source-read", without_archive)

@@ -1,4 +1,4 @@
-"""What `ketscale bench` measured, from its JSON: a CSV file of the whole table, and its machine in docs/benchmarks.md.
+"""What `ketscale bench` measured, from its JSON: a CSV file of the whole table, and its machine on a page of measurements.
 
 `python -m docs._generate.benched gates.json dynamics.json dynamics-4096.json pulses.json` writes the part between
 `<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen. An
@@ -24,7 +24,7 @@ from docs._generate.markdown import table
 from benchmarks.command import BENCHMARKS
 from benchmarks.output import hardware
 
-PAGE = measured.DOCS / "benchmarks.md"
+PAGE = measured.DOCS / "measurements" / "2026-11-bench.md"
 WAYS = "table-ways"
 # The ways to `fused` by their names in the benchmark: what a user calls each, and for what.
 USES = {
@@ -37,25 +37,29 @@ USES = {
 SIZES = ("4 x 1", "4 x 64")
 
 
-def written(page: str, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -> str:
+def written(page: Path, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """The page with one benchmark's part; `parts` has the stems of files and their results."""
+    folder = "" if page == PAGE else "measurements/"
     blocks = [_ways(result) if stem == WAYS else "" for stem, result in parts]
-    blocks += [_block(stem, result, BENCHMARKS[name].excerpt(result["rows"])) for stem, result in parts]
+    blocks += [
+        _block(f"{folder}bench-{stem}.csv", result, BENCHMARKS[name].excerpt(result["rows"]))
+        for stem, result in parts
+    ]
     made, count = re.subn(
         rf"(?s)(<!-- measured: {name} -->\n).*?(<!-- end: {name} -->)",
         lambda found: found[1] + "\n" + "\n\n".join(filter(None, blocks)) + "\n\n" + found[2],
-        page,
+        page.read_text(),
     )
     if count != 1:
-        raise SystemExit(f"{PAGE}: has no part for {name}")
+        raise SystemExit(f"{page}: has no part for {name}")
     return made
 
 
-def _block(stem: str, result: dict[str, Any], table: Sequence[str]) -> str:
+def _block(file: str, result: dict[str, Any], table: Sequence[str]) -> str:
     # Results of before 27 November 2026 do not know their command.
     known = (f"{result['day']}, `{result['command']}`",) if "command" in result else ()
     said = ", ".join((hardware(result["machine"]), *known))
-    link = f"[CSV](measurements/bench-{stem}.csv)"
+    link = f"[CSV]({file})"
     return "\n".join((f"Machine: {said}.", "", *table, "", link)) if table else f"Machine: {said}. {link}"
 
 
@@ -86,7 +90,7 @@ def main(files: Sequence[str]) -> None:
         found.setdefault(file.stem.partition("-")[0], []).append((file.stem, json.loads(file.read_text())))
     for name, parts in found.items():
         page = measured.DOCS / "library.md" if name == "table" else PAGE
-        page.write_text(written(page.read_text(), name, parts))
+        page.write_text(written(page, name, parts))
         for stem, result in parts:
             (measured.DOCS / "measurements" / f"bench-{stem}.csv").write_text(whole(BENCHMARKS[name], result))
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from docs._generate.drawing import Drawing
 from docs._generate.measured import DOCS, read
 
+import ketscale
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import pauli_words
 from ketscale.engines.circuits.fused.program import Angle, Rotation, Word, reduce
@@ -304,6 +307,17 @@ def timeline() -> Drawing:
     return drawing
 
 
+def badge(name: str, value: str) -> Drawing:
+    """A name and a value side by side, for the head of README."""
+    left, right = 8 * len(name) + 4, 8 * len(value) + 4
+    drawing = Drawing(left + right, 20, f"{name}: {value}")
+    for x, width, text, kind in ((0, left, name, "soft"), (left, right, value, "first")):
+        drawing.box(x, 0, width, 20, kind)
+        drawing.text(x + width / 2, 14, text, "paper", 12, "middle")
+    return drawing
+
+
+LICENSE = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["license"]
 PICTURES: dict[str, Callable[[], Drawing]] = {
     "speed": speed,
     "workers": workers,
@@ -311,6 +325,8 @@ PICTURES: dict[str, Callable[[], Drawing]] = {
     "fused-lanes": lanes,
     "fused-adjoint": adjoint,
     "run-timeline": timeline,
+    "version": partial(badge, "version", ketscale.__version__),
+    "license": partial(badge, "license", LICENSE),
 }
 
 

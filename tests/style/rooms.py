@@ -18,7 +18,8 @@ FILE = Path(__file__).with_name("rooms.txt")
 ENGINES = PurePosixPath("workflow/ketscale/engines")
 # Generated pages and parts, blocks of code and comments are no prose; measurements are data.
 NO_PROSE = re.compile(
-    r"<!-- made by `python -m docs\._generate`: \w+ -->.*?<!-- made until here -->|^```.*?^```$|<!--.*?-->",
+    r"<!-- made by `python -m docs\._generate`: \w+ -->.*?<!-- made until here -->|<!-- measured: \w+ -->.*?<!-- end: \w+ -->"
+    r"|^```.*?^```$|<!--.*?-->",
     re.DOTALL | re.MULTILINE,
 )
 
