@@ -2,6 +2,7 @@
 
 Three layers of Rot and a ring of CNOTs, with depolarising and damping after each Rot and depolarising of both qubits after each
 CNOT. All agree first; then they take turns, and a row is the median of their times, and of their ratios with its quartiles.
+`--trajectories 64` compares means over as many trajectories for each sample, which must agree within six standard errors.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import numpy as np
 import pennylane as qml
 import torch
 
-from benchmarks.peers import pauli_jax
+from benchmarks.peers import pauli_jax, trajectories_jax
 from ketscale import Circuit, Layer
 from ketscale.engines.circuits.circuit import pauli_words
 
 # Qubits and batch.
 CASES = ((4, 64), (6, 16), (8, 4))
+DRAWN_CASES = ((8, 4), (10, 4))
 LAYERS, DEPOLARISING, DAMPING = 3, 0.01, 0.02
 OURS, PLAIN, MIXED, EAGER = "fused", "plain JAX, jitted", "default.mixed, jax.jit", "default.mixed, torch"
+DENSITY = "fused, density matrices"
 # default.mixed takes seconds at 8 qubits.
 MOST_MIXED, FEW = 6, 5
 # After another way, whose memory fills the caches and whose threads still wait for work.
@@ -126,11 +129,56 @@ def measured(qubits: int, batch: int, turns: int) -> dict[str, tuple[float, np.n
     return {name: (firsts[name], np.array(times)) for name, times in seconds.items()}
 
 
+def drawn(qubits: int, batch: int, turns: int, number: int) -> dict[str, tuple[float, np.ndarray]]:
+    """`measured` of trajectories, with density matrices."""
+    circuit, words = circuit_of(qubits), pauli_words(qubits)
+    layers = [Layer(circuit, words, dtype=torch.float64, trajectories=each) for each in (number, None)]
+    inputs, weights = torch.rand(batch, qubits, dtype=torch.float64, requires_grad=True), layers[0].weight
+    layers[1].weight.data.copy_(weights.data)
+
+    def total(inputs: Any, weights: Any, uniform: Any) -> tuple[Any, Any]:
+        values = trajectories_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING)(inputs, weights, uniform)
+        return values.sum(), values
+
+    compiled = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))
+    keys = iter(jax.random.split(jax.random.PRNGKey(0), 10_000))
+    shape = (batch, number, trajectories_jax.draws(qubits, LAYERS))
+
+    def plain() -> Any:
+        arrays = [x.detach().numpy() for x in (inputs, weights)]
+        (_, values), slopes = jax.block_until_ready(compiled(*arrays, jax.random.uniform(next(keys), shape)))
+        return values, slopes
+
+    calls = {
+        OURS: by_torch(lambda x, _: layers[0](x), inputs, weights),
+        PLAIN: plain,
+        DENSITY: by_torch(lambda x, _: layers[1](x), inputs, layers[1].weight),
+    }
+    firsts: dict[str, float] = {}
+    means: dict[str, list[Any]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(-1, turns):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            values, _ = call()
+            means[name].append(np.asarray(values))
+            if turn < 0:
+                firsts[name] = time.perf_counter() - begin
+            else:
+                seconds[name].append(time.perf_counter() - begin)
+    for name in (OURS, PLAIN):
+        error = np.std(means[name], 0, ddof=1) / np.sqrt(len(means[name]))
+        apart = np.abs(np.mean(means[name], 0) - means[DENSITY][0]) / error
+        assert apart.max() < 6, (name, apart.max())
+    return {name: (firsts[name], np.array(times)) for name, times in seconds.items()}
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--trajectories", type=int)
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     torch.set_num_threads(asked.threads)
@@ -138,8 +186,11 @@ def main() -> None:
     print(
         "| qubits x batch | way | first call, ms | a call, ms | over fused (quartiles) |\n| --- | --- | ---: | ---: | ---: |"
     )
-    for qubits, batch in CASES:
-        found = measured(qubits, batch, asked.turns)
+    for qubits, batch in DRAWN_CASES if asked.trajectories else CASES:
+        if asked.trajectories:
+            found = drawn(qubits, batch, asked.turns, asked.trajectories)
+        else:
+            found = measured(qubits, batch, asked.turns)
         for name, (first, times) in found.items():
             ratios = times / found[OURS][1][: len(times)]
             low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
