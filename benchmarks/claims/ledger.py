@@ -12,14 +12,16 @@ from msgspec import Meta
 
 from ketscale.errors import UserError
 
-# The words of verdicts.
-SUPPORTED, MORE, REFUTED = "supported", "more than claimed", "refuted"
-UNDECIDED, NOT_MEASURED = "undecided", "not measured"
+Verdict = Literal["supported", "more than claimed", "refuted", "undecided", "not measured"]
+SUPPORTED: Verdict = "supported"
+MORE: Verdict = "more than claimed"
+REFUTED: Verdict = "refuted"
+UNDECIDED: Verdict = "undecided"
+NOT_MEASURED: Verdict = "not measured"
 
 LEDGER = Path(__file__).with_name("claims.yaml")
 
 Words = Annotated[str, Meta(min_length=2)]
-Verdict = Literal["supported", "more than claimed", "refuted", "undecided", "not measured"]
 # Axes of runs, sizes by name, or layout, with the value that a run must have.
 Filter = Mapping[str, str | int]
 # Ends of a range, None where it has none.

@@ -134,7 +134,8 @@ def _estimate(asked: Asked, collected: Collected, sides: Sequence[Mapping[int, A
     if asked.quantity == TESTED:
         record: Record = next(iter(of.values()))
         metric = collected.config.family(str(record.run["workload"])).headline
-        return metrics.difference(*(metrics.scored(side.values(), metric) for side in (of, over)), metric)
+        one, two = (metrics.scored(side.values(), metric) for side in (of, over))
+        return metrics.difference(one, two, metric)
     if asked.over is None:
         over = dict.fromkeys(of, 1.0)
     if str(asked.quantity).startswith(UNTIMED) or (asked.over is None and min(of.values()) <= 0):
