@@ -14,26 +14,25 @@ from ketscale.analysis.comparison import Collected
 from ketscale.errors import UserError
 from ketscale.files import csv_of, write_atomic
 
-COLUMNS = "claim", "reading", "value", "low", "high", "seeds", "fault", "before", "commit", "machine"
+COLUMNS = "claim", "reading", "value", "low", "high", "seeds", "fault", "measured", "commit", "machine"
 
 
 def rows(found: Judgement, collected: Collected) -> Iterator[dict[str, object]]:
-    """A row of the file for each reading, with the start of its last run, commits and machines."""
+    """A row of the file for each reading, with the start of the claim's first run, and its own commits and machines."""
+    runs = [run for each in found.readings for run in each.runs]
+    measured = min((collected.records[run].started.isoformat() for run in runs), default="")
     for each in found.readings:
         estimate, records = each.estimate, [collected.records[run] for run in each.runs]
         values = (estimate.value, estimate.low, estimate.high, estimate.n) if estimate else (None,) * 4
-        before = max((record.started.isoformat() for record in records), default="")
         commits = sorted({(record.code.commit or "unknown")[:10] for record in records})
-        machines = sorted(
-            {gpu.name for record in records for gpu in record.machine.gpus}
-            or {record.machine.cpu for record in records}
-        )
+        gpus = {gpu.name for record in records for gpu in record.machine.gpus}
+        machines = sorted(gpus or {record.machine.cpu for record in records})
         cells = (
             found.claim.id,
             each.name,
             *values,
             each.fault,
-            before,
+            measured,
             " ".join(commits),
             " and ".join(machines),
         )

@@ -60,8 +60,8 @@ def recorded(file: Path, claim: Claim, config: Config | None) -> Judgement:
         return judge(claim, ())
     with file.open(newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row["claim"] == claim.id]
-    last = max((row["before"] for row in rows), default="")
-    known = {row["reading"]: _read(row) for row in rows if row["before"] == last}
+    last = max((row["measured"] for row in rows), default="")
+    known = {row["reading"]: _read(row) for row in rows if row["measured"] == last}
     nothing = Collected.of(config, (), {}, {})
     names = [name for asked in claim.readings for name, _ in groups(claim, asked, nothing)]
     found = [known.get(name) or Reading(name, fault=UNRECORDED, absent=not known) for name in names]

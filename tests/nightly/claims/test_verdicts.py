@@ -368,7 +368,7 @@ def test_recorded_readings_give_the_verdict_of_their_records(tmp_path: Path) -> 
     here = changed(judge(given, readings(given, evidence)))
     lines = list(rows(here, evidence))
     older = [
-        {**line, "value": 0.1, "low": 0.09, "high": 0.11, "before": "2025-01-01T00:00:00+00:00"}
+        {**line, "value": 0.1, "low": 0.09, "high": 0.11, "measured": "2025-01-01T00:00:00+00:00"}
         for line in lines
     ]
     file = tmp_path / "readings.csv"
