@@ -34,7 +34,6 @@ ELSEWHERE = {
     "-m pytest": "tests/nightly/contract/test_added.py",
     "-m docs._generate": "tests/style/docs/test_site.py",
     "status --follow": "needs a terminal",
-    "-m benchmarks.busy": "needs a machine that does nothing else",
     "-m benchmarks.download_race": "needs recordings of eegmmidb",
     "-m tests.unit.jobs.judged_costs": "tests/unit/jobs/test_costs.py",
     "-m benchmarks.first": "tests/nightly/benchmarks/test_first.py",
