@@ -83,9 +83,8 @@ def part(rows: list[dict[str, str]], found: list[Judgement]) -> str:
         if each["claim"] in HEADLINES:
             more = "" if each["rests on"] == "nothing" else f" Missing: {each['needs']}."
             decides, beside = (each[name] for name in HEADING[5:])
-            parts += [
-                f"**{each['claim']}** {each['statement']} *{each['verdict'].capitalize()}.* {decides} {beside}{more}"
-            ]
+            verdict = "" if decides.startswith("Not measured") else f" *{each['verdict'].capitalize()}.*"
+            parts += [f"**{each['claim']}** {each['statement']}{verdict} {decides} {beside}{more}"]
     for section in dict.fromkeys(claim.claim.id.partition(".")[0] for claim in found):
         own = [each for each in found if each.claim.id.startswith(f"{section}.")]
         files = Counter(each.claim.file for each in own)
