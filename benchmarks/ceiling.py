@@ -1,4 +1,4 @@
-"""What a device can do at best: arithmetic and copy bandwidth, measured in the same run as the simulators."""
+"""What arithmetic a device can do at best, measured in the same run as the simulators."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.machine import finished
-from benchmarks.stopwatch import steady
 
 SIZE = 2048
 # The tensor cores of a GPU are not used; it still needs larger matrices to be busy.
 GPU_SIZE = 8192
-# Far larger than any cache.
-COPIED = 2**26
 
 
 class Ceiling(NamedTuple):
@@ -48,23 +45,3 @@ def product(device: torch.device, dtype: torch.dtype = torch.float32) -> Ceiling
 def gflops(flops: int, seconds: float) -> float:
     """A rate."""
     return flops / seconds / 1e9
-
-
-def copy_gbs(device: torch.device, copied: int = COPIED) -> float:
-    """Bytes read and written by a copy of fp32 numbers, in 10^9 a second."""
-    source, target = torch.rand(copied, device=device), torch.empty(copied, device=device)
-    copy = finished(lambda: target.copy_(source), device)
-    return 2 * source.nbytes / steady({"copy": copy}, repeats=5)["copy"].median_s / 1e9
-
-
-def once(device: torch.device) -> dict[str, float | None]:
-    """What is measured once in a run, by name: copy bandwidth; of a GPU also matrix product and exchange."""
-    found: dict[str, float | None] = {"copy_gbs": copy_gbs(device)}
-    if device.type == "cuda":
-        from benchmarks import gpu_ceiling
-
-        matmul = product(device)
-        times = steady({"product": matmul.call}, repeats=5)
-        found[matmul.name] = gflops(matmul.flops, times["product"].median_s)
-        found["exchange_gbs"] = gpu_ceiling.exchange_gbs(device)
-    return found

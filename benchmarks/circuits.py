@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks import ceiling, machine
-from benchmarks.arithmetic import least_bytes, literal_flops
+from benchmarks.arithmetic import literal_flops
 from benchmarks.factors import CircuitCase, Factors
 from benchmarks.options import SECONDS, names, number, numbers, one_of, option
 from benchmarks.runner import (
@@ -100,13 +100,8 @@ QNODES = {
     QNODE_FLOOR: Way("peers.pennylane:QNodes", "QNode in torch, a device that does nothing"),
     "from_qnode": Way("peers.pennylane:QNodes", "converted QNode in torch, adjoint"),
 }
-# `SETS` sets of inputs and weights in one call of fused, or in one call each.
-GROUPS = {
-    name: Way("own:Groups", f"torch, adjoint, {name[6:]}") for name in ("fused-together", "fused-apart")
-}
-SETS = 16
-# QNodes and groups are timed only if they are named.
-KNOWN = {**SIMULATORS, **QNODES, **GROUPS}
+# QNodes are timed only if they are named.
+KNOWN = {**SIMULATORS, **QNODES}
 EMPTY = (FLOOR, QNODE_FLOOR)  # simulate nothing, and are compared with nothing
 # The simulators that run on one kind of device only.
 BOUND_TO = {
@@ -267,10 +262,6 @@ class Simulators(Benchmark):
         Column("gflops"),
         Column("fraction"),
         Column("peak_bytes"),
-        # For fused on a GPU: the least that has to pass through its memory, per second, and of the copy bandwidth.
-        Column("moved_bytes"),
-        Column("gbs"),
-        Column("copy_fraction"),
     )
 
     simulators: tuple[str, ...] = option((), names(KNOWN), "simulators")
@@ -291,7 +282,6 @@ class Simulators(Benchmark):
     def open(self) -> None:
         """Create the simulators and their reference: default.qubit on the CPU, or `kronecker` without PennyLane."""
         self.install(lambda name: create(name, self.on), self.names)
-        self.measured_once = ceiling.once(self.on)
         self.ceiling = ceiling.of(self.on)
         try:
             self.refer_to("default.qubit")
@@ -340,19 +330,15 @@ class Simulators(Benchmark):
         return self.with_graph(row, call, differs, call)
 
     def finish(self, case: CircuitCase, rows: Any, calls: Any, rate: float | None) -> None:
-        """Add arithmetic and, of fused on a GPU, memory traffic."""
+        """Add arithmetic."""
         example = loss_of(case._replace(batch=1), np.float32)
         for name, row in rows.items():
             seconds = best_s(row)
             if name in EMPTY or seconds is None:
                 continue
-            samples = case.batch * (SETS if name in GROUPS else 1)
-            row["gflops"] = ceiling.gflops(literal_flops(example.circuit, example.words) * samples, seconds)
+            flops = literal_flops(example.circuit, example.words) * case.batch
+            row["gflops"] = ceiling.gflops(flops, seconds)
             row["fraction"] = row["gflops"] / rate if rate else None
-            if self.on.type != "cpu" and name == "fused":
-                row["moved_bytes"] = least_bytes(example.circuit, example.words, case.batch)
-                row["gbs"], copy = row["moved_bytes"] / seconds / 1e9, self.measured_once["copy_gbs"]
-                row["copy_fraction"] = copy and row["gbs"] / copy
 
     @classmethod
     def table(cls, rows: Rows) -> list[str]:
@@ -461,14 +447,10 @@ def summary(rows: Rows) -> list[str]:
     if shares:
         where = f"at least 8 qubits, batch >= {WIDE_BATCH}"
         out.append(f"fused of the device's rate, {where}: min {min(shares):.2f}, median {median(shares):.2f}")
-    out += [
+    return out + [
         f"fused over the floor, {case}: {ratio:.3g}x"
         for case, ratio in _ratios(rows, "fused", FLOOR)
         if (case.qubits, case.batch) == (4, 1)
-    ]
-    return out + [
-        f"{SETS} sets of weights in one call of fused over one call each, {case}: {ratio:.3g}x"
-        for case, ratio in _ratios(rows, "fused-apart", "fused-together")
     ]
 
 

@@ -13,16 +13,13 @@ from typing import Any
 from benchmarks import output
 from benchmarks.chains import Chains
 from benchmarks.circuits import Circuits
-from benchmarks.cohorts import Cohorts
 from benchmarks.costs import Costs
 from benchmarks.dynamics import Dynamics
 from benchmarks.gates import Gates
 from benchmarks.grams import Grams
-from benchmarks.layouts import Layouts
 from benchmarks.models import Models
 from benchmarks.options import add_options
 from benchmarks.pulses import PulsedGates
-from benchmarks.ranks import Ranks
 from benchmarks.runner import Benchmark
 from benchmarks.table import Table
 from ketscale.errors import UserError
@@ -33,9 +30,6 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "simulators": Circuits,
     "table": Table,
     "models": Models,
-    "layouts": Layouts,
-    "cohorts": Cohorts,
-    "ranks": Ranks,
     "dynamics": Dynamics,
     "gates": Gates,
     "chains": Chains,
@@ -69,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
         UserError: an option is wrong, a subject that was asked for is not installed, or it was interrupted (what was
             measured is written).
     """
-    options = vars(parser().parse_args(_without_problem(list(arguments))))
+    options = vars(parser().parse_args(list(arguments)))
     benchmark = BENCHMARKS[options.pop("benchmark")]
     files = {name: options.pop(name) for name in FILES if name in options}
     given = {name: value for name, value in options.items() if value is not None}
@@ -98,17 +92,6 @@ def _measuring(arguments: Sequence[str]) -> str:
         elif not given:
             next(words)
     return f"ketscale bench {shlex.join(kept)}"
-
-
-def _without_problem(arguments: list[str]) -> list[str]:
-    """The two problems of dynamics were options of one benchmark: `dynamics --problem pulses` is `pulses`."""
-    if arguments[:1] == ["dynamics"] and "--problem" in arguments[:-1]:
-        at = arguments.index("--problem")
-        names = {"control": "dynamics", "pulses": "pulses"}
-        if arguments[at + 1] not in names:
-            raise UserError(f"--problem: no {arguments[at + 1]!r}; choose of {', '.join(names)}")
-        return [names[arguments[at + 1]], *arguments[1:at], *arguments[at + 2 :]]
-    return arguments
 
 
 def _publish(benchmark: type[Benchmark], result: dict[str, Any], files: dict[str, Path | None]) -> None:

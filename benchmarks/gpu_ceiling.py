@@ -1,4 +1,4 @@
-"""What a GPU can do without its tensor cores: multiply-adds from registers, and exchanges through shared memory."""
+"""What a GPU can do without its tensor cores: multiply-adds from registers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.machine import finished
-from benchmarks.stopwatch import steady
-
 # Blocks of 128 threads with eight numbers each, enough to fill a processor; loops of about half a millisecond.
 SIZE, BLOCKS = 1024, 16
 OPTIONS: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": True}
 UNROLLED = 16
-MULTIPLY_ADDS, EXCHANGES = 8192, 2048
+MULTIPLY_ADDS = 8192
 
 
 @triton.jit
@@ -34,24 +31,6 @@ def multiply_add(
     for _round in range(rounds):
         for _part in tl.static_range(UNROLLED):
             number = number * factor + addend
-    tl.store(numbers + place, number)
-
-
-@triton.jit
-def exchange(
-    numbers: tl.tensor,
-    mask: tl.tensor,
-    rounds: tl.tensor,
-    SIZE: tl.constexpr,  # noqa: N803
-    UNROLLED: tl.constexpr,  # noqa: N803
-) -> None:
-    """Repeat: number k becomes number k ^ mask. Along an only axis Triton goes through shared memory."""
-    index = tl.arange(0, SIZE)
-    place = tl.program_id(0) * SIZE + index
-    number = tl.load(numbers + place)
-    for _round in range(rounds):
-        for _part in tl.static_range(UNROLLED):
-            number = tl.gather(number, index ^ mask, 0)
     tl.store(numbers + place, number)
 
 
@@ -75,14 +54,3 @@ def multiply_adds(device: torch.device) -> tuple[Callable[[], Any], torch.device
         )
 
     return call, device
-
-
-def exchange_gbs(device: torch.device) -> float:
-    """Bytes written to and read from shared memory by exchanges of fp32 numbers, in 10^9 a second."""
-    numbers = torch.rand(blocks(device), SIZE, device=device)
-
-    def call() -> None:
-        exchange[(len(numbers),)](numbers, 37, EXCHANGES // UNROLLED, SIZE=SIZE, UNROLLED=UNROLLED, **OPTIONS)
-
-    seconds = steady({"exchange": finished(call, device)}, repeats=5)["exchange"].median_s
-    return 2 * numbers.nbytes * EXCHANGES / seconds / 1e9

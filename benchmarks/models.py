@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import ceiling, machine, memory, steps, stopwatch
+from benchmarks import machine, memory, steps, stopwatch
 from benchmarks.circuits import DEVICES
 from benchmarks.options import SECONDS, names, numbers, one_of, option
 from benchmarks.runner import (
@@ -14,6 +14,7 @@ from benchmarks.runner import (
     ON_A_GPU,
     OUT_OF_MEMORY,
     WRONG,
+    Benchmark,
     Call,
     Column,
     Result,
@@ -25,7 +26,7 @@ from benchmarks.runner import (
     mebibytes,
     time_or_status,
 )  # fmt: skip
-from benchmarks.steps import ModelCase, TrainingSteps
+from benchmarks.steps import ModelCase
 from ketscale.engines.graphs import WARM_CALLS
 from ketscale.errors import UserError
 from ketscale.words import duration
@@ -46,12 +47,13 @@ def _spans(spans: dict[str, float]) -> str:
 
 
 @dataclass(kw_only=True)
-class Models(TrainingSteps):
+class Models(Benchmark):
     """Times are of one training step; where one is projected, the first time is that of an evaluation.
 
     batch: empty for those of the device. simulators: empty for all that fit a model, on a GPU those made for one.
     """
 
+    case = ModelCase
     text = "whole training steps of the models"
     predicts, drawn = True, True
     columns = (
@@ -60,8 +62,6 @@ class Models(TrainingSteps):
         # What two steps need beyond what the process had before; of a GPU's memory, what one step needs beyond data,
         # parameters and the optimiser's state.
         Column("peak_bytes", "peak memory", mebibytes),
-        # See `memory.operand_bytes`: simulators cannot be compared by it.
-        Column("operand_bytes", "torch operands", mebibytes),
         # How many equal evaluations a step is made of, where one of them was timed and multiplied.
         Column("projected_from", "projected from"),
         # Exclusive seconds of a step by span, of further steps.
@@ -90,10 +90,6 @@ class Models(TrainingSteps):
         return steps.cases(
             filter(self.arms, self.models), self.qubits, sorted(self.batch or BATCHES[self.device])
         )
-
-    def open(self) -> None:
-        """Measure the bandwidth of a copy."""
-        self.measured_once = {"copy_gbs": ceiling.copy_gbs(self.on)}
 
     def subjects(self, case: ModelCase) -> list[str]:
         self._losses: dict[str, float] = {}
@@ -124,7 +120,6 @@ class Models(TrainingSteps):
 
     def calls(self, case: ModelCase, name: str, row: Row, call: Call) -> dict[str, Call]:
         """The step and, on a GPU, its replay as a graph, which trains on as the step does."""
-        row["operand_bytes"] = memory.operand_bytes(call)
         if self.on.type == "cuda":
             row["peak_bytes"] = machine.peak_bytes(call, self.on)
         if self.capture is None:
@@ -157,7 +152,6 @@ class Models(TrainingSteps):
             row, times = rows[name], self.times(rows[name])
             spans = steps.spans_of(call, min(3, row["repeats"]), self.on)
             row["spans"] = {span: times * seconds for span, seconds in spans.items()}
-            row["operand_bytes"] *= times
             row["projected_from"] = times if times > 1 else None
 
     @classmethod

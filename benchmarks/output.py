@@ -9,8 +9,6 @@ from typing import Any
 from benchmarks.runner import Benchmark, Result, Row
 from ketscale.files import csv_of
 
-UNITS = {"gflops": "GFLOP/s", "gbs": "GB/s"}
-
 
 def as_json(result: Result) -> bytes:
     """The whole result."""
@@ -43,7 +41,7 @@ def hardware(machine: Mapping[str, Any]) -> str:
     """Processors, threads, ceilings and commit in one line."""
     gpu = f"{machine['gpu']['name']}, " if machine["gpu"] else ""
     rates = [
-        f"{name.partition('_')[0]} {rate:.4g} {UNITS[name.partition('_')[2]]}, "
+        f"{name.partition('_')[0]} {rate:.4g} GFLOP/s, "
         for name, rate in machine["ceiling"].items()
         if rate is not None
     ]

@@ -113,7 +113,6 @@ class Benchmark:
         self.capture: Callable[..., Call | NoGraph] | None = None
         self.ceiling: ceiling.Ceiling | None = None
         self.rates: list[float] = []
-        self.measured_once: dict[str, float | None] = {}
         self._last: dict[tuple[Any, ...], tuple[int, float]] = {}
 
     # --- what a benchmark says ---
@@ -217,7 +216,7 @@ class Benchmark:
                     show(case, done)
                     rows += done
                     measured += 1
-            rates = dict(self.measured_once)
+            rates: dict[str, float | None] = {}
             if self.ceiling:
                 rates[self.ceiling.name] = median(self.rates) if self.rates else None
             budget_s = None if math.isinf(self.budget) else self.budget

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
 import torch
 
-from benchmarks.options import names, numbers, option
-from benchmarks.runner import Benchmark
 from ketscale import spans
 from ketscale.config import Data, Model, Protocol, Settings, Simulator
 from ketscale.config.simulators.circuits import CircuitSimulator
@@ -78,7 +75,6 @@ LIKELIHOODS: dict[str, Simulator] = {
 PROJECTED = {"literal": 97, "literal-bound": 97}
 
 MODELS: dict[str, type[Model]] = {**ON_TRIALS, **ON_IMAGES, **ON_SENTENCES}
-LABELLED_MODELS = (*ON_TRIALS, *ON_IMAGES)
 
 # Models on the tasks of a qubit with the published pulse, which have one way to be evaluated here.
 ON_TASKS = {name: kind for name, kind in FAMILIES["control"].models.items() if kind.stacks}
@@ -117,20 +113,6 @@ def cases(models: Iterable[str], qubits: Sequence[int], batches: Sequence[int]) 
         for number in qubits if one is None else (one,):
             for batch in batches:
                 yield ModelCase(model, number, batch)
-
-
-@dataclass(kw_only=True)
-class TrainingSteps(Benchmark):
-    """What the benchmarks of training steps share."""
-
-    case = ModelCase
-
-    models: tuple[str, ...] = option((), names(MODELS), "models")
-    qubits: tuple[int, ...] = option((4,), numbers(2), "numbers of qubits")
-    batch: tuple[int, ...] = option((), numbers(1), "batch sizes")
-
-    def cases(self) -> Iterator[ModelCase]:
-        return cases(self.models, self.qubits, self.batch)
 
 
 def arms(model: str) -> tuple[str, ...]:

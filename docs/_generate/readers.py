@@ -1,22 +1,18 @@
-"""The numbers of the five readers. `python -m docs._generate.readers [FOLDER]` writes what `benchmarks.readers` left in a folder.
+"""The numbers of the five published trainings: `python -m docs._generate.readers` writes the pages that have them.
 
-They go to measurements/2026-11-readers.csv, the page of the same name is made of them, and every number that is marked with a cell
-of that file (see `measured`), in README.md and docs/for-you.md, becomes that cell. What has no cell is "not measured yet".
+They are those of measurements/2026-11-readers.csv, which are read in the tables of five reports. The page of the same name is made
+of them, and every number that is marked with a cell of that file (see `measured`), in README.md and docs/for-you.md, becomes that
+cell. What has no cell is "not measured yet".
 """
 
 from __future__ import annotations
 
 import csv
 import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from docs._generate.markdown import table
 from docs._generate.measured import DOCS, NUMBER
-
-from benchmarks.readers import READERS, Number, published
-from ketscale.files import csv_of
 
 NAME = "2026-11-readers"
 FILE = DOCS / "measurements" / f"{NAME}.csv"
@@ -36,18 +32,6 @@ TITLES = {
 }
 
 
-def collected(folder: Path | None) -> bytes:
-    """The file: what was published, and what the readers' files in the folder have."""
-    rows: list[dict[str, object]] = []
-    for name, reader in READERS.items():
-        file = None if folder is None else folder / f"{name}.csv"
-        if file is not None and file.exists():
-            rows += [dict(row) for row in read(file)]
-        else:
-            rows += [each._asdict() for each in published(name, reader)]
-    return csv_of(rows, Number._fields)
-
-
 def read(file: Path = FILE) -> Rows:
     """The rows of such a file."""
     with file.open(newline="") as lines:
@@ -59,8 +43,10 @@ def page(rows: Rows) -> str:
     parts = [
         "# Five published trainings, here",
         "What each of five published projects reports, and what the same takes on two cores: the numbers of "
-        "[What it means for you](../for-you.md). `python -m benchmarks.readers eeg --out readers` measures the first, and so on. Times "
-        "are of typical seeds, with 95 % intervals where there are three; *published* ranges are the source's.",
+        "[What it means for you](../for-you.md). The study of each is in `workflow/studies`: `eeg-published.yaml`, `mnist-published.yaml`, "
+        "`gate-published.yaml`, `transformer-published.yaml` and `control-published.yaml` have the runs of these numbers, which "
+        "`benchmarks.readers` of their commit trained; it is gone. Times are of typical seeds, with 95 % intervals where there are "
+        "three; *published* ranges are the source's, and the file is named.",
     ]
     for name, title in TITLES.items():
         own = [row for row in rows if row["reader"] == name]
@@ -105,13 +91,6 @@ def files(rows: Rows) -> dict[Path, str]:
     return {FILE.with_suffix(".md"): page(rows), INDEX: listed(INDEX.read_text(), rows), **pages}
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Write the pages, and before them the file, if there is a folder."""
-    if arguments:
-        FILE.write_bytes(collected(Path(arguments[0])))
+if __name__ == "__main__":
     for path, text in files(read()).items():
         path.write_text(text)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

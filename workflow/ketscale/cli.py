@@ -84,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         "bench",
         _bench,
-        "Time simulators, models, layouts and more against each other, in a checkout",
-        "`ketscale bench NAME --help` has the options of simulators, table, models, layouts, cohorts, ranks, dynamics, gates, chains, costs, pulses or grams.",
+        "Time simulators, models, dynamics and more against each other, in a checkout",
+        "`ketscale bench NAME --help` has the options of simulators, table, models, dynamics, gates, chains, costs, pulses or grams.",
     )
     # What has a parser of its own is handed over as it is.
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="NAME ...", help="see docs/benchmarks.md")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks import circuits
-from benchmarks.arithmetic import least_bytes, literal_flops
+from benchmarks.arithmetic import literal_flops
 from benchmarks.circuits import CircuitCase, Circuits, Loss, create
 from benchmarks.runner import Call
 from ketscale import cli
@@ -21,7 +21,7 @@ from ketscale.errors import UserError
 
 CPU = torch.device("cpu")
 OUTSIDE = (
-    "default.qubit-jit", "fused-jax", "tensorcircuit", "deepquantum", "jax", "kronecker", "qulacs", "pyqtorch", "lightning.qubit-vjp", *circuits.GROUPS,
+    "default.qubit-jit", "fused-jax", "tensorcircuit", "deepquantum", "jax", "kronecker", "qulacs", "pyqtorch", "lightning.qubit-vjp",
     *(name for name in circuits.QNODES if name != circuits.QNODE_FLOOR),
 )  # fmt: skip
 
@@ -36,12 +36,6 @@ def test_arithmetic_of_other_gates_and_words_by_hand() -> None:
     gates = (Gate("Rot", (0,), angles), Gate("CRX", (0, 1), angles[:1]), given(np.eye(4), 0, 1))
     assert literal_flops(Circuit(2, gates), ("XI", "ZI")) == 4 * (3 * 47 + 4 * 4 + 2 * (3 + 1 + 4))
     assert literal_flops(Circuit(1, (given(np.eye(2), 0),)), ("Y",)) == 2 * (3 * 14 + 2 * 4)
-
-
-def test_traffic_by_hand() -> None:
-    gates = (Gate("RX", (0,), (Column("input", 0),)), Gate("RX", (0,), (Column("weight", 0),)))
-    # Two rotations about X: complex amplitudes, so 4 numbers; 1 input, 2 cosines, 2 sines, 2 derivatives, 1 word.
-    assert least_bytes(Circuit(1, gates), ("Z",), batch=10) == 2 * (1 + 4 + 4 + 2 + 1) * 10 * 4
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -73,7 +67,6 @@ def outside(name: str) -> Any:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ceiling that takes no time."""
-    monkeypatch.setattr(circuits.ceiling, "copy_gbs", lambda device: 10.0)
     rate = circuits.ceiling.Ceiling("matmul_gflops", lambda: None, 100)
     monkeypatch.setattr(circuits.ceiling, "of", lambda device: rate)
     monkeypatch.setattr(circuits.ceiling, "gflops", lambda flops, seconds: 100.0)

@@ -35,7 +35,7 @@ def test_a_whole_benchmark(tmp_path: Path) -> None:
     files = [tmp_path / f"bench.{kind}" for kind in ("json", "md")]
     options = [str(part) for pair in zip(("--json", "--markdown"), files, strict=True) for part in pair]
     names = "exact,exact-torch,rk4-0.01,literal-0.01,plain-torch,qutip"
-    arguments = f"--problem control --qubits 1 --segments 4 --batch 3 --simulators {names} --repeats 5"
+    arguments = f"--qubits 1 --segments 4 --batch 3 --simulators {names} --repeats 5"
     assert cli.main(["bench", "dynamics", *arguments.split(), *options]) == 0
     rows = {row["simulator"]: row for row in json.loads(files[0].read_text())["rows"]}
     assert list(rows) == names.split(",")

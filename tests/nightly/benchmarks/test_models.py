@@ -1,4 +1,4 @@
-"""The benchmark of models: rows, files, operands counted by hand, and what is timed."""
+"""The benchmark of models: rows, files, and what is timed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import memory, steps
+from benchmarks import steps
 from benchmarks.peers import jax_step
 from benchmarks.steps import ModelCase
 from ketscale import cli
@@ -30,32 +30,10 @@ def test_a_whole_benchmark_of_models(tmp_path: Path) -> None:
         ("default.qubit", "timed"),
     ]
     for row in result["rows"]:
-        assert row["median_s"] > 0 and row["peak_bytes"] > 0 and row["operand_bytes"] > 0
+        assert row["median_s"] > 0 and row["peak_bytes"] > 0
         assert {"circuit.forward", "circuit.backward", "classical.forward", "optimiser"} <= set(row["spans"])
     assert "| mamba_hybrid | 2 | 2 | default.qubit |" in files["md"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
-
-
-def test_operands_by_hand() -> None:
-    """The bytes of operators forward and backward; neither of views nor of memory that is only taken."""
-    ones, one = torch.ones(10), torch.ones(1)
-    assert memory.operand_bytes(lambda: ones.add(ones)) == 3 * 40
-    assert memory.operand_bytes(lambda: ones.mul_(1)) == 2 * 40
-    assert memory.operand_bytes(lambda: torch._foreach_mul_([ones, one], 1)) == 2 * (40 + 4)
-    assert memory.operand_bytes(lambda: ones.fill_(1)) == 40
-    assert memory.operand_bytes(lambda: ones.copy_(ones.clone())) == 2 * 40 + 2 * 40
-    assert memory.operand_bytes(lambda: torch.add(ones, ones, out=ones.clone())) == 2 * 40 + 3 * 40
-    assert memory.operand_bytes(lambda: torch.equal(ones, ones)) == 2 * 40
-    assert memory.operand_bytes(lambda: ones.view(5, 2).T.detach()) == 0
-    assert memory.operand_bytes(lambda: torch.empty(1000)) == 0
-    # What is expanded is there once.
-    assert memory.operand_bytes(lambda: one.expand(10).sum()) == 4 + 4
-    leaf = torch.ones(10, requires_grad=True)
-    forward = memory.operand_bytes(lambda: (leaf * leaf).sum())
-    # The gradient of the sum is expanded; two products with it are added.
-    backward = memory.operand_bytes(lambda: (leaf * leaf).sum().backward()) - forward
-    assert forward == 3 * 40 + (40 + 4)
-    assert backward >= 2 * (4 + 40 + 40) + 3 * 40
 
 
 def test_what_is_timed_is_the_trainers_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ def test_a_whole_benchmark(tmp_path: Path) -> None:
     files = [tmp_path / f"bench.{kind}" for kind in ("json", "md")]
     options = [str(part) for pair in zip(("--json", "--markdown"), files, strict=True) for part in pair]
     names = "interaction4-150,interaction4-400,trotter2-5000,qutip"
-    arguments = f"--problem pulses --qubits 2 --simulators {names} --repeats 5"
-    assert cli.main(["bench", "dynamics", *arguments.split(), *options]) == 0
+    arguments = f"--qubits 2 --simulators {names} --repeats 5"
+    assert cli.main(["bench", "pulses", *arguments.split(), *options]) == 0
     rows = {row["simulator"]: row for row in json.loads(files[0].read_text())["rows"]}
     assert list(rows) == names.split(",")
     assert all(row["status"] == "timed" and row["median_s"] > 0 for row in rows.values())

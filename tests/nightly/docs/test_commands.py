@@ -33,8 +33,6 @@ ELSEWHERE = {
     "-m pytest": "tests/nightly/contract/test_added.py",
     "-m docs._generate": "tests/style/docs/test_site.py",
     "status --follow": "needs a terminal",
-    "-m benchmarks.busy": "needs a machine that does nothing else",
-    "-m benchmarks.readers": "tests/nightly/benchmarks/test_readers.py",
     "-m benchmarks.download_race": "needs recordings of eegmmidb",
     "-m benchmarks.first": "tests/nightly/benchmarks/test_first.py",
     "-m benchmarks.second": "tests/nightly/benchmarks/test_second.py",

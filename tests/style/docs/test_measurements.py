@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs._generate import measured, readers
+from docs._generate import claims, measured, readers
 
 from tests import ROOT
 from tests.style.docs.pages import DOCS, named
@@ -51,6 +51,11 @@ def test_a_mark_that_is_wrong_is_found(tmp_path: Path) -> None:
 def test_the_pages_of_the_readers_have_their_numbers() -> None:
     for page, text in readers.files(readers.read()).items():
         assert page.read_text() == text, "python -m docs._generate.readers"
+
+
+def test_the_verdicts_on_claims_are_those_of_the_recorded_readings() -> None:
+    for page, text in claims.files().items():
+        assert page.read_bytes().decode() == text, "python -m docs._generate.claims"
 
 
 def test_a_marked_number_becomes_that_of_its_reader() -> None:

@@ -20,7 +20,6 @@ import yaml
 from docs._generate import cli, columns, pages, pictures, record
 
 from benchmarks import command as benchmarks
-from benchmarks import readers
 from ketscale.analysis.columns import TABLES
 from ketscale.cli import _parser
 from ketscale.grid import Run
@@ -121,11 +120,6 @@ def test_ketscale_accepts_what_is_shown(arguments: str) -> None:
     assert options.command
     if "arguments" in options:
         assert benchmarks.parser().parse_args(options.arguments)
-
-
-@pytest.mark.parametrize("arguments", [text for text in of("python") if "benchmarks.readers" in text])
-def test_a_reader_accepts_what_is_shown(arguments: str) -> None:
-    assert readers.parser().parse_args(shlex.split(arguments)[2:]).reader in readers.READERS
 
 
 def test_every_target_of_make_exists() -> None:
