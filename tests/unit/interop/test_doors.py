@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 import ketscale.jax
 from ketscale import Circuit, Layer, from_qiskit, from_qnode
 from ketscale.errors import UserError
-from ketscale.interop import known
+from ketscale.interop import tape_cache
 from ketscale.interop.device import FusedDevice
 from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
 
@@ -127,7 +127,7 @@ TORCH = list(DOORS)[:5]
 @pytest.fixture(autouse=True)
 def _recorded(monkeypatch: pytest.MonkeyPatch, exact_jax: Any) -> None:
     """Tapes are recorded at their first call."""
-    monkeypatch.setattr(known, "REPEATS", 1)
+    monkeypatch.setattr(tape_cache, "REPEATS", 1)
 
 
 def drawn(*shapes: tuple[int, ...], seed: int = 0) -> list[torch.Tensor]:

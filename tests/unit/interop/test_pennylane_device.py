@@ -15,7 +15,7 @@ from pennylane import numpy as pnp
 from pennylane.exceptions import DeviceError, QuantumFunctionError
 
 from ketscale.errors import UserError
-from ketscale.interop import known
+from ketscale.interop import tape_cache
 from ketscale.interop.device import FusedDevice
 from tests.unit.interop.programs import entangled, last
 from tests.unit.interop.test_doors import drawn
@@ -180,7 +180,7 @@ MATRIX = np.array([[0, 1], [1, 0]])
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "REPEATS", 2)
+    monkeypatch.setattr(tape_cache, "REPEATS", 2)
 
 
 # --- tapes that come again are answered from a record, and never from a wrong one ---
@@ -208,7 +208,7 @@ def test_constants_of_a_tape_that_comes_again_may_change(monkeypatch: pytest.Mon
         for seed in range(3):
             compare(function, fused, (), seed=seed)
             compare(function, fused, (4,), seed=seed)
-    assert len(fused._known._records.ways) == 4
+    assert len(fused._cache._records.ways) == 4
 
 
 def test_a_quantum_function_has_no_operators_of_another_thread() -> None:
@@ -248,4 +248,4 @@ def test_what_no_key_knows_is_not_recorded(gate: Callable[..., Any], monkeypatch
     for seed, angle in enumerate((0.3, 0.3, 0.3, 0.9)):
         monkeypatch.setitem(globals(), "ANGLE", angle)
         compare(function, fused, (), seed=seed)
-    assert not fused._known._records.ways
+    assert not fused._cache._records.ways

@@ -22,7 +22,7 @@ from qiskit.circuit.library import UnitaryGate
 
 from ketscale import from_qiskit, from_qnode
 from ketscale.errors import UserError
-from ketscale.interop import known
+from ketscale.interop import tape_cache
 from ketscale.interop.device import FusedDevice
 from ketscale.private_torch import pytree
 from tests.unit.interop.programs import (
@@ -83,7 +83,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tapes that can be recorded are, at their first call."""
-    monkeypatch.setattr(known, "REPEATS", 1)
+    monkeypatch.setattr(tape_cache, "REPEATS", 1)
 
 
 def numbers(results: Any) -> list[Any]:

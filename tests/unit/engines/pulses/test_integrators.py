@@ -367,7 +367,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
         final = made.evolve(given, leaves[0], leaves[1], leaves[2])
         assert final.grad_fn is not None
         (by_rows, _), *_ = final.grad_fn.next_functions
-        state, chunk = by_rows.function.kept
+        state, chunk = by_rows.function.saved
         kept.append(state.numel())
         chunks.append(len(chunk.leaves[0]))
     assert kept[0] == kept[1]
