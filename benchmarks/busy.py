@@ -49,7 +49,7 @@ def load(share: float) -> None:
 def measured(results: Path, seeds: int) -> Iterator[dict[str, Any]]:
     """The row of runs.csv of each run, with its `share`: every point beside every load, in turns, seed by seed."""
     config = analysis.read(Path("config.yaml"))
-    usual = next(run for run in config.runs if run.protocol == "timing-large")
+    large = next(run for run in config.runs if run.protocol == "timing-large")
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
             for share in SHARES:
@@ -58,7 +58,7 @@ def measured(results: Path, seeds: int) -> Iterator[dict[str, Any]]:
                     other.start()
                     time.sleep(1.0)
                 for text, batch in POINTS:
-                    run = replace(usual, seed=seed, batch=batch, **layout(text))
+                    run = replace(large, seed=seed, batch=batch, **layout(text))
                     settings = config.settings(run)
                     record = Path(folder, f"{share}", run.folder, RECORD)
                     record.parent.mkdir(parents=True)
@@ -66,11 +66,11 @@ def measured(results: Path, seeds: int) -> Iterator[dict[str, Any]]:
                     call = [sys.executable, "-m", "ketscale", "launch", str(record)]
                     call += ["--settings", settings.text, "--features", features]
                     subprocess.run(call, check=True, capture_output=True)
-                    found = check(record, settings, None).record
-                    assert found is not None
-                    passes = found.quiet.passes
+                    result = check(record, settings, None).record
+                    assert result is not None
+                    passes = result.quiet.passes
                     yield {
-                        **next(columns.RUNS.of([Trained(found, settings)], config)),
+                        **next(columns.RUNS.of([Trained(result, settings)], config)),
                         "share": share,
                         "passes": passes,
                     }
@@ -88,9 +88,9 @@ def judged(rows: list[dict[str, Any]], share: float) -> Counter[str]:
         truth = Times(quiet).speedup(quiet[one], quiet[other]).ratio
         assert truth is not None
         for seeds in combinations(range(len(groups[one])), 3):
-            ours, theirs = ([groups[key][seed] for seed in seeds] for key in (one, other))
-            found = Times({one: ours, other: theirs}).speedup(ours, theirs)
-            ((word, _),) = verdicts.ratios([found])
+            actual, expected = ([groups[key][seed] for seed in seeds] for key in (one, other))
+            result = Times({one: actual, other: expected}).speedup(actual, expected)
+            ((word, _),) = verdicts.ratios([result])
             right = (
                 verdicts.FASTER
                 if truth.value > verdicts.WORTH
@@ -98,13 +98,13 @@ def judged(rows: list[dict[str, Any]], share: float) -> Counter[str]:
                 if truth.value < 1 / verdicts.WORTH
                 else verdicts.SAME
             )
-            known = word in verdicts.DECIDED or (
-                found.ratio and found.ratio.low is not None and not verdicts.undecided(found)
+            sound = word in verdicts.DECIDED or (
+                result.ratio and result.ratio.low is not None and not verdicts.undecided(result)
             )
             counts["comparisons"] += 1
-            counts["with an interval"] += bool(known)
-            if known and found.ratio and found.ratio.low is not None and found.ratio.high is not None:
-                counts["covered"] += found.ratio.low <= truth.value <= found.ratio.high
+            counts["with an interval"] += bool(sound)
+            if sound and result.ratio and result.ratio.low is not None and result.ratio.high is not None:
+                counts["covered"] += result.ratio.low <= truth.value <= result.ratio.high
             counts["decided"] += word in verdicts.DECIDED
             counts["wrong"] += word in verdicts.DECIDED and word != right
     counts["busy"] = sum(usable([row])[1] == "busy" for group in groups.values() for row in group)

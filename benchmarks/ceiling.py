@@ -59,12 +59,12 @@ def copy_gbs(device: torch.device, copied: int = COPIED) -> float:
 
 def once(device: torch.device) -> dict[str, float | None]:
     """What is measured once in a run, by name: copy bandwidth; of a GPU also matrix product and exchange."""
-    found: dict[str, float | None] = {"copy_gbs": copy_gbs(device)}
+    result: dict[str, float | None] = {"copy_gbs": copy_gbs(device)}
     if device.type == "cuda":
         from benchmarks import gpu_ceiling
 
         matmul = product(device)
         times = steady({"product": matmul.call}, repeats=5)
-        found[matmul.name] = gflops(matmul.flops, times["product"].median_s)
-        found["exchange_gbs"] = gpu_ceiling.exchange_gbs(device)
-    return found
+        result[matmul.name] = gflops(matmul.flops, times["product"].median_s)
+        result["exchange_gbs"] = gpu_ceiling.exchange_gbs(device)
+    return result

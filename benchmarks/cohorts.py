@@ -59,14 +59,14 @@ class Cohorts(TrainingSteps):
 
     def agree(self, case: ModelCase, name: str, row: Row, result: Any) -> None:
         """The first of the runs is the one that is alone."""
-        found = [result, *(self._taken[name]() for _ in range(CHECKED - 1))]
+        values = [result, *(self._taken[name]() for _ in range(CHECKED - 1))]
         if name == ALONE:
-            self._expected = found
+            self._expected = values
         if not all(
-            torch.allclose(ours, theirs, rtol=LOSS_TOLERANCE, atol=0)
-            for ours, theirs in zip(found, self._expected, strict=True)
+            torch.allclose(actual, expected, rtol=LOSS_TOLERANCE, atol=0)
+            for actual, expected in zip(values, self._expected, strict=True)
         ):
-            raise Untimed(WRONG, f"losses {_values(found)}, alone {_values(self._expected)}")
+            raise Untimed(WRONG, f"losses {_values(values)}, alone {_values(self._expected)}")
 
     def finish(self, case: ModelCase, rows: Any, calls: Any, rate: float | None) -> None:
         """Add what is gained over the run that is alone."""
@@ -88,8 +88,8 @@ def _step(case: ModelCase, runs: int) -> Callable[[int], torch.Tensor]:
     samples = torch.arange(case.batch)
     problems = [_seeded(case, arm, world, number) for number in range(runs)]
     if runs == 1:
-        alone = Stepper(problems[0], world, lasting)
-        return lambda step: alone.take(samples, step).sums
+        single = Stepper(problems[0], world, lasting)
+        return lambda step: single.take(samples, step).sums
     stack = Stack(problems, [lasting] * runs)
     return lambda step: stack.take([samples] * runs, step)[0].sums
 

@@ -70,15 +70,15 @@ class Layouts(TrainingSteps):
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:
         """By case: what threads and what processes gain over one thread, and the ratio of both."""
-        found = []
+        values = []
         for case, timed in by_case(ModelCase, rows, cls.subject).items():
             if len(timed) == 3:
                 one, threads, processes = (row["median_s"] for row in timed.values())
-                found.append(
+                values.append(
                     f"{case}: threads {one / threads:.3g}x, processes {one / processes:.3g}x, "
                     f"threads take {threads / processes:.3g}x as long as processes"
                 )
-        return found
+        return values
 
 
 @contextmanager

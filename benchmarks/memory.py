@@ -27,16 +27,16 @@ WARM_STEPS = 2
 
 def peak_bytes(case: ModelCase, arm: str, threads: int) -> int | str:
     """The most that two training steps need beyond what the process had before, or why that is not known."""
-    done = subprocess.run(
+    result = subprocess.run(
         machine.child("memory", *case, arm, threads),
         env=machine.child_environment(threads),
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode == 0:
-        return int(json.loads(done.stdout))
-    last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    if result.returncode == 0:
+        return int(json.loads(result.stdout))
+    last = (result.stderr.strip().splitlines() or [f"exit status {result.returncode}"])[-1]
     words = ("MemoryError", "can't allocate memory", "std::bad_alloc", "exit status -9")
     return OUT_OF_MEMORY if any(word in last for word in words) else last
 
@@ -83,17 +83,17 @@ class _Operands(TorchDispatchMode):
             return result
         read, changed = [], []
         for argument, value in zip(func._schema.arguments, self._in_order(func, args, kwargs), strict=False):
-            found = _tensors(value)
+            actual = _tensors(value)
             written = argument.alias_info is not None and argument.alias_info.is_write
             if written:
-                changed += found
+                changed += actual
             if not (written and (argument.is_out or func._schema.name in _OVERWRITE)):
-                read += found
+                read += actual
         results = _tensors(result)
-        known = {t.untyped_storage().data_ptr() for t in read + changed}
-        made = [t for t in results if t.untyped_storage().data_ptr() not in known]
-        if made or changed or not results:  # else it has only made views
-            self.bytes += sum(map(_bytes, read + changed + made))
+        addresses = {t.untyped_storage().data_ptr() for t in read + changed}
+        values = [t for t in results if t.untyped_storage().data_ptr() not in addresses]
+        if values or changed or not results:  # else it has only made views
+            self.bytes += sum(map(_bytes, read + changed + values))
         return result
 
     @staticmethod

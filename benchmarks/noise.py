@@ -93,15 +93,15 @@ def measured(qubits: int, batch: int, turns: int) -> dict[str, tuple[float, np.n
     """The seconds of each way: of its first call, and in each turn."""
     layer = Layer(circuit_of(qubits), pauli_words(qubits), dtype=torch.float64)
     inputs = torch.rand(batch, qubits, dtype=torch.float64, requires_grad=True)
-    given = inputs, layer.weight
+    arguments = inputs, layer.weight
     calls = {
-        OURS: by_torch(lambda x, _: layer(x), *given),
-        PLAIN: by_jax(pauli_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING), *given),
+        OURS: by_torch(lambda x, _: layer(x), *arguments),
+        PLAIN: by_jax(pauli_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING), *arguments),
     }
     if qubits <= MOST_MIXED:
         calls |= {
-            MIXED: by_jax(mixed(qubits, "jax"), *given),
-            EAGER: by_torch(mixed(qubits, "torch"), *given),
+            MIXED: by_jax(mixed(qubits, "jax"), *arguments),
+            EAGER: by_torch(mixed(qubits, "torch"), *arguments),
         }
     firsts: dict[str, float] = {}
     results: dict[str, Any] = {}
@@ -131,17 +131,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    torch.set_num_threads(asked.threads)
+    torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     print(
         "| qubits x batch | way | first call, ms | a call, ms | over fused (quartiles) |\n| --- | --- | ---: | ---: | ---: |"
     )
     for qubits, batch in CASES:
-        found = measured(qubits, batch, asked.turns)
-        for name, (first, times) in found.items():
-            ratios = times / found[OURS][1][: len(times)]
+        result = measured(qubits, batch, options.turns)
+        for name, (first, times) in result.items():
+            ratios = times / result[OURS][1][: len(times)]
             low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
             row = f"| {qubits} x {batch} | {name} | {1e3 * first:.4g} | {1e3 * np.median(times):.4g} |"
             print(f"{row} {middle:.3g} ({low:.3g} to {high:.3g}) |")

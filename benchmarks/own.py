@@ -53,19 +53,19 @@ class Groups:
         Raises:
             ValueError: the numbers of any set are not those of a call of its own.
         """
-        together, apart = (self._call(loss, together) for together in (True, False))
+        joint, apart = (self._call(loss, joint) for joint in (True, False))
         error = max(
-            distance(vector(found), vector(expected))
-            for found, expected in zip(zip(*together(), strict=True), zip(*apart(), strict=True), strict=True)
+            distance(vector(value), vector(expected))
+            for value, expected in zip(zip(*joint(), strict=True), zip(*apart(), strict=True), strict=True)
         )
         if not error <= TOLERANCES[loss.real.type]:
             raise ValueError(
                 f"a set's numbers are off by {error:.1e} of the norm from those of a call of its own"
             )
-        call = together if self._together else apart
+        call = joint if self._together else apart
         return lambda: tuple(part[0] for part in call())
 
-    def _call(self, loss: Loss, together: bool) -> Call:
+    def _call(self, loss: Loss, joint: bool) -> Call:
         """Losses and gradients of all sets, each (SETS, ...)."""
         coefficients = torch.tensor(loss.coefficients, device=self._device)
         parts = (torch.tensor(part, device=self._device) for part in (loss.inputs, loss.weights))
@@ -82,7 +82,7 @@ class Groups:
             leaves = [tensor for tensor in angles if tensor.numel()]
             return values.detach(), *torch.autograd.grad(values.sum(), leaves)
 
-        if together:
+        if joint:
             leaves = [tensor.requires_grad_() for tensor in (inputs, weights)]
             return lambda: differentiated(vmap(value), leaves)
         sets = [[part.clone().requires_grad_() for part in own] for own in zip(inputs, weights, strict=True)]

@@ -89,12 +89,12 @@ class Ranks(TrainingSteps):
 
     def measure(self, case: ModelCase) -> Rows:
         """See `Benchmark.measure`: here whole layouts take turns."""
-        found: dict[str, list[dict[str, Any] | str]] = {layout: [] for layout in self.subjects(case)}
+        value: dict[str, list[dict[str, Any] | str]] = {layout: [] for layout in self.subjects(case)}
         for _ in range(ROUNDS):
-            for layout, results in found.items():
+            for layout, results in value.items():
                 results.append(_started(case, layout, self.repeats))
-        alone = [result for result in found[ALONE] if not isinstance(result, str)]
-        return [_filled(self.row(case, layout), results, alone) for layout, results in found.items()]
+        single = [result for result in value[ALONE] if not isinstance(result, str)]
+        return [_filled(self.row(case, layout), results, single) for layout, results in value.items()]
 
     @classmethod
     def said(cls, row: Row) -> str:
@@ -109,14 +109,14 @@ class Ranks(TrainingSteps):
         )
 
 
-def _filled(row: Row, results: list[dict[str, Any] | str], alone: list[dict[str, Any]]) -> Row:
+def _filled(row: Row, results: list[dict[str, Any] | str], single: list[dict[str, Any]]) -> Row:
     """The row of a layout with what its starts gave."""
     timed = [result for result in results if not isinstance(result, str)]
     if len(timed) < len(results):
         failed = next(result for result in results if isinstance(result, str))
         return row | {"status": FAILED, "reason": failed}
-    if alone:
-        loss, reference = timed[0]["loss"], alone[0]["loss"]
+    if single:
+        loss, reference = timed[0]["loss"], single[0]["loss"]
         if not abs(loss - reference) <= LOSS_TOLERANCE * abs(reference):  # NaN fails too
             return row | {"status": WRONG, "reason": f"loss {loss:.6g}, on one rank {reference:.6g}"}
     seconds = [result["step_s"] for result in timed]
@@ -126,9 +126,9 @@ def _filled(row: Row, results: list[dict[str, Any] | str], alone: list[dict[str,
         name: median(result[name] for result in timed) for name in ("communication_s", "wait_s", "library_s")
     }
     row |= {name: timed[0][name] for name in ("gradient_bytes", "library")}
-    if len(alone) == len(timed):
+    if len(single) == len(timed):
         row["speedup"] = median(
-            one["step_s"] / each["step_s"] for one, each in zip(alone, timed, strict=True)
+            one["step_s"] / each["step_s"] for one, each in zip(single, timed, strict=True)
         )
     return row
 
@@ -137,18 +137,18 @@ def _started(case: ModelCase, layout: str, repeats: int) -> dict[str, Any] | str
     """What rank 0 of a layout measured, or the last line that its processes said."""
     run = steps.run_at(case, steps.arms(case.model)[0], layout)
     command = shlex.join(machine.child("ranks", layout, *case, repeats))
-    done = subprocess.run(
+    outcome = subprocess.run(
         ["sh", "-c", f"exec {prefix_here(run)} {command}"],
         env=machine.child_environment(None, environment()),
         capture_output=True,
         text=True,
     )
-    for line in done.stdout.splitlines():
+    for line in outcome.stdout.splitlines():
         if MARK in line:
             result: dict[str, Any] = json.loads(line.split(MARK, 1)[1])
             return result
-    said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    return said[-1][:200] if said else f"ended with status {done.returncode}"
+    message = [line for line in (outcome.stderr + outcome.stdout).splitlines() if line.strip()]
+    return message[-1][:200] if message else f"ended with status {outcome.returncode}"
 
 
 # --- a rank ---
@@ -164,26 +164,26 @@ def _measured(case: ModelCase, world: World, repeats: int) -> dict[str, Any]:
     message = torch.zeros_like(stepper.flat.gradients)
     for turn in range(1 + repeats):
         if turn <= 1:  # the first one warms up
-            found: dict[str, list[float]] = {
+            result: dict[str, list[float]] = {
                 name: [] for name in ("step_s", "communication_s", "wait_s", "library_s")
             }
         start = time.perf_counter()
         for step in range(LOOP):
             stepper.take(samples, 1 + step)
-        found["step_s"].append((time.perf_counter() - start) / LOOP)
+        result["step_s"].append((time.perf_counter() - start) / LOOP)
         for step in range(LOOP):
             recorder = Recorder(world.device)
             with recording(recorder):
                 stepper.take(samples, 1 + step)
-            found["communication_s"].append(recorder.exclusive_s.get("communication", 0.0))
-            found["wait_s"].append(recorder.exclusive_s.get("communication.wait", 0.0))
+            result["communication_s"].append(recorder.exclusive_s.get("communication", 0.0))
+            result["wait_s"].append(recorder.exclusive_s.get("communication.wait", 0.0))
             # As in a step, the ranks meet first.
             world.barrier()
             start = time.perf_counter()
             world.library_add(message)
-            found["library_s"].append(time.perf_counter() - start)
+            result["library_s"].append(time.perf_counter() - start)
     gradient_bytes = sum(p.numel() * p.element_size() for p in stepper.parameters)
-    medians = {name: median(values) for name, values in found.items()}
+    medians = {name: median(values) for name, values in result.items()}
     return {"loss": loss, "gradient_bytes": gradient_bytes, "library": world.library, **medians}
 
 

@@ -84,21 +84,21 @@ class Records:
         Raises:
             UserError: there is none.
         """
-        found = {}
+        result = {}
         for path in sorted((self._folder / "runs" / point).glob(f"seed*/{RECORD}")):
-            checked = record.read(path)
-            if checked.record is None or checked.state != "completed":
-                raise UserError(f"{path}: {checked.state}: {checked.why}")
-            if _disturbed(checked.record):
+            state = record.read(path)
+            if state.record is None or state.state != "completed":
+                raise UserError(f"{path}: {state.state}: {state.why}")
+            if _disturbed(state.record):
                 self.busy.add(str(path.parent))
-            found[Run.parse(str(path)).seed] = each = checked.record
+            result[Run.parse(str(path)).seed] = each = state.record
             commit = (each.code.commit or "unknown")[:10]
             self.machines.add(
                 f"{each.machine.cpu}, {each.machine.cores} cores, commit {commit}, {each.started:%Y-%m-%d}"
             )
-        if not found:
+        if not result:
             raise UserError(f"{self._folder}: has no run of {point}")
-        return found
+        return result
 
     def embedding(self, workload: str) -> float:
         """Seconds that computing a workload's features took, once for all runs."""
@@ -147,10 +147,10 @@ def _geometric(values: Mapping[int, float]) -> Estimate | None:
 
 def _infidelity(values: Mapping[int, float]) -> Estimate | None:
     """The typical infidelity; none is larger than 1, whatever three seeds say of their spread."""
-    found = _geometric(values)
-    if found is None or found.high is None:
-        return found
-    return replace(found, high=min(found.high, 1.0))
+    result = _geometric(values)
+    if result is None or result.high is None:
+        return result
+    return replace(result, high=min(result.high, 1.0))
 
 
 def _minutes(records: Mapping[int, Record]) -> Estimate | None:
@@ -169,12 +169,12 @@ MISTAKES = ("timing", "one-device", "oversubscribed", "unsharded")
 def _eeg(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]]:
     seconds: list[float] = []
     for qubits, seeds in CAMPAIGN.items():
-        found = records.of(EEG.format(qubits, "cpu-n1r1t2", "fifty-epochs"))
-        epochs = {each.quality.epochs for each in found.values() if each.quality}
+        result = records.of(EEG.format(qubits, "cpu-n1r1t2", "fifty-epochs"))
+        epochs = {each.quality.epochs for each in result.values() if each.quality}
         what = f"{'/'.join(map(str, epochs))} epochs of hydra at {qubits} qubits, with validation, on two threads"
-        yield f"training-{qubits}", _minutes(found), "min", what
-        seconds += [seeds * fmean(each.timing.train_s for each in found.values())]
-        epoch = _geometric({seed: _known(each.timing.epoch_s) for seed, each in found.items()})
+        yield f"training-{qubits}", _minutes(result), "min", what
+        seconds += [seeds * fmean(each.timing.train_s for each in result.values())]
+        epoch = _geometric({seed: _known(each.timing.epoch_s) for seed, each in result.items()})
         yield f"epoch-{qubits}", epoch, "s", f"an epoch of it at {qubits} qubits"
     what = f"the {sum(CAMPAIGN.values())} published runs of hydra, from these, one after the other"
     yield "campaign", Estimate(sum(seconds), None, None, 1), "min", what
@@ -382,11 +382,11 @@ def _control(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]
         yield f"change-{name}", faster, "x", f"as fast, by one change: {what}"
     for tasks in TASKS:
         for name, (point, what) in POLICIES.items():
-            found = records.of(f"{tasks}/{point}")
+            result = records.of(f"{tasks}/{point}")
             for steps_taken in ADAPTED:
                 values = {
                     seed: float(cast(float, each.quality.test[f"infidelity_{steps_taken}"]))
-                    for seed, each in found.items()
+                    for seed, each in result.items()
                     if each.quality
                 }
                 of = f"infidelity of {what}, {tasks} tasks, after {steps_taken} steps of adaptation"
@@ -505,29 +505,29 @@ def quick(given: dict[str, Any]) -> dict[str, Any]:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(prog="python -m benchmarks.readers", description=__doc__)
-    made.add_argument("reader", choices=READERS)
-    made.add_argument(
+    result = argparse.ArgumentParser(prog="python -m benchmarks.readers", description=__doc__)
+    result.add_argument("reader", choices=READERS)
+    result.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER", help="for the numbers and the records"
     )
-    made.add_argument(
+    result.add_argument(
         "--mnist", type=Path, metavar="FOLDER", help="MNIST's idx files; without it they are fetched"
     )
-    made.add_argument(
+    result.add_argument(
         "--stand-in",
         action="store_true",
         help="with --mnist: make 60,000 training images from its 10,000 test images, where only these are there",
     )
-    made.add_argument(
+    result.add_argument(
         "--seeds", type=int, default=3, metavar="NUMBER", help="at most so many of each point (default: 3)"
     )
-    made.add_argument(
+    result.add_argument(
         "--prepare", action="store_true", help="only what is not timed: data, and models that adapt"
     )
-    made.add_argument(
+    result.add_argument(
         "--quick", action="store_true", help="see whether it runs: few steps, one seed, small data"
     )
-    return made
+    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -539,13 +539,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     if options.stand_in and options.mnist is None:
         raise UserError("--stand-in: needs --mnist, the folder of the 10,000 test images")
-    asked, out = READERS[options.reader], options.out.resolve()
+    reader, out = READERS[options.reader], options.out.resolve()
     name = f"{options.reader}-quick" if options.quick else options.reader
-    config = _studied(name, asked, out, options)
+    config = _studied(name, reader, out, options)
     few = 1 if options.quick else options.seeds
     runs = [
         f"{config.results}/runs/{point}/seed{seed}/{RECORD}"
-        for point, seeds in asked.points.items()
+        for point, seeds in reader.points.items()
         for seed in seeds[:few]
     ]
     if options.prepare:
@@ -564,24 +564,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         raise UserError("Snakemake failed; call this again to continue")
     if not options.prepare:
-        found, busy = numbers(options.reader, asked, Path(config.results))
+        result, busy = numbers(options.reader, reader, Path(config.results))
         if busy and not options.quick:
             raise UserError(
                 f"no numbers are written: others used the machine during {', '.join(sorted(busy))}; delete these and call this "
                 "again when it is quiet"
             )
-        _publish(out / f"{name}.csv", found)
+        _publish(out / f"{name}.csv", result)
 
 
-def _studied(name: str, asked: Reader, out: Path, options: argparse.Namespace) -> Config:
+def _studied(name: str, reader: Reader, out: Path, options: argparse.Namespace) -> Config:
     """The reader's study, written to a file of its own in `out`, with its results beside it."""
-    given = load(ROOT / "workflow" / "studies" / f"{asked.study}.yaml")
-    given["results"] = str(out / f"results-{name}")
+    settings = load(ROOT / "workflow" / "studies" / f"{reader.study}.yaml")
+    settings["results"] = str(out / f"results-{name}")
     if options.quick:
-        given = quick(given)
+        settings = quick(settings)
     out.mkdir(parents=True, exist_ok=True)
-    if "mnist" in given["workloads"] and options.mnist is not None:
-        given["workloads"]["mnist"]["folder"] = str(options.mnist.resolve())
+    if "mnist" in settings["workloads"] and options.mnist is not None:
+        settings["workloads"]["mnist"]["folder"] = str(options.mnist.resolve())
         if options.stand_in:
             images = out / f"stand-in-{name}.npz"
             if not images.exists():
@@ -589,15 +589,15 @@ def _studied(name: str, asked: Reader, out: Path, options: argparse.Namespace) -
                     options.mnist.resolve() / f"t10k-{each}-ubyte.gz"
                     for each in ("images-idx3", "labels-idx1")
                 ]
-                made = stand_in(mnist.load(files, 0), 600 if options.quick else IMAGES)
+                result = stand_in(mnist.load(files, 0), 600 if options.quick else IMAGES)
                 content = io.BytesIO()
-                np.savez(content, allow_pickle=False, **made)
+                np.savez(content, allow_pickle=False, **result)
                 write_atomic(images, content.getvalue())
-            kept = {key: given["workloads"]["mnist"][key] for key in ("weights", "image_size")}
-            given["workloads"]["mnist"] = {"kind": "arrays", "file": str(images), "split": "given", **kept}
+            kept = {key: settings["workloads"]["mnist"][key] for key in ("weights", "image_size")}
+            settings["workloads"]["mnist"] = {"kind": "arrays", "file": str(images), "split": "given", **kept}
             print(f"the training images are a stand-in: MNIST's 10,000 test images, shifted ({images})")
     study = out / f"{name}.yaml"
-    write_atomic(study, yaml.safe_dump(given, sort_keys=False).encode())
+    write_atomic(study, yaml.safe_dump(settings, sort_keys=False).encode())
     return analysis.read(study)
 
 
@@ -611,17 +611,17 @@ def published(name: str, reader: Reader) -> list[Number]:
     """The published numbers of a reader, ranges as they are given."""
     return [
         Number(
-            name, number, shown if low == high else f"{low:g} to {shown}", None, low, high, None, unit,
+            name, number, text if low == high else f"{low:g} to {text}", None, low, high, None, unit,
             f"published: {what}", reader.source,
         )
         for number, low, high, unit, what in reader.published
-        for shown in (f"{high:g}x" if unit == "x" else f"{high:g} {unit}",)
+        for text in (f"{high:g}x" if unit == "x" else f"{high:g} {unit}",)
     ]  # fmt: skip
 
 
 def numbers(name: str, reader: Reader, results: Path) -> tuple[list[Number], set[str]]:
     """The published numbers of a reader and those that records give, and the timed runs that shared the machine."""
-    records, found = Records(results), published(name, reader)
+    records, result = Records(results), published(name, reader)
     measured = [*reader.measured(records)]
     where = "; ".join(sorted(records.machines))
     for number, estimate, unit, what in measured:
@@ -629,9 +629,9 @@ def numbers(name: str, reader: Reader, results: Path) -> tuple[list[Number], set
             raise UserError(f"{name}: {number} has no seeds that can be compared")
         value = FACTORS[unit] * estimate.value
         low, high = (None if end is None else FACTORS[unit] * end for end in (estimate.low, estimate.high))
-        shown = _shown(value, low, high, unit)
-        found.append(Number(name, number, shown, value, low, high, estimate.n, unit, what, where))
-    return found, records.busy
+        text = _shown(value, low, high, unit)
+        result.append(Number(name, number, text, value, low, high, estimate.n, unit, what, where))
+    return result, records.busy
 
 
 def _shown(value: float, low: float | None, high: float | None, unit: str) -> str:
@@ -640,8 +640,8 @@ def _shown(value: float, low: float | None, high: float | None, unit: str) -> st
         factor = 60 if unit == "min" else 1e-3
         value, low, high = factor * value, low and factor * low, high and factor * high
         unit = "s"
-    said = f"{rounded(value)}{unit if unit == 'x' else f' {unit}'.rstrip()}"
-    return said if low is None or high is None else f"{said} ({rounded(low)} to {rounded(high)})"
+    message = f"{rounded(value)}{unit if unit == 'x' else f' {unit}'.rstrip()}"
+    return message if low is None or high is None else f"{message} ({rounded(low)} to {rounded(high)})"
 
 
 def rounded(value: float) -> str:

@@ -23,10 +23,10 @@ def test_ranks_compute_the_loss_of_one_rank(monkeypatch):
 
 def test_each_start_is_compared_with_the_one_rank_before_it(monkeypatch):
     times = {"communication_s": 1e-4, "wait_s": 1e-5, "library_s": 9e-5}
-    usual = {"loss": 2.3, "gradient_bytes": 8, "library": "toy", **times}
+    defaults = {"loss": 2.3, "gradient_bytes": 8, "library": "toy", **times}
     steps = {ALONE: iter([1.0, 4.0, 2.0]), "mpi-n1r2t1": iter([0.5, 1.0, 2.0])}
     monkeypatch.setattr(
-        ranks, "_started", lambda case, layout, repeats: {"step_s": next(steps[layout]), **usual}
+        ranks, "_started", lambda case, layout, repeats: {"step_s": next(steps[layout]), **defaults}
     )
     rows = Ranks(backends=("mpi",)).measure(ModelCase("vqc", 4, 64))
     assert [row["speedup"] for row in rows] == [1.0, 2.0]

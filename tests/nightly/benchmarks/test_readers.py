@@ -41,11 +41,11 @@ def test_records_give_the_numbers_of_a_reader(
     monkeypatch.setattr(
         factory, "SPANS", {"pulses.forward": 0.2, "pulses.backward": 0.55, "pulses.gates": 0.2}
     )
-    made = factory.metrics
+    result = factory.metrics
     monkeypatch.setattr(
         factory,
         "metrics",
-        lambda config, run: {key: max(each, 1e-5) for key, each in made(config, run).items()},
+        lambda config, run: {key: max(each, 1e-5) for key, each in result(config, run).items()},
     )
     config = studied(name, tmp_path)
     results = Path(config.results)
@@ -54,11 +54,11 @@ def test_records_give_the_numbers_of_a_reader(
     timing = results / "features" / "mnist" / "of-these-images" / "timing.json"
     timing.parent.mkdir(parents=True)
     timing.write_text('{"embed_seconds": 30.1}')
-    found, busy = readers.numbers(name, readers.READERS[name], results)
+    value, busy = readers.numbers(name, readers.READERS[name], results)
     assert busy == set()
-    here = {each.number: each for each in found if "Synthetic CPU" in each.source}
-    assert len(found) == len(here) + len(readers.READERS[name].published)
-    assert len({each.number for each in found}) == len(found)
+    here = {each.number: each for each in value if "Synthetic CPU" in each.source}
+    assert len(value) == len(here) + len(readers.READERS[name].published)
+    assert len({each.number for each in value}) == len(value)
     for each in here.values():
         assert each.value is not None
         assert each.n in (1, 3)
@@ -107,13 +107,13 @@ def test_ranks_that_disturb_each_other_on_purpose_have_no_company(tmp_path: Path
 
 def test_the_stand_in_has_as_many_images_as_are_asked_for() -> None:
     pixels = np.random.default_rng(1).integers(0, 255, (10, 6, 6), np.uint8)
-    given = Samples(values=pixels, targets=np.arange(10), names=tuple("0123456789"), peak=255)
-    made = readers.stand_in(given, 60)
-    assert made["images"].shape == (70, 6, 6)
-    assert [(made["split"] == part).sum() for part in ("train", "validation", "test")] == [54, 6, 10]
-    assert (made["images"][60:] == pixels).all()
+    arguments = Samples(values=pixels, targets=np.arange(10), names=tuple("0123456789"), peak=255)
+    result = readers.stand_in(arguments, 60)
+    assert result["images"].shape == (70, 6, 6)
+    assert [(result["split"] == part).sum() for part in ("train", "validation", "test")] == [54, 6, 10]
+    assert (result["images"][60:] == pixels).all()
     # Each is a shift of an image of its own label.
-    for image, label in zip(made["images"], made["labels"], strict=True):
+    for image, label in zip(result["images"], result["labels"], strict=True):
         shifts = [
             np.roll(pixels[label], (down, right), (0, 1)) for down in range(-2, 3) for right in range(-2, 3)
         ]

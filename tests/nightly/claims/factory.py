@@ -71,9 +71,9 @@ class Tracer(Reader):
         return super().ratio(name, quantity, of, over)
 
     def efficiency(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
-        found = super().efficiency(name, quantity, of, over)
+        result = super().efficiency(name, quantity, of, over)
         self.asked.append(changed(self.asked.pop(), kind="efficiency"))
-        return found
+        return result
 
     def difference(self, name: str, of: Filter, over: Filter) -> Reading:
         self._note("difference", name, TESTED, of, over)
@@ -104,18 +104,18 @@ def asked(claim: Claim) -> list[Asked]:
 
 def bounds(claim: Claim) -> dict[str, list[float]]:
     """The thresholds that each reading is compared with; of one that is compared with others alone, all of the claim."""
-    found = defaultdict(set)
+    result = defaultdict(set)
 
     def note(self: Reading, bound: str | Reading, holds: Any) -> Any:
         if isinstance(bound, str):
-            found[self.name.partition(" (")[0]].update(claim.limits(bound))
+            result[self.name.partition(" (")[0]].update(claim.limits(bound))
         return compare(self, bound, holds)
 
     compare = Reading._compared
     with patch.object(Reading, "_compared", note):
         every = asked(claim)
-    given = {end for name in claim.thresholds if name != SAME_LOSSES for end in claim.limits(name)}
-    return {each.name: sorted(found.get(each.name, given)) for each in every}
+    arguments = {end for name in claim.thresholds if name != SAME_LOSSES for end in claim.limits(name)}
+    return {each.name: sorted(result.get(each.name, arguments)) for each in every}
 
 
 @cache
@@ -137,13 +137,13 @@ def names_of(claim: Claim) -> list[str]:
 
 def row(config: Config, run: Run, **values: Any) -> dict[str, Any]:
     """A row of runs.csv as far as claims read it."""
-    usual = {
+    defaults = {
         "status": "completed", "resumed": 0, "quiet": True, "least_step_s": None, "timed": True, "hardware": HOST, "shared_cores": False,
         "imported": "", "packages": "", "mpi_library": "",
         "precision": "fp64", "data_hash": "", "features_hash": "", "split": "", "folds": None, "fold": None, "test_samples": None,
         "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0,
     }  # fmt: skip
-    return {**asdict(run), **config.sizes(run), "layout": run.layout, **usual, **values}
+    return {**asdict(run), **config.sizes(run), "layout": run.layout, **defaults, **values}
 
 
 def record(losses: Iterable[float] = (1.0, 0.5), step_s: float = 1.0, **spans: float) -> form.Record:
@@ -173,10 +173,10 @@ def evidence(
     why: Mapping[Run, str] | None = None,
 ) -> Collected:
     """Evidence of these rows, with a usual record for each that is not given."""
-    known = list(rows)
-    given = {**{Run.of(each): record() for each in known}, **(records or {})}
-    named = {run: replace(each, run={**each.run, "seed": run.seed}) for run, each in given.items()}
-    return Collected.of(config, known, {}, named, why)
+    cases = list(rows)
+    arguments = {**{Run.of(each): record() for each in cases}, **(records or {})}
+    named = {run: replace(each, run={**each.run, "seed": run.seed}) for run, each in arguments.items()}
+    return Collected.of(config, cases, {}, named, why)
 
 
 def doctored(
@@ -200,8 +200,8 @@ def doctored(
         losses = own.pop(LOSSES, 0.0) * spread[run.seed]
         spans = {quantity: own.pop(quantity) for quantity in list(own) if isinstance(quantity, Spans)}
         rows.append(row(config, run, **{str(name): value * sides for name, value in own.items()}))
-        made = _record(losses, spans, sides)
-        records[run] = tested(made, sides * own[TESTED]) if TESTED in own else made
+        result = _record(losses, spans, sides)
+        records[run] = tested(result, sides * own[TESTED]) if TESTED in own else result
     return evidence(config, rows, records)
 
 
@@ -234,10 +234,10 @@ def _assign(amounts: Amounts, reading: Asked, target: float) -> None:
 
 def _record(losses: float, spans: Mapping[Quantity, float], times: float) -> form.Record:
     """A record with first losses that are so much larger than 1, and with spans that come to the given quantities."""
-    found = {each.over: value for each, value in spans.items() if isinstance(each, Spans)}
+    result = {each.over: value for each, value in spans.items() if isinstance(each, Spans)}
     names = {name for each in spans if isinstance(each, Spans) for name in each.names}
-    seconds = found.get("", found.get("the step", 0.1))
-    step = seconds / found["the step"] if "the step" in found else 10 * seconds
-    made = dict.fromkeys(names, seconds * times / len(names)) if names else {}
-    made["optimiser"] = seconds / found.get("the largest other", 1e3)
-    return record([1 + losses, 0.5 * (1 + losses)], step, **made)
+    seconds = result.get("", result.get("the step", 0.1))
+    step = seconds / result["the step"] if "the step" in result else 10 * seconds
+    built = dict.fromkeys(names, seconds * times / len(names)) if names else {}
+    built["optimiser"] = seconds / result.get("the largest other", 1e3)
+    return record([1 + losses, 0.5 * (1 + losses)], step, **built)

@@ -97,10 +97,10 @@ def test_columns_and_halves_are_sharded_along_two_axes() -> None:
     columns = random.normal(size=(8, 6)) + 1j * random.normal(size=(8, 6))
     gate, _ = np.linalg.qr(random.normal(size=(2, 2)) + 1j * random.normal(size=(2, 2)))
     shards = [[part.copy() for part in np.split(half, 2, axis=1)] for half in np.split(columns, 2)]
-    moved = [
+    shifted = [
         [gate[k, k] * shards[k][c] + gate[k, 1 - k] * shards[1 - k][c] for c in range(2)] for k in range(2)
     ]
-    np.testing.assert_allclose(np.block(moved), np.kron(gate, np.eye(4)) @ columns, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(np.block(shifted), np.kron(gate, np.eye(4)) @ columns, rtol=0, atol=1e-14)
 
 
 def test_the_shift_rule_is_that_of_a_probability_and_not_of_its_logarithm() -> None:
@@ -123,9 +123,9 @@ def test_the_documented_example_is_a_claim(tmp_path: Path, monkeypatch: pytest.M
     entry, function = (page.split(f"```{language}\n")[1].split("```")[0] for language in ("yaml", "python"))
     (tmp_path / "claims.yaml").write_text(entry)
     (claim,) = claims.load(tmp_path / "claims.yaml")
-    made = dict(vars(rules))
-    exec(function, made)
-    monkeypatch.setattr(rules, "claim_5_1", made["claim_5_1"], raising=False)
+    result = dict(vars(rules))
+    exec(function, result)
+    monkeypatch.setattr(rules, "claim_5_1", result["claim_5_1"], raising=False)
     for reading in factory.asked(claim):
         assert all(len({run.name.rpartition("/")[0] for run in runs}) == 1 for runs in reading.sides)
     assert {name for name in claim.thresholds if name != SAME_LOSSES} == {"claimed", "refuted"}

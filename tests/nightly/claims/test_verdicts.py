@@ -31,8 +31,8 @@ def combinations(claim: Claim) -> Iterator[dict[str, float]]:
     """Every combination of values below, between and above the thresholds of each reading."""
     bounds = factory.bounds(claim)
     values = [
-        [known[0] / 2, *(math.sqrt(a * b) for a, b in itertools.pairwise(known)), 1.5 * known[-1], None]
-        for known in bounds.values()
+        [bound[0] / 2, *(math.sqrt(a * b) for a, b in itertools.pairwise(bound)), 1.5 * bound[-1], None]
+        for bound in bounds.values()
     ]
     # Two readings of the same runs cannot have any values, so some are left to follow.
     for combination in itertools.product(*values):
@@ -61,38 +61,38 @@ EQUAL = dict.fromkeys(factory.CLOSE, 1.0)
 def test_every_claim_can_have_every_verdict_of_its_rule(
     claim: Claim, spread: Mapping[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = {SUPPORTED, REFUTED} | ({MORE} if claim.rule.more else set())
+    expected = {SUPPORTED, REFUTED} | ({MORE} if claim.rule.more else set())
     for targets in combinations(claim):
-        found = judged(claim, factory.doctored(claim, targets, spread), monkeypatch)
-        if found.verdict in wanted:
-            assert found.reading is not None and found.hardware == factory.HOST and found.records
-            assert found.reading.estimate is not None and found.reading.estimate.low is not None
-        wanted.discard(found.verdict)
-        if not wanted:
+        result = judged(claim, factory.doctored(claim, targets, spread), monkeypatch)
+        if result.verdict in expected:
+            assert result.reading is not None and result.hardware == factory.HOST and result.records
+            assert result.reading.estimate is not None and result.reading.estimate.low is not None
+        expected.discard(result.verdict)
+        if not expected:
             break
-    assert not wanted
+    assert not expected
 
 
 @pytest.mark.parametrize("claim", MEASURED, ids=lambda claim: claim.id)
 def test_no_claim_is_decided_by_an_interval_that_covers_its_thresholds(claim: Claim) -> None:
-    targets = {name: math.sqrt(known[0] * known[-1]) for name, known in factory.bounds(claim).items()}
-    found = judge(claim, factory.doctored(claim, targets, spread=factory.WIDE))
-    assert found.verdict == "undecided"
-    assert found.reason and found.records
+    targets = {name: math.sqrt(bound[0] * bound[-1]) for name, bound in factory.bounds(claim).items()}
+    result = judge(claim, factory.doctored(claim, targets, spread=factory.WIDE))
+    assert result.verdict == "undecided"
+    assert result.reason and result.records
 
 
 @pytest.mark.parametrize("claim", MEASURED[::6], ids=lambda claim: claim.id)
 def test_what_has_not_been_run_is_named(claim: Claim) -> None:
     config = factory.config_of(claim)
     unrun = dict.fromkeys(config.runs, "missing (not run yet)")
-    found = judge(claim, factory.evidence(config, [], why=unrun))
-    assert (found.verdict, found.records) == ("not measured", ())
-    assert "missing (not run yet)" in found.reason
+    result = judge(claim, factory.evidence(config, [], why=unrun))
+    assert (result.verdict, result.records) == ("not measured", ())
+    assert "missing (not run yet)" in result.reason
     assert claim in claims.tested(config)
-    elsewhere = factory.ready_made("eegmmidb.yaml")
-    assert claims.tested(elsewhere) == []
-    found = judge(claim, factory.evidence(elsewhere, []))
-    assert found.verdict == "not measured" and "not in the study" in found.reason
+    other = factory.ready_made("eegmmidb.yaml")
+    assert claims.tested(other) == []
+    result = judge(claim, factory.evidence(other, []))
+    assert result.verdict == "not measured" and "not in the study" in result.reason
 
 
 def test_a_record_that_is_older_than_its_rule_decides_after_the_fact() -> None:
@@ -105,9 +105,9 @@ def test_a_record_that_is_older_than_its_rule_decides_after_the_fact() -> None:
     before = replace(factory.record(), started=datetime(2026, 11, 26, 20, 29, tzinfo=UTC))
     old = factory.evidence(new.config, rows_of(new), dict.fromkeys(new.records, before))
     amended = replace(claim.amendments[-1], verdict="refuted")
-    found = judge(replace(claim, amendments=[*claim.amendments[:-1], amended]), old)
-    assert (found.verdict, found.after_the_fact, found.records) == ("supported", True, supported.records)
-    assert found.reason.startswith(
+    result = judge(replace(claim, amendments=[*claim.amendments[:-1], amended]), old)
+    assert (result.verdict, result.after_the_fact, result.records) == ("supported", True, supported.records)
+    assert result.reason.startswith(
         "after the fact (its rule is of 2026-11-26, by the words before it refuted): speedup 3 ("
     )
 
@@ -185,14 +185,14 @@ FAST = {"cpu-n1r1t1": [2.0, 4.0, 8.0], "mpi-n1r2t1": [1.0, 2.2, 3.8]}
 
 
 def test_a_ratio_is_the_geometric_mean_of_ratios_paired_by_seed() -> None:
-    found = read(factory.evidence(CONFIG, rows(FAST)), ratio).estimate
+    result = read(factory.evidence(CONFIG, rows(FAST)), ratio).estimate
     logs = [math.log(2.0), math.log(4 / 2.2), math.log(8 / 3.8)]
     mean = sum(logs) / 3
     deviation = math.sqrt(sum((each - mean) ** 2 for each in logs) / 2)
     half = STUDENT * deviation / math.sqrt(3)
-    assert found is not None
+    assert result is not None
     expected = math.exp(mean), math.exp(mean - half), math.exp(mean + half), 3
-    assert (found.value, found.low, found.high, found.n) == pytest.approx(expected, rel=1e-12)
+    assert (result.value, result.low, result.high, result.n) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -212,11 +212,11 @@ def test_columns_and_spans(quantity: readings.Quantity, value: float) -> None:
     spans = {"a": 0.3, "b": 0.6, "c.total": 9.0}
     records = {run: factory.record(step_s=1.5, **spans) for run in runs(layout="cpu-n1r1t1")}
     evidence = factory.evidence(CONFIG, rows({"cpu-n1r1t1": [1.0] * 3}), records)
-    found = read(evidence, lambda runs: runs.of(**ONE).value("x", quantity)).estimate
-    assert found is not None
+    result = read(evidence, lambda runs: runs.of(**ONE).value("x", quantity)).estimate
+    assert result is not None
     half = STUDENT * comparison.RESOLUTION / math.sqrt(3)
     ends = value * math.exp(-half), value * math.exp(half)
-    assert (found.value, found.low, found.high) == pytest.approx((value, *ends), rel=1e-12)
+    assert (result.value, result.low, result.high) == pytest.approx((value, *ends), rel=1e-12)
 
 
 @pytest.mark.parametrize(("reading", "end"), [
@@ -234,15 +234,15 @@ def test_equal_results_of_all_seeds_have_an_interval_only_where_chance_has_no_pa
     results: dict[str, Any] = dict.fromkeys(("test_error", "test_negativity", "test_simulator_error"), 0.25)
     equal = rows({"cpu-n1r1t1": [1.0] * seeds, "mpi-n1r2t1": [1.0] * seeds}, **results)
     records = {run: factory.record(a=0.3) for run in runs()}
-    found = read(factory.evidence(CONFIG, equal, records), reading)
-    assert found.estimate is not None
+    result = read(factory.evidence(CONFIG, equal, records), reading)
+    assert result.estimate is not None
     if seeds < FEWEST:
-        assert found.estimate.low is None and found.fault == "2 seeds; an interval needs 3"
+        assert result.estimate.low is None and result.fault == "2 seeds; an interval needs 3"
     elif end is None:
-        assert found.estimate.low is None and found.fault == "all seeds are equal, so there is no interval"
+        assert result.estimate.low is None and result.fault == "all seeds are equal, so there is no interval"
     else:
-        assert found.fault == "" and found.ends(LEVEL) == found.ends(0.99) == (found.estimate.value,) * 2
-        assert found.estimate.value == pytest.approx(end)
+        assert result.fault == "" and result.ends(LEVEL) == result.ends(0.99) == (result.estimate.value,) * 2
+        assert result.estimate.value == pytest.approx(end)
 
 
 @pytest.mark.parametrize(
@@ -272,20 +272,20 @@ def test_what_some_joins_holds_together(
     # Ratios around 2: by Student's t with two degrees of freedom the ends are 1.914 (95 %), 1.879 (97.5 %) and 1.829.
     noisy = [2.0 * math.exp(0.01774 * each) for each in (-1, 0, 1)]
     times = {"cpu-n1r1t1": noisy, "mpi-n1r2t1": [1.0] * 3, "mpi-n1r4t1": noisy}
-    told = rows(times) if alone else [each | {"hardware": host} for host in "AB" for each in rows(times)]
-    told = [each for each in told if each["hardware"] != "B" or each["layout"] != "mpi-n1r2t1"]
+    copies = rows(times) if alone else [each | {"hardware": host} for host in "AB" for each in rows(times)]
+    copies = [each for each in copies if each["hardware"] != "B" or each["layout"] != "mpi-n1r2t1"]
     bounds = {"fast": 1.9, "less": 1.85, "slow": 1.1, "impossible": 1e9}
-    assert judge(claim(**bounds), factory.evidence(CONFIG, told)).verdict == verdict
+    assert judge(claim(**bounds), factory.evidence(CONFIG, copies)).verdict == verdict
 
 
 @pytest.mark.usefixtures("of_ratio")
 def test_losses_are_compared_seed_by_seed() -> None:
-    apart = {0: 1e-6, 1: -2e-6, 2: 0.0}
-    records = {run: factory.record((1 + apart.get(run.seed, 0), 0.5)) for run in runs(layout="mpi-n1r2t1")}
+    offsets = {0: 1e-6, 1: -2e-6, 2: 0.0}
+    records = {run: factory.record((1 + offsets.get(run.seed, 0), 0.5)) for run in runs(layout="mpi-n1r2t1")}
     evidence = factory.evidence(CONFIG, rows(FAST), records)
-    found = read(evidence, lambda runs: runs.losses("x", TWO, ONE)).estimate
-    assert found is not None
-    assert (found.value, found.low, found.high, found.n) == pytest.approx((2e-6, 0.0, 2e-6, 3), rel=1e-9)
+    result = read(evidence, lambda runs: runs.losses("x", TWO, ONE)).estimate
+    assert result is not None
+    assert (result.value, result.low, result.high, result.n) == pytest.approx((2e-6, 0.0, 2e-6, 3), rel=1e-9)
     for limit, fault in ((2.1e-6, ""), (1e-6, "its first losses differ by 2.0e-06, over 1e-06")):
         assert read(evidence, ratio, same_losses=limit).fault == fault
     assert judge(claim(), evidence).verdict == "supported"
@@ -303,8 +303,8 @@ def test_losses_are_compared_seed_by_seed() -> None:
     ],
 )  # fmt: skip
 def test_relations_are_about_the_whole_interval(relation: str, bound: Any, holds: bool) -> None:
-    found = Reading("x", claim(bound=bound), claims_estimate(1.0, 2.0))
-    assert getattr(found, relation)("bound")(LEVEL).truth is holds
+    result = Reading("x", claim(bound=bound), claims_estimate(1.0, 2.0))
+    assert getattr(result, relation)("bound")(LEVEL).truth is holds
 
 
 def claims_estimate(low: float, high: float) -> Any:
@@ -349,15 +349,15 @@ def test_groups_are_those_that_are_planned(ruled: Callable[[rules.Rule], None]) 
         CONFIG, rows({name: times[name] for name in list(times)[:2]}), why=dict.fromkeys(CONFIG.runs, "missing (not run yet)")
     )  # fmt: skip
     for combine, verdict in (
-        (lambda found: every(x.above("supported") for x in found), "undecided"),
-        (lambda found: some(x.above("supported") for x in found), "not measured"),
-        (lambda found: found[-1].above("supported"), "not measured"),
-        (lambda found: some(x.below("refuted") for x in found), "supported"),
+        (lambda result: every(x.above("supported") for x in result), "undecided"),
+        (lambda result: some(x.above("supported") for x in result), "not measured"),
+        (lambda result: result[-1].above("supported"), "not measured"),
+        (lambda result: some(x.below("refuted") for x in result), "supported"),
     ):
         ruled(lambda runs, combine=combine: {SUPPORTED: combine(ranks(runs)), REFUTED: never(ranks(runs)[0])})  # type: ignore[misc]
-        found = judge(claim(impossible=1e9), part)
-        assert found.verdict == verdict
-        assert "layout mpi-n1r4t1" not in found.reason
+        result = judge(claim(impossible=1e9), part)
+        assert result.verdict == verdict
+        assert "layout mpi-n1r4t1" not in result.reason
     ruled(lambda runs: {SUPPORTED: ranks(runs)[-1].above("supported"), REFUTED: never(ranks(runs)[0])})
     assert "x (ranks 4): backend mpi missing (not run yet)" in judge(claim(impossible=1e9), part).reason
 
@@ -383,37 +383,37 @@ def test_runs_that_do_not_count(
     good = rows(FAST)
     assert judge(claim(), factory.evidence(CONFIG, good)).verdict == "supported"
     spoilt = [each | (change if each["layout"] == "mpi-n1r2t1" else {}) for each in good]
-    found = judge(claim(), factory.evidence(CONFIG, spoilt))
-    assert found.verdict == "not measured"
-    assert why in found.reason
+    result = judge(claim(), factory.evidence(CONFIG, spoilt))
+    assert result.verdict == "not measured"
+    assert why in result.reason
 
 
 @pytest.mark.usefixtures("of_ratio")
 def test_runs_of_other_code_decide_nothing() -> None:
     spoilt = [each | {"packages": f"torch=2.{each['ranks']}"} for each in rows(FAST)]
-    found = judge(claim(), factory.evidence(CONFIG, spoilt))
-    assert (found.verdict, found.reason) == ("undecided", "x: other packages (torch 2.1 and 2.2)")
+    result = judge(claim(), factory.evidence(CONFIG, spoilt))
+    assert (result.verdict, result.reason) == ("undecided", "x: other packages (torch 2.1 and 2.2)")
 
 
 def test_results_of_a_test_count_whatever_the_clock_says(ruled: Callable[[rules.Rule], None]) -> None:
     ruled(lambda runs: rules.higher([runs.difference("x", ONE, TWO)]))
-    told = [each | {"quiet": each["seed"] == 0, "resumed": each["seed"] // 2} for each in rows(FAST)]
+    changed = [each | {"quiet": each["seed"] == 0, "resumed": each["seed"] // 2} for each in rows(FAST)]
     records = {
         run: factory.tested(factory.record(), share)
         for layout, share in (("cpu-n1r1t1", 0.9), ("mpi-n1r2t1", 0.7))
         for run in runs(layout=layout)
     }
-    found = judge(claim(supported=0.1, refuted=0), factory.evidence(CONFIG, told, records))
-    assert found.verdict == "supported"
-    assert found.reading is not None and found.reading.estimate is not None
-    assert (found.reading.estimate.value, found.reading.estimate.n) == (pytest.approx(0.2), 3)
+    result = judge(claim(supported=0.1, refuted=0), factory.evidence(CONFIG, changed, records))
+    assert result.verdict == "supported"
+    assert result.reading is not None and result.reading.estimate is not None
+    assert (result.reading.estimate.value, result.reading.estimate.n) == (pytest.approx(0.2), 3)
     # A host or a precision of its own changes the times of a side, but not what it has learned; data and splits do.
     for change, why in (
         ({"hardware": "B"}, ""), ({"precision": "fp32"}, ""), ({"data_hash": "b"}, "other data"),
         ({"split": "trials"}, "other splits (subjects and trials)"), ({"packages": "torch=3"}, "other packages"),
     ):  # fmt: skip
-        usual = {"data_hash": "a", "split": "subjects", "packages": "torch=2"}
-        spoilt = [each | usual | (change if each["layout"] == "mpi-n1r2t1" else {}) for each in told]
+        same = {"data_hash": "a", "split": "subjects", "packages": "torch=2"}
+        spoilt = [each | same | (change if each["layout"] == "mpi-n1r2t1" else {}) for each in changed]
         reading = read(factory.evidence(CONFIG, spoilt, records), lambda runs: runs.difference("x", ONE, TWO))
         assert reading.fault.startswith(why) and bool(reading.fault) == bool(why)
 
@@ -422,9 +422,9 @@ def test_results_of_a_test_count_whatever_the_clock_says(ruled: Callable[[rules.
 def test_one_busy_seed_of_four_is_left_out() -> None:
     four = {name: [*values, 100.0] for name, values in FAST.items()}
     spoilt = [each | {"quiet": each["seed"] != 3} for each in rows(four)]
-    found = judge(claim(), factory.evidence(CONFIG, spoilt))
-    assert found == judge(claim(), factory.evidence(CONFIG, rows(FAST)))
-    assert found.reading is not None and found.reading.estimate is not None and found.reading.estimate.n == 3
+    value = judge(claim(), factory.evidence(CONFIG, spoilt))
+    assert value == judge(claim(), factory.evidence(CONFIG, rows(FAST)))
+    assert value.reading is not None and value.reading.estimate is not None and value.reading.estimate.n == 3
 
 
 @pytest.mark.usefixtures("of_ratio")
@@ -432,11 +432,11 @@ def test_three_seeds_that_are_left_of_seven_decide_nothing() -> None:
     seven = records_factory.small_config(
         {"strong": {**STUDY, "axes": {**STUDY["axes"], "seed": list(range(7))}}}
     )
-    made = [
+    values = [
         factory.row(seven, run, status="completed" if run.seed < 3 else "diverged", step_s=3.0 / run.ranks) for run in seven.runs
     ]  # fmt: skip
-    assert "most seeds failed" in judge(claim(), factory.evidence(seven, made)).reason
-    one_less = [row for row in made if row["seed"] < 6]
+    assert "most seeds failed" in judge(claim(), factory.evidence(seven, values)).reason
+    one_less = [row for row in values if row["seed"] < 6]
     assert judge(claim(), factory.evidence(seven, one_less)).verdict == "supported"
 
 
@@ -446,26 +446,26 @@ def test_hosts_are_never_mixed() -> None:
     mixed = [
         a if a["layout"] == "cpu-n1r1t1" else b | {"step_s": 1.0} for a, b in zip(first, second, strict=True)
     ]
-    found = judge(claim(), factory.evidence(CONFIG, mixed))
-    assert found.verdict == "not measured"
-    assert "measured on another host" in found.reason
+    value = judge(claim(), factory.evidence(CONFIG, mixed))
+    assert value.verdict == "not measured"
+    assert "measured on another host" in value.reason
     # Three seeds on one host, and two on another, which say nothing.
     five = {"cpu-n1r1t1": [2.0, 4.0, 8.0, 1.0, 1.0], "mpi-n1r2t1": [1.0, 2.2, 3.8, 9.0, 9.0]}
-    apart = [each | {"hardware": "B" if each["seed"] > 2 else "A"} for each in rows(five)]
-    found = judge(claim(), factory.evidence(CONFIG, apart))
-    assert (found.verdict, found.hardware, len(found.records)) == ("supported", "A", 6)
-    assert found.reading is not None and found.reading.estimate is not None and found.reading.estimate.n == 3
+    hosts = [each | {"hardware": "B" if each["seed"] > 2 else "A"} for each in rows(five)]
+    value = judge(claim(), factory.evidence(CONFIG, hosts))
+    assert (value.verdict, value.hardware, len(value.records)) == ("supported", "A", 6)
+    assert value.reading is not None and value.reading.estimate is not None and value.reading.estimate.n == 3
 
 
 def test_a_claim_about_devices_may_be_of_the_hosts_that_have_them() -> None:
     claim = BY_ID["1.1"]
-    whole = factory.doctored(claim, {"slowdown": 2.0})
-    rows = [{**row, "hardware": "C" if row["backend"] == "cpu" else "G"} for row in rows_of(whole)]
-    found = judge(claim, factory.evidence(whole.config, rows, whole.records))
-    assert (found.verdict, found.hardware) == ("supported", "C and G")
+    complete = factory.doctored(claim, {"slowdown": 2.0})
+    rows = [{**row, "hardware": "C" if row["backend"] == "cpu" else "G"} for row in rows_of(complete)]
+    result = judge(claim, factory.evidence(complete.config, rows, complete.records))
+    assert (result.verdict, result.hardware) == ("supported", "C and G")
     mixed = [{**row, "hardware": f"{row['hardware']}{row['seed'] % 2}"} for row in rows]
-    found = judge(claim, factory.evidence(whole.config, mixed, whole.records))
-    assert found.verdict == "undecided" and "other hosts" in found.reason
+    result = judge(claim, factory.evidence(complete.config, mixed, complete.records))
+    assert result.verdict == "undecided" and "other hosts" in result.reason
 
 
 @pytest.mark.usefixtures("of_ratio")
@@ -473,21 +473,21 @@ def test_hosts_that_contradict_each_other_decide_nothing() -> None:
     six = records_factory.small_config(
         {"strong": {**STUDY, "axes": {**STUDY["axes"], "seed": [0, 1, 2, 3, 4, 5]}}}
     )
-    made = [
+    values = [
         factory.row(six, run, step_s=2.0 if run.ranks == 1 and run.seed < 3 else 1.0, hardware="A" if run.seed < 3 else "B")
         for run in six.runs
     ]  # fmt: skip
-    found = judge(claim(), factory.evidence(six, made))
-    assert (found.verdict, found.reason) == ("undecided", "hosts differ: supported on A; refuted on B")
+    result = judge(claim(), factory.evidence(six, values))
+    assert (result.verdict, result.reason) == ("undecided", "hosts differ: supported on A; refuted on B")
 
 
 def test_the_table_has_the_verdict_its_effect_and_its_records() -> None:
-    found = {
+    result = {
         row["id"]: row
         for row in map(claims.row, claims.judged(factory.doctored(BY_ID["4.3"], {"speedup": 600.0})))
     }
-    measured = found["4.3"]
+    measured = result["4.3"]
     assert (measured["verdict"], measured["effect_of"], measured["n"]) == ("more than claimed", "speedup", 3)
     assert 590 < measured["low"] < measured["effect"] < measured["high"]
     assert all(path.startswith("results-control/runs/") for path in measured["records"].split())
-    assert (found["4.8"]["verdict"], found["4.8"]["effect"]) == ("not measured", None)
+    assert (result["4.8"]["verdict"], result["4.8"]["effect"]) == ("not measured", None)

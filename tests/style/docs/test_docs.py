@@ -33,9 +33,9 @@ def test_the_readme_makes_a_qnode_fast_and_prints_the_same_value_twice(capsys):
     exec(compile(code, "README.md", "exec"), namespace)
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     text = (ROOT / "README.md").read_text()
-    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    (output,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     # All but the times are as README shows them.
-    assert [words[:-2] for words in printed] == [line.split()[:-2] for line in shown.splitlines()]
+    assert [words[:-2] for words in printed] == [line.split()[:-2] for line in output.splitlines()]
     assert printed[0][2] == printed[1][2]
     fast, inputs, weights = namespace["function"], namespace["inputs"], namespace["weights"]
     (gradient,) = torch.autograd.grad(fast(inputs, weights).sum(), weights)
@@ -87,10 +87,10 @@ def test_a_trained_policy_makes_a_pulse(tmp_path, monkeypatch):
 
 def test_the_block_of_pulses_is_accepted():
     text = (ROOT / "docs" / "problems.md").read_text().split("## Pulses")[1]
-    given = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    arguments = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     axes = {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4}
-    made = tiny_config({**given, "axes": axes, "precision": "fp64"})
-    assert analysis.of({**made, "studies": {"accuracy": made["studies"]["accuracy"]}}).runs
+    result = tiny_config({**arguments, "axes": axes, "precision": "fp64"})
+    assert analysis.of({**result, "studies": {"accuracy": result["studies"]["accuracy"]}}).runs
 
 
 def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):
@@ -173,10 +173,10 @@ def test_the_model_that_is_fitted_and_its_study_work_as_printed():
     model = namespace["Nearest"](1, 2)
     model.fit(Samples(x, classes), None)
     assert model(x).argmax(1).tolist() == classes.tolist() and model.means.tolist() == [[0.5], [10.5]]
-    given = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
-    given["workloads"] = {"flowers": {"kind": "sample-table", "table": "iris", "split_seed": 0}}
-    given["simulators"] = {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}}
-    assert len(analysis.of({"title": "Flowers", **given}).runs) == 6
+    arguments = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    arguments["workloads"] = {"flowers": {"kind": "sample-table", "table": "iris", "split_seed": 0}}
+    arguments["simulators"] = {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}}
+    assert len(analysis.of({"title": "Flowers", **arguments}).runs) == 6
     used = re.findall(r"`([a-z_]+\.py)`", page.partition("## Files to copy")[2].partition("## ")[0])
     assert sorted(used) == sorted(path.name for path in (ROOT / "workflow" / "models").glob("*.py"))
 
