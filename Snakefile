@@ -28,7 +28,7 @@ if not study.partial:
 include: "workflow/rules/report.smk"
 
 
-# Lists every record: otherwise nobody would notice that a record was deleted after the tables were made.
+# Lists every record: otherwise it would go unnoticed that a record was deleted after the tables were made.
 rule all:
     input:
         study.records,

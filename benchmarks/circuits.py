@@ -164,10 +164,10 @@ def loss_of(case: CircuitCase, dtype: type[np.floating[Any]]) -> Loss:
     """The loss of a case: the same numbers, rounded, in either precision, and fewer rows for a smaller batch."""
     build, letters, _ = ANSAETZE[case.ansatz]
     circuit = build(case.qubits, case.layers)
-    weights, inputs, coefficients, drawn = (np.random.default_rng((SEED, stream)) for stream in range(4))
+    weights, inputs, coefficients, noise = (np.random.default_rng((SEED, stream)) for stream in range(4))
     words, samples = pauli_words(case.qubits, letters), case.batch
     if case.words:
-        words, samples = _hamiltonian(case.qubits, case.words, drawn), 1
+        words, samples = _hamiltonian(case.qubits, case.words, noise), 1
     return Loss(
         circuit,
         words,
@@ -218,8 +218,8 @@ def create(name: str, device: torch.device) -> Simulator:
     Raises:
         UserError: it is not installed.
     """
-    module, made = KNOWN[name].made.split(":")
-    simulator: Simulator = getattr(import_module(f"benchmarks.{module}"), made)(name, device)
+    module, result = KNOWN[name].made.split(":")
+    simulator: Simulator = getattr(import_module(f"benchmarks.{module}"), result)(name, device)
     return simulator
 
 
@@ -228,18 +228,18 @@ def disagreement(simulator: Simulator, reference: Simulator, case: CircuitCase) 
     small = case._replace(batch=CHECKED)
     expected = vector(reference.prepare(loss_of(small, np.float64))())
     for dtype, tolerance in TOLERANCES.items():
-        got = vector(simulator.prepare(loss_of(small, dtype))())
-        if got.shape != expected.shape:
-            return f"{dtype.__name__}: {got.size} numbers instead of {expected.size}"
-        error = distance(got, expected)
+        actual = vector(simulator.prepare(loss_of(small, dtype))())
+        if actual.shape != expected.shape:
+            return f"{dtype.__name__}: {actual.size} numbers instead of {expected.size}"
+        error = distance(actual, expected)
         if not error <= tolerance:  # NaN fails too
             return f"{dtype.__name__}: off by {error:.1e} of the norm"
     return None
 
 
-def distance(got: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+def distance(actual: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
     """The distance as a share of the norm of what is expected."""
-    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
 def vector(result: tuple[Any, ...]) -> NDArray[np.float64]:
@@ -343,18 +343,18 @@ class Simulators(Benchmark):
     @classmethod
     def table(cls, rows: Rows) -> list[str]:
         """A row for each case, with the shorter median time of every simulator."""
-        shown = [name for name in KNOWN if any(row["simulator"] == name for row in rows)]
+        present = [name for name in KNOWN if any(row["simulator"] == name for row in rows)]
         gains = {f.case: f"{f.speedup:.3g}x ({f.peer})" for f in factors(rows)}
         cases: dict[CircuitCase, dict[str, str]] = {}
         for row in rows:
             cases.setdefault(case_of(CircuitCase, row), {})[row["simulator"]] = time_or_status(row)
         head = [
             *CircuitCase._fields,
-            *(f"{name} ({KNOWN[name].mode})" for name in shown),
+            *(f"{name} ({KNOWN[name].mode})" for name in present),
             "fused over fastest peer",
         ]
         lines = (
-            [*case, *(cells.get(name, "") for name in shown), gains.get(case, "")]
+            [*case, *(cells.get(name, "") for name in present), gains.get(case, "")]
             for case, cells in cases.items()
         )
         return markdown_table(head, lines)
@@ -403,8 +403,8 @@ WIDE_BATCH = 128
 def times(rows: Rows) -> dict[CircuitCase, dict[str, float]]:
     """Median seconds of the simulators that were timed, by case; the shorter of a call's and its graph's."""
     return {
-        case: {name: best_s(row) or 0.0 for name, row in found.items()}
-        for case, found in by_case(CircuitCase, rows).items()
+        case: {name: best_s(row) or 0.0 for name, row in result.items()}
+        for case, result in by_case(CircuitCase, rows).items()
     }
 
 
@@ -424,15 +424,15 @@ def summary(rows: Rows) -> list[str]:
     every, out = factors(rows), []
     large = [f for f in every if f.case.batch * 2**f.case.qubits >= LARGE]
     small = [f for f in every if f not in large and f.case.batch >= SMALL_LEAST_BATCH]
-    for name, found in (
+    for name, result in (
         (f"batch * 2^n >= {LARGE}", large),
         (f"smaller, batch >= {SMALL_LEAST_BATCH}", small),
     ):
-        if found:
-            worst = min(found, key=lambda f: f.speedup)
+        if result:
+            worst = min(result, key=lambda f: f.speedup)
             out.append(
-                f"fused over its fastest peer, {name}: median {median(f.speedup for f in found):.3g}x, "
-                f"worst {worst.speedup:.3g}x ({worst.case}, {worst.peer}), {len(found)} cell(s)"
+                f"fused over its fastest peer, {name}: median {median(f.speedup for f in result):.3g}x, "
+                f"worst {worst.speedup:.3g}x ({worst.case}, {worst.peer}), {len(result)} cell(s)"
             )
     wide = [row for row in rows if row["batch"] >= WIDE_BATCH]
     over = [ratio for case, ratio in _ratios(wide, "lightning.qubit", "fused") if case.qubits <= 10]

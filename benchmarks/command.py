@@ -43,17 +43,17 @@ FILES = ("json", "csv", "markdown", "figure")
 
 def parser() -> argparse.ArgumentParser:
     """The command line of all benchmarks."""
-    made = argparse.ArgumentParser(
+    result = argparse.ArgumentParser(
         prog="ketscale bench", description="Time subjects against each other, in turns."
     )
-    commands = made.add_subparsers(required=True, metavar="BENCHMARK", dest="benchmark")
+    commands = result.add_subparsers(required=True, metavar="BENCHMARK", dest="benchmark")
     for name, benchmark in BENCHMARKS.items():
         about = f"Time {benchmark.text}. See docs/benchmarks.md."
         sub = commands.add_parser(name, help=benchmark.text, description=about)
         add_options(sub, benchmark)
         for each in FILES if benchmark.drawn else FILES[:-1]:
             sub.add_argument(f"--{each}", type=Path, metavar="FILE", help=f"write the results as {each}")
-    return made
+    return result
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -66,16 +66,16 @@ def main(arguments: Sequence[str]) -> None:
     options = vars(parser().parse_args(list(arguments)))
     benchmark = BENCHMARKS[options.pop("benchmark")]
     files = {name: options.pop(name) for name in FILES if name in options}
-    given = {name: value for name, value in options.items() if value is not None}
-    made = benchmark(**given, asked="simulators" in given)
-    made.check()
+    inputs = {name: value for name, value in options.items() if value is not None}
+    built = benchmark(**inputs, asked="simulators" in inputs)
+    built.check()
     if files.get("figure"):
         # Figures are files. The variable may name a window, or a notebook's backend that is not installed here.
         os.environ["MPLBACKEND"] = "agg"
         with needed_for("--figure"):
             from benchmarks import figures
         figures.check(files["figure"])
-    result = made.run(lambda case, rows: print(output.line(benchmark, case, rows), flush=True))
+    result = built.run(lambda case, rows: print(output.line(benchmark, case, rows), flush=True))
     day = datetime.now(UTC).date().isoformat()
     result["command"], result["day"] = _measuring(arguments), day
     _publish(benchmark, result, files)
@@ -84,14 +84,14 @@ def main(arguments: Sequence[str]) -> None:
 def _measuring(arguments: Sequence[str]) -> str:
     """The command without the files that it writes."""
     words = iter(arguments)
-    kept: list[str] = []
+    options: list[str] = []
     for word in words:
-        name, given, _ = word.partition("=")
+        name, inputs, _ = word.partition("=")
         if name not in [f"--{file}" for file in FILES]:
-            kept.append(word)
-        elif not given:
+            options.append(word)
+        elif not inputs:
             next(words)
-    return f"ketscale bench {shlex.join(kept)}"
+    return f"ketscale bench {shlex.join(options)}"
 
 
 def _publish(benchmark: type[Benchmark], result: dict[str, Any], files: dict[str, Path | None]) -> None:

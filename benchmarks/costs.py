@@ -80,9 +80,9 @@ class Costs(Benchmark):
 
     def finish(self, case: CostsCase, rows: Any, calls: Any, rate: float | None) -> None:
         """Keep the least seconds of a segment."""
-        taken = rows["evolve"]["median_s"] or 0.0
-        if taken > TELLING_S:
-            each = taken / _work(case)
+        seconds = rows["evolve"]["median_s"] or 0.0
+        if seconds > TELLING_S:
+            each = seconds / _work(case)
             self._each_s[case[:3]] = min(each, self._each_s.get(case[:3], each))
 
     @classmethod
@@ -92,8 +92,8 @@ class Costs(Benchmark):
         cells: dict[tuple[Any, ...], dict[int, str]] = {}
         for row in rows:
             timed = row["median_s"] is not None
-            said = f"{duration(row['median_s'])} ({duration(row['iqr_s'], 2)})" if timed else row["status"]
-            cells.setdefault(tuple(row[name] for name in CostsCase._fields[:-1]), {})[row["batch"]] = said
+            message = f"{duration(row['median_s'])} ({duration(row['iqr_s'], 2)})" if timed else row["status"]
+            cells.setdefault(tuple(row[name] for name in CostsCase._fields[:-1]), {})[row["batch"]] = message
         heading = [*CostsCase._fields[:-1], *(f"{counted(batch, 'task')} (range)" for batch in batches)]
         return markdown_table(
             heading,

@@ -55,26 +55,26 @@ def at_once(processes: int, url: str, wanted: dict[str, int], home: str) -> list
     ]
     for process in started:
         process.start()
-    found = [ends.get() for _ in started]
+    values = [ends.get() for _ in started]
     for process in started:
         process.join()
-    return [each for each in found if each]
+    return [each for each in values if each]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="folder of S001R04.edf, S001R08.edf and S001R12.edf")
     parser.add_argument("--repeats", type=int, default=20)
-    given = parser.parse_args(arguments)
-    wanted = {f"S001R{run:02d}.edf": 0 for run in RUNS}
-    for name in wanted:
-        if not (given.folder / name).is_file():
-            parser.error(f"{given.folder / name}: no such file; give the folder of subject S001 of EEGMMIDB")
-        wanted[name] = (given.folder / name).stat().st_size
+    inputs = parser.parse_args(arguments)
+    expected = {f"S001R{run:02d}.edf": 0 for run in RUNS}
+    for name in expected:
+        if not (inputs.folder / name).is_file():
+            parser.error(f"{inputs.folder / name}: no such file; give the folder of subject S001 of EEGMMIDB")
+        expected[name] = (inputs.folder / name).stat().st_size
     with tempfile.TemporaryDirectory() as root:
         served = Path(root, "served")
         (served / FILES).mkdir(parents=True)
-        (served / FILES / "S001").symlink_to(given.folder.resolve())
+        (served / FILES / "S001").symlink_to(inputs.folder.resolve())
         handler = functools.partial(_Silent, directory=str(served))
         with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -82,14 +82,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for name, counts in (("two at once", (2,)), ("one, then two", (1, 2))):
                 failures: list[str] = []
                 failed = 0
-                for repeat in range(given.repeats):
+                for repeat in range(inputs.repeats):
                     home = Path(root, f"{len(counts)}-{repeat}")
                     home.mkdir()
-                    found = [each for count in counts for each in at_once(count, url, wanted, str(home))]
-                    failed += bool(found)
-                    failures += found
-                told = f"{name}: {failed} of {given.repeats} repeats failed"
-                print(told, *sorted(set(failures)), sep="\n  ", flush=True)
+                    values = [each for count in counts for each in at_once(count, url, expected, str(home))]
+                    failed += bool(values)
+                    failures += values
+                line = f"{name}: {failed} of {inputs.repeats} repeats failed"
+                print(line, *sorted(set(failures)), sep="\n  ", flush=True)
             server.shutdown()
 
 

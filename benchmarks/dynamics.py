@@ -153,8 +153,8 @@ def tasks_of(case: ControlCase) -> ControlTasks:
         rates = torch.cat(list(each), 1)
     shape = (case.batch, case.segments, len(system.controls))
     controls = 2 / length * torch.randn(shape, generator=generator, dtype=torch.float64)
-    given = controls.numpy(), rates.contiguous().numpy()
-    return ControlTasks(system, length, *given, target, bool(is_trajectory))
+    arguments = controls.numpy(), rates.contiguous().numpy()
+    return ControlTasks(system, length, *arguments, target, bool(is_trajectory))
 
 
 class Own:
@@ -176,17 +176,17 @@ class Own:
 
     def prepare(self, tasks: ControlTasks) -> Call:
         """The call that is timed; what does not depend on controls and rates is prepared before."""
-        simulator, given = self.propagator(tasks.duration), tasks.tensors
-        given.controls.requires_grad_()
+        simulator, arguments = self.propagator(tasks.duration), tasks.tensors
+        arguments.controls.requires_grad_()
         target = torch.from_numpy(tasks.system.projector(tasks.target))[None]
 
         def call() -> Outcome:
             if tasks.trajectory:
                 assert isinstance(simulator, Batched)
-                overlaps = simulator.expval(tasks.system, given, target, trajectory=True)[..., 0]
+                overlaps = simulator.expval(tasks.system, arguments, target, trajectory=True)[..., 0]
             else:
-                overlaps = simulator.expval(tasks.system, given, target)[:, 0]
-            (gradient,) = torch.autograd.grad(overlaps.sum(), given.controls)
+                overlaps = simulator.expval(tasks.system, arguments, target)[:, 0]
+            (gradient,) = torch.autograd.grad(overlaps.sum(), arguments.controls)
             return overlaps.detach().numpy(), gradient.numpy()
 
         return call
@@ -207,20 +207,20 @@ def error_of(found: Outcome, expected: Outcome) -> float:
     What finds fewer numbers is compared with the first of them.
     """
     pairs = [
-        (np.atleast_1d(mine), np.atleast_1d(theirs)[: len(np.atleast_1d(mine))])
-        for mine, theirs in zip(found, expected, strict=True)
-        if mine is not None and theirs is not None
+        (np.atleast_1d(mine), np.atleast_1d(peer)[: len(np.atleast_1d(mine))])
+        for mine, peer in zip(found, expected, strict=True)
+        if mine is not None and peer is not None
     ]
-    return max(float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs)) for mine, theirs in pairs)
+    return max(float(np.linalg.norm(mine - peer) / np.linalg.norm(peer)) for mine, peer in pairs)
 
 
-def at_equal_error(rows: Mapping[str, Row], ours: Collection[str]) -> None:
+def at_equal_error(rows: Mapping[str, Row], actual: Collection[str]) -> None:
     """Add to each timed row the fastest of ours whose error is no larger, and how many times as long as that the row takes."""
     timed = {name: row for name, row in rows.items() if row["median_s"] is not None}
     for name, row in timed.items():
         equals = {
             mine: timed[mine]["median_s"]
-            for mine in ours
+            for mine in actual
             if mine in timed and timed[mine]["error"] <= max(row["error"], ROUNDING)
         }
         fastest = min(equals, key=equals.__getitem__, default=name)

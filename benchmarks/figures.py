@@ -157,6 +157,6 @@ def bars(result: Mapping[str, Any]) -> Figure:
 
 
 def _footnote(figure: Figure, result: Mapping[str, Any], text: str) -> None:
-    said = f"{text}; median times. {hardware(result['machine'])}."
-    wrapped = textwrap.fill(said, int(figure.get_size_inches()[0] * 15))
+    message = f"{text}; median times. {hardware(result['machine'])}."
+    wrapped = textwrap.fill(message, int(figure.get_size_inches()[0] * 15))
     figure.text(0.01, -0.02, wrapped, ha="left", va="top", fontsize=8, color=style.SOFT, linespacing=1.5)

@@ -55,11 +55,11 @@ def grover(qubits: int) -> Circuit:
     circuit, wires = encoded(qubits), tuple(range(qubits))
     for _ in range(3):
         circuit = circuit.controlled("PauliZ", wires[:-1], wires[-1:])
-        for turned in ("Hadamard", "PauliX"):
-            circuit = circuit.then(*(Gate(turned, (w,)) for w in wires))
+        for name in ("Hadamard", "PauliX"):
+            circuit = circuit.then(*(Gate(name, (w,)) for w in wires))
         circuit = circuit.controlled("PauliZ", wires[:-1], wires[-1:])
-        for turned in ("PauliX", "Hadamard"):
-            circuit = circuit.then(*(Gate(turned, (w,)) for w in wires))
+        for name in ("PauliX", "Hadamard"):
+            circuit = circuit.then(*(Gate(name, (w,)) for w in wires))
     return circuit
 
 
@@ -117,9 +117,9 @@ def main() -> None:
             for dtype in (torch.float32, torch.float64):
                 circuits = [drawn(qubits, layers, rng) for _ in range(STRUCTURES)]
                 _case(f"{layers} layers", circuits, batch, dtype, options.repeats, clock)
-        for name, made in OTHERS.items():
+        for name, result in OTHERS.items():
             for qubits in SIZES:
-                _case(name, [made(qubits)], 32, torch.float64, options.repeats, clock)
+                _case(name, [result(qubits)], 32, torch.float64, options.repeats, clock)
         _search(options.structures, rng)
 
 

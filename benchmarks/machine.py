@@ -80,8 +80,8 @@ def child(module: str, *words: object) -> list[str]:
 def child_environment(threads: int | None = None, given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables of such a process: it finds the benchmarks, and has so many threads."""
     paths = os.pathsep.join(filter(None, (str(ROOT), given.get("PYTHONPATH"))))
-    told = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
-    return {**given, "PYTHONPATH": paths, **told}
+    variables = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return {**given, "PYTHONPATH": paths, **variables}
 
 
 def describe(
@@ -131,10 +131,10 @@ def driver() -> str | None:
     """The version of the GPU's driver; None where nvidia-smi does not tell."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return next(iter(done.stdout.split()), None) if done.returncode == 0 else None
+    return next(iter(result.stdout.split()), None) if result.returncode == 0 else None
 
 
 # --- the device ---

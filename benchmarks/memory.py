@@ -23,16 +23,16 @@ WARM_STEPS = 2
 
 def peak_bytes(case: ModelCase, arm: str, threads: int) -> int | str:
     """The most that two training steps need beyond what the process had before, or why that is not known."""
-    done = subprocess.run(
+    result = subprocess.run(
         machine.child("memory", *case, arm, threads),
         env=machine.child_environment(threads),
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode == 0:
-        return int(json.loads(done.stdout))
-    last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    if result.returncode == 0:
+        return int(json.loads(result.stdout))
+    last = (result.stderr.strip().splitlines() or [f"exit status {result.returncode}"])[-1]
     words = ("MemoryError", "can't allocate memory", "std::bad_alloc", "exit status -9")
     return OUT_OF_MEMORY if any(word in last for word in words) else last
 

@@ -82,8 +82,8 @@ class Models(Benchmark):
 
     def arms(self, model: str) -> list[str]:
         """The simulators that a model is timed with."""
-        wanted = self.simulators or (steps.ALL_ARMS if self.device == "cpu" else steps.GPU_ARMS)
-        return [arm for arm in steps.arms(model) if arm in wanted]
+        expected = self.simulators or (steps.ALL_ARMS if self.device == "cpu" else steps.GPU_ARMS)
+        return [arm for arm in steps.arms(model) if arm in expected]
 
     def cases(self) -> Iterator[ModelCase]:
         """See `steps.cases`."""
@@ -98,10 +98,10 @@ class Models(Benchmark):
     def prepare(self, case: ModelCase, name: str, row: Row) -> Call:
         """On a CPU memory is measured first, in a process of its own: what runs out of it is not tried here."""
         if self.on.type == "cpu":
-            needed = memory.peak_bytes(case, name, self.threads)
-            if isinstance(needed, str):
-                raise Untimed(OUT_OF_MEMORY if needed == OUT_OF_MEMORY else FAILED, needed)
-            row["peak_bytes"] = needed
+            peak = memory.peak_bytes(case, name, self.threads)
+            if isinstance(peak, str):
+                raise Untimed(OUT_OF_MEMORY if peak == OUT_OF_MEMORY else FAILED, peak)
+            row["peak_bytes"] = peak
         return steps.step(case, name, self.on)
 
     def agree(self, case: ModelCase, name: str, row: Row, result: Any) -> None:
@@ -164,20 +164,20 @@ class Models(Benchmark):
         """By case: what the simulator and what other formulations save, as far as measured."""
         out = []
         for case, timed in by_case(ModelCase, rows).items():
-            said = [
+            message = [
                 f"{what} {timed[slow]['median_s'] / timed[fast]['median_s']:.3g}x"
                 for what, slow, fast in FACTORS
                 if {slow, fast} <= timed.keys()
             ]
-            said += [
+            message += [
                 f"{name} as a graph {row['median_s'] / row['graph_median_s']:.3g}x"
                 for name, row in timed.items()
                 if row.get("graph_median_s")
             ]
             inside = {name: _in_circuits(row) for name, row in timed.items()}
             if inside.get("default.qubit") and inside.get("fused"):
-                said.append(f"the circuits alone {inside['default.qubit'] / inside['fused']:.3g}x")
-            out += [f"{case}: {', '.join(said)}"] if said else []
+                message.append(f"the circuits alone {inside['default.qubit'] / inside['fused']:.3g}x")
+            out += [f"{case}: {', '.join(message)}"] if message else []
         return out
 
     @classmethod

@@ -96,15 +96,15 @@ def measured(qubits: int, batch: int, turns: int) -> dict[str, tuple[float, np.n
     """The seconds of each way: of its first call, and in each turn."""
     layer = Layer(circuit_of(qubits), pauli_words(qubits), dtype=torch.float64)
     inputs = torch.rand(batch, qubits, dtype=torch.float64, requires_grad=True)
-    given = inputs, layer.weight
+    arguments = inputs, layer.weight
     calls = {
-        OURS: by_torch(lambda x, _: layer(x), *given),
-        PLAIN: by_jax(pauli_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING), *given),
+        OURS: by_torch(lambda x, _: layer(x), *arguments),
+        PLAIN: by_jax(pauli_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING), *arguments),
     }
     if qubits <= MOST_MIXED:
         calls |= {
-            MIXED: by_jax(mixed(qubits, "jax"), *given),
-            EAGER: by_torch(mixed(qubits, "torch"), *given),
+            MIXED: by_jax(mixed(qubits, "jax"), *arguments),
+            EAGER: by_torch(mixed(qubits, "torch"), *arguments),
         }
     firsts: dict[str, float] = {}
     results: dict[str, Any] = {}

@@ -27,13 +27,13 @@ def option(default: Any, kind: Kind, meaning: str) -> Any:
     """
     several = ", separated by commas" if kind.metavar in ("NAMES", "NUMBERS") else ""
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-    said = "" if callable(default) or shown in (None, "") or len(str(shown)) > 20 else f" (default: {shown})"
+    text = "" if callable(default) or shown in (None, "") or len(str(shown)) > 20 else f" (default: {shown})"
     named = f": {', '.join(kind.known)}" if kind.known else ""
-    found = {"option": (kind, f"{meaning}{several}{named}{said}")}
+    result = {"option": (kind, f"{meaning}{several}{named}{text}")}
     return (
-        field(default_factory=default, metadata=found)
+        field(default_factory=default, metadata=result)
         if callable(default)
-        else field(default=default, metadata=found)
+        else field(default=default, metadata=result)
     )
 
 
@@ -49,25 +49,25 @@ def add_options(parser: argparse.ArgumentParser, benchmark: type) -> None:
             parser.add_argument(name, type=partial(kind.read, name), metavar=kind.metavar, help=text)
 
 
-def names(known: Collection[str]) -> Kind:
+def names(names_of: Collection[str]) -> Kind:
     """Names, separated by commas."""
     return Kind(
-        lambda option, text: tuple(_known(option, part, known) for part in _parts(option, text)),
+        lambda option, text: tuple(_known(option, part, names_of) for part in _parts(option, text)),
         "NAMES",
-        tuple(known),
+        tuple(names_of),
     )
 
 
-def one_of(known: Collection[str]) -> Kind:
+def one_of(names_of: Collection[str]) -> Kind:
     """A single name."""
 
     def read(option: str, text: str) -> str:
-        first, *others = names(known).read(option, text)
+        first, *others = names(names_of).read(option, text)
         if others:
-            raise UserError(f"{option}: one of {', '.join(known)}, not {text}")
+            raise UserError(f"{option}: one of {', '.join(names_of)}, not {text}")
         return str(first)
 
-    return Kind(read, "NAME", tuple(known))
+    return Kind(read, "NAME", tuple(names_of))
 
 
 def numbers(least: int) -> Kind:
@@ -100,9 +100,9 @@ def _parts(option: str, text: str) -> tuple[str, ...]:
     return parts
 
 
-def _known(option: str, name: str, known: Collection[str]) -> str:
-    if name not in known:
-        raise UserError(f"{option}: no {name!r}; choose of {', '.join(known)}")
+def _known(option: str, name: str, names_of: Collection[str]) -> str:
+    if name not in names_of:
+        raise UserError(f"{option}: no {name!r}; choose of {', '.join(names_of)}")
     return name
 
 

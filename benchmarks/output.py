@@ -33,8 +33,8 @@ def as_markdown(benchmark: type[Benchmark], result: Result) -> bytes:
 def summary(benchmark: type[Benchmark], result: Result) -> list[str]:
     """What the subjects were checked against, and the benchmark in a few lines."""
     reference = result["reference"]
-    checked = [f"checked against {reference} in double precision"] if reference else []
-    return [*checked, *benchmark.summary(result["rows"])]
+    notes = [f"checked against {reference} in double precision"] if reference else []
+    return [*notes, *benchmark.summary(result["rows"])]
 
 
 def hardware(machine: Mapping[str, Any]) -> str:

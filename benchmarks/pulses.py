@@ -129,8 +129,8 @@ def chain_of(case: PulsesCase) -> DrivenChain:
     pulses, circuits = rotations(device), device.circuits
     assert isinstance(pulses.envelope, Cosine) and isinstance(circuits, Fluxoniums)
     driven = (pulses.envelope.amplitude, pulses.frequency, pulses.phase, pulses.length)
-    made = (circuits.charging, circuits.josephson, circuits.inductive, circuits.flux)
-    return DrivenChain(case.levels, Parameters(*driven, *made, device.capacitive, device.inductive))
+    result = (circuits.charging, circuits.josephson, circuits.inductive, circuits.flux)
+    return DrivenChain(case.levels, Parameters(*driven, *result, device.capacitive, device.inductive))
 
 
 class Own:

@@ -71,8 +71,8 @@ def declared(name: str) -> Column:
     from ketscale.analysis.wording import number_of
 
     parts = (part for table in columns.TABLES.values() for part in table.parts)
-    found = next(part for part in parts if isinstance(part, columns.Column) and part.name == name)
-    return Column(name, found.title, partial(number_of, factor=found.factor))
+    result = next(part for part in parts if isinstance(part, columns.Column) and part.name == name)
+    return Column(name, result.title, partial(number_of, factor=result.factor))
 
 
 # What every row has behind its case and subject. first_s: seconds of the first call in this process, compiling included.
@@ -173,8 +173,8 @@ class Benchmark:
             *(column for column in cls.columns if column.heading),
         ]
         first = (*cls.case._fields, cls.subject)  # type: ignore[attr-defined]
-        said = ({**row, "time": _time_or_why(row)} for row in rows)
-        lines = ([*(row[name] for name in first), *(column.cell(row) for column in shown)] for row in said)
+        message = ({**row, "time": _time_or_why(row)} for row in rows)
+        lines = ([*(row[name] for name in first), *(column.cell(row) for column in shown)] for row in message)
         return markdown_table([*first, *(column.heading for column in shown)], lines)
 
     @classmethod
@@ -212,9 +212,9 @@ class Benchmark:
                 for case in cases:
                     if time.monotonic() - start > limit_s:
                         break
-                    done = self.measure(case)
-                    show(case, done)
-                    rows += done
+                    result = self.measure(case)
+                    show(case, result)
+                    rows += result
                     measured += 1
             rates: dict[str, float | None] = {}
             if self.ceiling:
@@ -316,8 +316,8 @@ class Benchmark:
             except Exception as error:  # also an installation that is broken in its own way
                 if self.asked:
                     raise
-                known = isinstance(error, UserError)
-                self.found[name] = str(error) if known else f"{type(error).__name__}: {error}"
+                expected = isinstance(error, UserError)
+                self.found[name] = str(error) if expected else f"{type(error).__name__}: {error}"
 
     def installed(self, name: str) -> Any:
         """A subject; raises Untimed if it is not there."""
@@ -369,12 +369,12 @@ def by_case(
     kind: type[CaseType], rows: Iterable[Row], subject: str = "simulator"
 ) -> dict[CaseType, dict[str, Row]]:
     """The rows that were timed, by case and subject."""
-    found: dict[CaseType, dict[str, Row]] = {}
+    result: dict[CaseType, dict[str, Row]] = {}
     for row in rows:
-        of_case = found.setdefault(case_of(kind, row), {})
+        of_case = result.setdefault(case_of(kind, row), {})
         if best_s(row) is not None:
             of_case[row[subject]] = row
-    return found
+    return result
 
 
 def mebibytes(number: float) -> str:

@@ -58,8 +58,8 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
 
     def by_jax(function: Callable[..., Any]) -> Callable[[], Any]:
         each = jax.hessian(lambda x, weight: function(x, weight).sum())
-        jitted, given = jax.jit(jax.vmap(each, (0, None))), tuple(x.numpy() for x in along)
-        return lambda: jax.block_until_ready(jitted(*given))
+        jitted, arguments = jax.jit(jax.vmap(each, (0, None))), tuple(x.numpy() for x in along)
+        return lambda: jax.block_until_ready(jitted(*arguments))
 
     called = (
         lambda: by_inputs(inputs),
@@ -78,8 +78,8 @@ def measured(qubits: int, batch: int, turns: int) -> dict[str, np.ndarray]:
     calls = ways(qubits, batch)
     for call in calls.values():
         call()  # compiles
-    ours, theirs = (calls[way]() for way in WAYS[-2:])
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    actual, expected = (calls[way]() for way in WAYS[-2:])
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns):
         for name, call in calls.items():
@@ -87,9 +87,9 @@ def measured(qubits: int, batch: int, turns: int) -> dict[str, np.ndarray]:
             begin = time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - begin)
-    found = {name: np.array(times) for name, times in seconds.items()}
-    found["hessian by weights, a direction"] /= strongly_entangling_ansatz(qubits, 3).weights
-    return found
+    result = {name: np.array(times) for name, times in seconds.items()}
+    result["hessian by weights, a direction"] /= strongly_entangling_ansatz(qubits, 3).weights
+    return result
 
 
 def main() -> None:
@@ -98,9 +98,9 @@ def main() -> None:
     torch.manual_seed(0)
     print("| qubits x batch | way | us | over the gradient (quartiles) |\n| --- | --- | ---: | ---: |")
     for qubits, batch in CASES:
-        found = measured(qubits, batch, TURNS)
-        for name, times in found.items():
-            low, middle, high = np.quantile(times / found[GRADIENT], (0.25, 0.5, 0.75))
+        result = measured(qubits, batch, TURNS)
+        for name, times in result.items():
+            low, middle, high = np.quantile(times / result[GRADIENT], (0.25, 0.5, 0.75))
             median = 1e6 * float(np.median(times))
             print(f"| {qubits} x {batch} | {name} | {median:.0f} | {middle:.2f} ({low:.2f} to {high:.2f}) |")
 

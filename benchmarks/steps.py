@@ -276,11 +276,11 @@ def _tasks(case: ModelCase, arm: str) -> Problem:
 
 def spans_of(call: Callable[[], torch.Tensor], repeats: int, device: torch.device) -> dict[str, float]:
     """Exclusive seconds of a call by span, medians of several."""
-    found: dict[str, list[float]] = {}
+    result: dict[str, list[float]] = {}
     for _ in range(repeats):
         recorder = spans.Recorder(device)
         with spans.recording(recorder):
             call()
         for name, seconds in recorder.exclusive_s.items():
-            found.setdefault(name, []).append(seconds)
-    return {name: median(seconds) for name, seconds in found.items()}
+            result.setdefault(name, []).append(seconds)
+    return {name: median(seconds) for name, seconds in result.items()}

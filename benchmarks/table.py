@@ -95,8 +95,8 @@ class Table(Simulators):
     @property
     def names(self) -> tuple[str, ...]:
         """The simulators to time."""
-        wanted = dict.fromkeys(name for group in self.cells for name in GROUPS[group][1])
-        return tuple(name for name in wanted if not self.simulators or name in self.simulators)
+        expected = dict.fromkeys(name for group in self.cells for name in GROUPS[group][1])
+        return tuple(name for name in expected if not self.simulators or name in self.simulators)
 
     def cases(self) -> Iterator[CircuitCase]:
         for group in self.cells:
@@ -122,17 +122,17 @@ class Table(Simulators):
         """The numbers of the call that is timed: compiling it again for others would take longer than all calls."""
         if name in EMPTY:
             return
-        found = vector(result)
+        value = vector(result)
         if case.shots:
             loss = loss_of(case._replace(shots=0), np.float64)
             exact = vector(create("kronecker", torch.device("cpu")).prepare(loss)())[0]
             most = np.sqrt((np.abs(loss.coefficients).sum(1) ** 2).sum() / case.shots)
-            if not abs(found[0] - exact) <= DEVIATIONS * most:
-                raise Untimed(WRONG, f"{found[0]:.4g} of shots, exactly {exact:.4g}")
+            if not abs(value[0] - exact) <= DEVIATIONS * most:
+                raise Untimed(WRONG, f"{value[0]:.4g} of shots, exactly {exact:.4g}")
             return
         if self._expected is None:
-            self._expected = found
-        error = distance(found, self._expected)
+            self._expected = value
+        error = distance(value, self._expected)
         if not error <= TOLERANCE:
             raise Untimed(WRONG, f"off by {error:.1e} of the norm")
 
@@ -149,7 +149,7 @@ class Table(Simulators):
     @classmethod
     def table(cls, rows: Rows) -> list[str]:
         """A row for each case and simulator, in milliseconds, so that the page's table is the measurement's CSV."""
-        of_fused = {case: found["fused"] for case, found in times(rows).items() if "fused" in found}
+        of_fused = {case: result["fused"] for case, result in times(rows).items() if "fused" in result}
         lines = []
         for row in rows:
             case = case_of(CircuitCase, row)
@@ -164,14 +164,14 @@ class Table(Simulators):
     def summary(cls, rows: Rows) -> list[str]:
         """How many times as fast as the fastest peer ours are in each case, and what our device takes above PennyLane."""
         lines = []
-        for case, found in times(rows).items():
-            peers = [name for name in found if name not in (*OURS, *EMPTY)]
+        for case, result in times(rows).items():
+            peers = [name for name in result if name not in (*OURS, *EMPTY)]
             if peers:
-                peer = min(peers, key=found.__getitem__)
-                said = [f"{name} {found[peer] / found[name]:.3g}x" for name in OURS if name in found]
-                lines.append(f"{_sized(case)}: {', '.join(said)} over {peer} ({KNOWN[peer].mode})")
-            if {QNODE, QNODE_FLOOR} <= found.keys():
-                above = 1e3 * (found[QNODE] - found[QNODE_FLOOR])
+                peer = min(peers, key=result.__getitem__)
+                message = [f"{name} {result[peer] / result[name]:.3g}x" for name in OURS if name in result]
+                lines.append(f"{_sized(case)}: {', '.join(message)} over {peer} ({KNOWN[peer].mode})")
+            if {QNODE, QNODE_FLOOR} <= result.keys():
+                above = 1e3 * (result[QNODE] - result[QNODE_FLOOR])
                 than = f"{abs(above):.3g} ms {'more' if above > 0 else 'less'} than {QNODE_FLOOR}"
                 lines.append(f"{_sized(case)}: {QNODE} takes {than}")
         return lines

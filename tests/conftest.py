@@ -72,8 +72,8 @@ def without_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SLURM's programs as they are on a machine of no cluster: each ends with the same words."""
     folder = tmp_path_factory.mktemp("without_cluster")
     for name in SLURM:
-        said = f"{name}: error: fetch_config: DNS SRV lookup failed\n{name}: fatal: {NO_CLUSTER}"
-        (folder / name).write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+        message = f"{name}: error: fetch_config: DNS SRV lookup failed\n{name}: fatal: {NO_CLUSTER}"
+        (folder / name).write_text(f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
         (folder / name).chmod(0o755)
     return folder
 
@@ -94,8 +94,8 @@ def digits_features(tmp_path_factory) -> Path:
     folder.mkdir(exist_ok=True)
     with (shared / "features.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made = folder / "features.json"
-        return made if made.exists() else prepared_digits(folder)
+        result = folder / "features.json"
+        return result if result.exists() else prepared_digits(folder)
 
 
 def prepared_digits(folder: Path) -> Path:

@@ -50,9 +50,9 @@ def given(block: dict[str, Any], **protocol: Any) -> dict[str, Any]:
 
 def loaded(block: dict[str, Any]) -> Any:
     """What the workload `mine` reads, after its sources have been found."""
-    made = config(block)
-    sources(made, "mine")
-    return made.workloads["mine"][1].load(None)
+    result = config(block)
+    sources(result, "mine")
+    return result.workloads["mine"][1].load(None)
 
 
 def npz(path: Path, **arrays: Any) -> str:

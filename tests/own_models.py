@@ -99,25 +99,25 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 def given(folder: Path, block: dict[str, Any] = BLOCK, **axes: Any) -> dict[str, Any]:
     """A config with the model `ring`, one run of it, and one of its control."""
-    made = own_files.given(
+    result = own_files.given(
         {"kind": "rows", "file": own_files.npz(folder, x=own_files.VECTORS, y=own_files.ANIMALS)}
     )
-    made["models"] = {"ring": block}
-    made["simulators"] = SIMULATORS
-    study = made["studies"]["s"]
+    result["models"] = {"ring": block}
+    result["simulators"] = SIMULATORS
+    study = result["studies"]["s"]
     of_model = {name: study["axes"].pop(name) for name in ("model", "qubits", "layers", "simulator")}
     study["points"] = [
         {**of_model, "model": "ring", **axes},
         {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
     ]
-    return made
+    return result
 
 
 @contextlib.contextmanager
 def project(folder: Path, files: dict[str, str], **settings: Any) -> Iterator[dict[str, Any]]:
     """Inside the block, the working directory has these files and a config.yaml; its settings."""
     write(folder, files)
-    made = given(folder, **settings)
-    (folder / "config.yaml").write_text(yaml.safe_dump(made))
+    result = given(folder, **settings)
+    (folder / "config.yaml").write_text(yaml.safe_dump(result))
     with contextlib.chdir(folder):
-        yield made
+        yield result

@@ -17,12 +17,12 @@ def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     def of(row: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
         return set(itertools.combinations(enumerate(row), 2))
 
-    left, chosen = set().union(*map(of, rows)), []
+    left, selected = set().union(*map(of, rows)), []
     while left:
         best = max(rows, key=lambda row: len(of(row) & left))
         left -= of(best)
-        chosen.append(best)
-    return [tuple(axis[i] for axis, i in zip(values, row, strict=True)) for row in sorted(chosen)]
+        selected.append(best)
+    return [tuple(axis[i] for axis, i in zip(values, row, strict=True)) for row in sorted(selected)]
 
 
 def sampled(*axes: Iterable[Any]) -> list[Any]:

@@ -16,11 +16,11 @@ WHOLE = [path for path in ALL if "\nover:" not in path.read_text()]
 
 def small(path: Path) -> Config:
     """A ready-made study with two splits at most of each data set, and with the first of what a search would draw."""
-    given = load(path)
-    for block in given["workloads"].values():
+    arguments = load(path)
+    for block in arguments["workloads"].values():
         if "split_seeds" in block:
             block["split_seeds"] = block["split_seeds"][:2]
-    for block in given["protocols"].values():
+    for block in arguments["protocols"].values():
         if block.pop("search", None):
             block["learning_rate"] = 0.01
-    return analysis.of(given)
+    return analysis.of(arguments)

@@ -30,10 +30,10 @@ _info = functools.cache(msgspec.inspect.type_info)
 
 def given(**studies: Any) -> dict[str, Any]:
     """The settings of tests/data/study.yaml without a limit of time, with other studies if any are named."""
-    found = dict(read_config(ROOT / "tests" / "data" / "study.yaml").raw)
-    timing = {name: value for name, value in found["protocols"]["timing"].items() if name != "limit_s"}
-    found["protocols"] = {**found["protocols"], "timing": timing}
-    return {**found, "studies": studies} if studies else found
+    result = dict(read_config(ROOT / "tests" / "data" / "study.yaml").raw)
+    timing = {name: value for name, value in result["protocols"]["timing"].items() if name != "limit_s"}
+    result["protocols"] = {**result["protocols"], "timing": timing}
+    return {**result, "studies": studies} if studies else result
 
 
 def config(**studies: Any) -> Config:
@@ -43,11 +43,11 @@ def config(**studies: Any) -> Config:
 
 def study(**axes: Any) -> dict[str, Any]:
     """A study at one usual point, with some of its axes replaced."""
-    usual = {
+    defaults = {
         "workload": "digits", "model": "vqc", "qubits": 4, "layers": 3, "batch": 64,
         "simulator": "default.qubit", "backend": "cpu-n1r1t1", "protocol": "timing", "seed": [0, 1, 2],
     }  # fmt: skip
-    return {"kind": "simulator", "question": "?", "axes": {**usual, **axes}}
+    return {"kind": "simulator", "question": "?", "axes": {**defaults, **axes}}
 
 
 def of(settings: Settings, **changes: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
     least = _least(_info(form.Record))
     del least["digest"]
     least["machine"]["ranks"] *= settings.run.ranks
-    known = {
+    values = {
         "schema": form.SCHEMA_VERSION,
         "family": settings.family.name,
         "run": asdict(settings.run),
@@ -72,7 +72,7 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
         "files": {HISTORY: hashlib.sha256(NO_EPOCHS.encode()).hexdigest()},
     }
     if completed and settings.protocol.by_epochs:
-        known["quality"] = {
+        values["quality"] = {
             "epochs": 1,
             "best_epoch": 0,
             "chosen": {},
@@ -81,12 +81,12 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
             "right": None,
         }
     steps = changes.get("timing", least["timing"])["steps"]
-    known["losses"] = [0.5] * min(form.FIRST_LOSSES, steps)
-    made = {**least, **known, **changes}
+    values["losses"] = [0.5] * min(form.FIRST_LOSSES, steps)
+    result = {**least, **values, **changes}
     seconds = (
-        datetime.fromisoformat(made["stopped"]) - datetime.fromisoformat(made["started"])
+        datetime.fromisoformat(result["stopped"]) - datetime.fromisoformat(result["started"])
     ).total_seconds()
-    return {**made, "node_hours": changes.get("node_hours", seconds / 3600 * settings.run.nodes)}
+    return {**result, "node_hours": changes.get("node_hours", seconds / 3600 * settings.run.nodes)}
 
 
 def quartiles(seconds: float | None = None, count: int = 0) -> dict[str, Any]:
@@ -121,15 +121,15 @@ def machine() -> form.Host:
 
 def beside(others_share: float = 0.0, cpus: list[int] | None = None, **shares: Any) -> dict[str, Any]:
     """What there was beside a run on some CPUs, by default CPU 0: so much work of others, and what else is named."""
-    found = {
+    result = {
         "others_share": others_share,
         "steal_share": 0.0,
         "throttled_share": None,
         "oversubscribed": False,
         **shares,
     }
-    why = "; ".join(disturbances(**found))
-    return {"quiet": not why, "why": why, "cpus": cpus or [0], **found}
+    why = "; ".join(disturbances(**result))
+    return {"quiet": not why, "why": why, "cpus": cpus or [0], **result}
 
 
 def typed(made: Mapping[str, Any]) -> form.Record:
@@ -137,10 +137,10 @@ def typed(made: Mapping[str, Any]) -> form.Record:
     return msgspec.convert({"digest": "", **made}, form.Record)
 
 
-def sealed(made: Mapping[str, Any]) -> str:
+def sealed(result: Mapping[str, Any]) -> str:
     """The text of a record with the digest of its content, whatever that is: an editor may know how it is computed."""
-    made = {name: value for name, value in made.items() if name != "digest"}
-    return json.dumps({**made, "digest": config_hash(made)})
+    result = {name: value for name, value in result.items() if name != "digest"}
+    return json.dumps({**result, "digest": config_hash(result)})
 
 
 def forge(results: Path, settings: Settings, **changes: Any) -> Path:

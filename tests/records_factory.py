@@ -45,8 +45,8 @@ SPANS = {
 
 @cache
 def _study() -> dict[str, Any]:
-    given: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "study.yaml").read_text())
-    return given
+    settings: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "study.yaml").read_text())
+    return settings
 
 
 def default_study() -> dict[str, Any]:
@@ -76,11 +76,11 @@ def partial(config: Config) -> Config:
 
 def point(**axes: Any) -> dict[str, Any]:
     """A study's axes at one usual point, with some of them replaced."""
-    usual = {
+    defaults = {
         "workload": "digits", "model": "vqc", "qubits": 4, "layers": 3, "batch": 64,
         "simulator": "default.qubit", "backend": "cpu-n1r1t1", "protocol": "timing", "seed": [0, 1, 2],
     }  # fmt: skip
-    return {**usual, **axes}
+    return {**defaults, **axes}
 
 
 def step_time(run: Run, sizes: Mapping[str, int]) -> float:
@@ -133,7 +133,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     settings = changes.pop("settings", config.settings(run))
     protocol = settings.protocol
     step_s = changes.pop("step_s", step_time(run, settings.sizes))
-    nothing, steps = maker.quartiles(), protocol.steps or 60
+    empty, steps = maker.quartiles(), protocol.steps or 60
     # All of them fit into the time of training.
     count = max(1, min(steps // 2, 10, int(15 / step_s)))
     around = {**maker.quartiles(step_s, count), "q25_s": 0.97 * step_s, "q75_s": 1.04 * step_s}
@@ -142,7 +142,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     timing = {
         "startup_s": 1.5, "data_s": 0.1, "first_step_s": min(9.0, 3 * step_s), "step": around,
         "spans": {name: maker.quartiles(share * step_s, count) for name, share in SPANS.items()} if protocol.sampled_steps else {},
-        "sampled_step": around if protocol.sampled_steps and step_s < 15 else nothing, "validation_s": 0.01, "epoch": nothing,
+        "sampled_step": around if protocol.sampled_steps and step_s < 15 else empty, "validation_s": 0.01, "epoch": empty,
         "steps": steps, "steps_per_epoch": steps_per_epoch, "epoch_s": steps_per_epoch * step_s,
         "samples_per_s": run.batch / step_s, "steps_s": train_s, "aside_s": 0.0, "fit_s": None, "train_s": train_s,
     }  # fmt: skip
@@ -158,18 +158,18 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     completed = changes.get("status", "completed") == "completed"
     if not protocol.stepped:
         timing |= {
-            "first_step_s": None, "step": nothing, "sampled_step": nothing, "spans": {}, "validation_s": None, "steps": 0,
+            "first_step_s": None, "step": empty, "sampled_step": empty, "spans": {}, "validation_s": None, "steps": 0,
             "steps_per_epoch": 0, "epoch_s": None, "samples_per_s": None, "steps_s": 0.0,
             "fit_s": 1.0 if protocol.fitted and completed else None,
         }  # fmt: skip
         losses = []
     if changes.get("status") == "timed_out":
         # The first step alone took longer than the run's time.
-        none = {"step": nothing, "sampled_step": nothing, "spans": {}, "epoch_s": None, "samples_per_s": None}
+        none = {"step": empty, "sampled_step": empty, "spans": {}, "epoch_s": None, "samples_per_s": None}
         timing |= {**none, "first_step_s": 24.0, "steps": 1, "train_s": 25.0, "steps_s": 24.0}
         losses = losses[:1]
     used = maker.used(run, 400_000_000)["machine"]
-    made = {
+    result = {
         "split": split_of(config, run),
         "samples": {"train": 1257, "validation": 270, "test": 270},
         "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
@@ -192,7 +192,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "losses": losses,
         "timing": timing,
     }
-    return maker.of(settings, **{**made, **changes})
+    return maker.of(settings, **{**result, **changes})
 
 
 def history(config: Config, run: Run) -> str:
@@ -214,12 +214,12 @@ def sealed(made: Mapping[str, Any]) -> dict[str, Any]:
     return {**made, "digest": config_hash(made)}
 
 
-def write(config: Config, results: Path, made: Mapping[str, Any], settings: Settings | None = None) -> Path:
+def write(config: Config, results: Path, result: Mapping[str, Any], settings: Settings | None = None) -> Path:
     """Such a record below a results folder with its history; the run's folder. settings: with what a search chose."""
-    run, quality = Run.of(made["run"]), made["quality"]
+    run, quality = Run.of(result["run"]), result["quality"]
     if quality and "right" not in quality:
-        made = {**made, "quality": with_cases(config, run, quality)}
-    records.write(results / run.path, settings or config.settings(run), made)
+        result = {**result, "quality": with_cases(config, run, quality)}
+    records.write(results / run.path, settings or config.settings(run), result)
     (results / run.folder / HISTORY).write_text(history(config, run))
     return results / run.folder
 
@@ -264,24 +264,24 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
             folder = results / "features" / workload
             folder.mkdir(parents=True, exist_ok=True)
             block = config.workloads[workload][1]
-            made = {"hash": FEATURES, "workload": type(block).__name__, "settings": block.content()}
-            (folder / "features.json").write_text(json.dumps(made))
+            result = {"hash": FEATURES, "workload": type(block).__name__, "settings": block.content()}
+            (folder / "features.json").write_text(json.dumps(result))
             if config.workloads[workload][1].sources():
                 prepared.note(
                     folder / "features.json",
                     prepared.digest(sources(config, workload), folder / "features.json"),
                 )
-    lost = []
+    missing = []
     for run in config.runs:
         changes, settings = change(run), config.settings(run)
         if changes is None and config.is_trial(run):
-            lost.append(results / run.folder)  # after the choice
+            missing.append(results / run.folder)  # after the choice
             changes = {}
         if changes is not None:
             if settings.protocol.search:
-                chosen = choice.make(settings, results, FEATURES if settings.family.prepared else None)
-                settings = settings.chosen(chosen.chosen, chosen.hash)
-            made = record(config, run, **{"settings": settings, **changes})
-            write(config, results, made, settings)
-    for folder in lost:
+                pick = choice.make(settings, results, FEATURES if settings.family.prepared else None)
+                settings = settings.chosen(pick.chosen, pick.hash)
+            result = record(config, run, **{"settings": settings, **changes})
+            write(config, results, result, settings)
+    for folder in missing:
         shutil.rmtree(folder)

@@ -14,8 +14,8 @@ NOBODY_SAYS = (
 
 def faults(answers: pd.DataFrame) -> list[str]:
     """What is wrong with the sentences of answers.csv."""
-    told = [text for name in ("answer", "notes") for text in answers[name].dropna()]
-    found = [f"{pattern}: {text!r}" for pattern in NOBODY_SAYS for text in told if re.search(pattern, text)]
-    return found + [
+    texts = [text for name in ("answer", "notes") for text in answers[name].dropna()]
+    values = [f"{pattern}: {text!r}" for pattern in NOBODY_SAYS for text in texts if re.search(pattern, text)]
+    return values + [
         f"no sentence: {text!r}" for text in answers["answer"] if not re.fullmatch(r"[A-Z0-9].*\.", text)
     ]

@@ -40,10 +40,10 @@ def checked(function: Callable[..., Any], module: types.ModuleType) -> Callable[
     import torch
     from beartype import beartype
 
-    known = {**vars(module), **{name: getattr(jaxtyping, name) for name in shapes.__all__}}
+    names = {**vars(module), **{name: getattr(jaxtyping, name) for name in shapes.__all__}}
 
     def stated(annotation: str) -> Any:
-        return eval(annotation, known) if STATES_A_SHAPE.search(annotation) else Any
+        return eval(annotation, names) if STATES_A_SHAPE.search(annotation) else Any
 
     @functools.wraps(function)
     def plain(*arguments: Any, **named: Any) -> Any:
@@ -88,8 +88,8 @@ class _Finder(MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name not in CHECKED:
             return None
-        found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next(filter(None, found))
+        result = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, result))
         loader: Any = spec.loader
         execute = loader.exec_module
 

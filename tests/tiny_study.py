@@ -49,13 +49,13 @@ _VARIED = ("simulator", "backend", "seed", "protocol")
 
 def _tiny(name: str) -> dict[str, Any]:
     """The parts of which a family's tiny study is made, from the stored config."""
-    whole = yaml.safe_load((ROOT / "tests" / "data" / "configs" / f"{name}.yaml").read_text())
-    accuracy, precision = whole["studies"]["accuracy"], whole["protocols"]["timing"]["precision"]
-    found = {section: whole[section] for section in ("workloads", "models", "simulators")}
-    found["axes"] = {axis: value for axis, value in accuracy["axes"].items() if axis not in _VARIED}
+    complete = yaml.safe_load((ROOT / "tests" / "data" / "configs" / f"{name}.yaml").read_text())
+    accuracy, precision = complete["studies"]["accuracy"], complete["protocols"]["timing"]["precision"]
+    result = {section: complete[section] for section in ("workloads", "models", "simulators")}
+    result["axes"] = {axis: value for axis, value in accuracy["axes"].items() if axis not in _VARIED}
     if len(points := accuracy.get("points", ())) > 1:
-        found["control"] = points[1]
-    return found | ({"precision": precision} if precision == "fp64" else {})
+        result["control"] = points[1]
+    return result | ({"precision": precision} if precision == "fp64" else {})
 
 
 TINY = {name: _tiny(name) for name in NAMES}
@@ -104,12 +104,12 @@ def config(tiny: Mapping[str, Any]) -> dict[str, Any]:
 
 def protocols(tiny: Mapping[str, Any]) -> dict[str, Any]:
     """The protocols of a family's tiny study."""
-    made = {
+    result = {
         name: {**protocol, "precision": tiny.get("precision", protocol["precision"])}
         for name, protocol in PROTOCOLS.items()
     }
-    made["long"]["steps"] = STEPS.get(tiny["axes"]["model"], made["long"]["steps"])
-    return made
+    result["long"]["steps"] = STEPS.get(tiny["axes"]["model"], result["long"]["steps"])
+    return result
 
 
 def environment(package: Path) -> dict[str, str]:
@@ -139,12 +139,12 @@ class Project:
 
     def _environment(self) -> dict[str, str]:
         """The variables of commands, which are forked: of a copy of the package, from a server of its own."""
-        made = environment(self.checkout / "workflow") | self.variables
-        return made | {"PATH": f"{forks.programs(self.checkout / 'workflow')}:{made['PATH']}"}
+        result = environment(self.checkout / "workflow") | self.variables
+        return result | {"PATH": f"{forks.programs(self.checkout / 'workflow')}:{result['PATH']}"}
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """A command in the folder."""
-        done = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=self.folder,
             env=self._environment(),
@@ -152,10 +152,10 @@ class Project:
             text=True,
             timeout=500,
         )
-        assert not check or done.returncode == 0, (
-            f"{' '.join(command)}\n{done.stdout}{done.stderr}{self._logs()}"
+        assert not check or result.returncode == 0, (
+            f"{' '.join(command)}\n{result.stdout}{result.stderr}{self._logs()}"
         )
-        return done
+        return result
 
     def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Snakemake from another directory than the Snakefile's."""

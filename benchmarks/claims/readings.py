@@ -106,11 +106,11 @@ def _measured(claim: Claim, asked: Asked, collected: Collected, where: Filter) -
         sides.append(kept)
     if tested:
         both = itertools.chain(*(side.values() for side in sides))
-        apart = comparability.hindrance(comparability.quality(row) for row in both)
+        mismatch = comparability.mismatch(comparability.quality(row) for row in both)
     else:
-        apart = comparison.apart([*sides[0].values()], [*sides[-1].values()])
-    if apart:
-        return Reading("", fault=apart)
+        mismatch = comparison.mismatch([*sides[0].values()], [*sides[-1].values()])
+    if mismatch:
+        return Reading("", fault=mismatch)
     known = [{seed: _amount(asked, collected, row) for seed, row in side.items()} for side in sides]
     seeds = [seed for seed in sorted(sides[0]) if all(side.get(seed) is not None for side in known)]
     found = (

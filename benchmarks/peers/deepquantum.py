@@ -84,8 +84,8 @@ def _encoding(columns: list[Column], angles: Angles) -> torch.Tensor:
     """The angles of the gates that differ between samples, (batch, columns)."""
     if all(column.kind == "input" for column in columns):
         indices = [column.index for column in columns]
-        whole = indices == list(range(angles.inputs.shape[1]))
-        return angles.inputs if whole else angles.inputs[:, indices]
+        complete = indices == list(range(angles.inputs.shape[1]))
+        return angles.inputs if complete else angles.inputs[:, indices]
     batch = angles.inputs.shape[0]
     return torch.stack(
         [

@@ -46,8 +46,8 @@ class Control:
                 dq.asqarray(jnp.sqrt(rates[:, number])[:, None, None] * operator)
                 for number, operator in enumerate(system.jumps.values())
             ]
-            given = hamiltonian, jumps, start, np.array([0.0, tasks.duration])
-            result = dq.mesolve(*given, method=method, cartesian_batching=False, progress_meter=False)
+            arguments = hamiltonian, jumps, start, np.array([0.0, tasks.duration])
+            result = dq.mesolve(*arguments, method=method, cartesian_batching=False, progress_meter=False)
             return jnp.einsum("bij,ji->b", result.final_state.to_jax(), target).real
 
         return differentiated(values, tasks.controls, tasks.rates)

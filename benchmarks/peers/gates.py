@@ -73,12 +73,12 @@ def turned(gate: Gate) -> list[Turned]:
     if not gate.columns:
         matrix = FIXED[gate.name] if gate.matrix is None else np.array(gate.matrix)
         return [Turned(matrix, np.zeros_like(matrix), np.zeros_like(matrix))]
-    found = []
+    values = []
     for name, column in zip(ROT if gate.name == "Rot" else (gate.name,), gate.columns, strict=True):
         generator, factor = GENERATED[name]
         one = np.eye(len(generator), dtype=complex)
-        found.append(Turned(one, -1j * generator, generator @ generator, factor, column))
-    return found
+        values.append(Turned(one, -1j * generator, generator @ generator, factor, column))
+    return values
 
 
 class Gradients:

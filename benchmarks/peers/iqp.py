@@ -49,8 +49,8 @@ class Torch:
             diagonal = torch.polar(torch.ones_like(phases), phases)
             states = diagonal * 2 ** (-case.qubits / 2)
             for _ in range(case.layers - 1):
-                turned = first @ states.unflatten(1, (len(first), len(second))) @ second
-                states = diagonal * turned.flatten(1)
+                rotated = first @ states.unflatten(1, (len(first), len(second))) @ second
+                states = diagonal * rotated.flatten(1)
             overlaps = states @ states.mH
             # Faster than through the absolute values, which are roots.
             return (overlaps.real.square() + overlaps.imag.square()).numpy()
@@ -81,8 +81,8 @@ class Jax:
             diagonal = jnp.exp(1j * (jnp.concatenate([x, x[:, one] * x[:, two]], 1) @ signs))
             states = diagonal * 2 ** (-case.qubits / 2)
             for _ in range(case.layers - 1):
-                turned = first @ states.reshape(-1, len(first), len(second)) @ second
-                states = diagonal * turned.reshape(states.shape)
+                rotated = first @ states.reshape(-1, len(first), len(second)) @ second
+                states = diagonal * rotated.reshape(states.shape)
             overlaps = states @ states.conj().T
             return overlaps.real**2 + overlaps.imag**2
 

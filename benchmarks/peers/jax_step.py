@@ -48,8 +48,8 @@ def step(case: steps.ModelCase, dropout: float | None = None) -> Callable[[], An
         """The factors of dropout for the values between linear layers, of one call of the generator."""
         if not rate:
             return [1.0] * len(widths)
-        kept = jax.random.bernoulli(key, 1 - rate, (len(samples), sum(widths)))
-        return jnp.split(kept / (1 - rate), np.cumsum(widths)[:-1], 1)
+        mask = jax.random.bernoulli(key, 1 - rate, (len(samples), sum(widths)))
+        return jnp.split(mask / (1 - rate), np.cumsum(widths)[:-1], 1)
 
     def layers(parts: list[tuple[Any, Any]], values: Any, masks: Any) -> Any:
         """Linear, and between two of them ReLU and dropout."""
@@ -91,9 +91,9 @@ def step(case: steps.ModelCase, dropout: float | None = None) -> Callable[[], An
 
 def disagreement(case: steps.ModelCase) -> str | None:
     """Why its losses are not those of the trainer's steps, without dropout; None where they are."""
-    theirs, ours = step(case, 0.0), steps.step(case, "fused", dropout=0.0)
+    reference, actual = step(case, 0.0), steps.step(case, "fused", dropout=0.0)
     for number in range(COMPARED):
-        loss, expected = float(theirs()), float(ours())
+        loss, expected = float(reference()), float(actual())
         if not abs(loss - expected) <= TOLERANCE * abs(expected):
             return f"loss {number}: {loss:.6g}, the trainer has {expected:.6g}"
     return None

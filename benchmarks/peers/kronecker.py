@@ -108,7 +108,7 @@ class Steps:
         rows = [self._matrices(row) for row in zip_longest(*of_wire, fillvalue=IDENTITY)]
 
         def step(angles: Angles, state: torch.Tensor | None) -> torch.Tensor:
-            matrices = reduce(lambda done, row: row @ done, [row(angles) for row in rows]).unbind(-3)
+            matrices = reduce(lambda result, row: row @ result, [row(angles) for row in rows]).unbind(-3)
             if state is None:
                 # |0...0> selects the first column of each: a product state.
                 product = reduce(_kron, [matrix[..., :1] for matrix in matrices])
@@ -146,11 +146,11 @@ class Steps:
         def matrices(angles: Angles) -> torch.Tensor:
             inputs, weights = angles
             if kinds == {"weight"}:
-                chosen = weights.index_select(0, places)
+                columns = weights.index_select(0, places)
             else:
                 every = torch.cat([weights[: self._weights].expand(len(inputs), -1), inputs], 1)
-                chosen = every.index_select(1, places)
-            half = (chosen * factors)[..., None, None]
+                columns = every.index_select(1, places)
+            half = (columns * factors)[..., None, None]
             result: torch.Tensor = rotation(torch.cos(half), torch.sin(half), one, turn, square)
             return result
 

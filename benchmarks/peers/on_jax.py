@@ -31,15 +31,15 @@ def differentiated(function: Callable[..., Any], *arguments: Any) -> Call:
     jax.config.update("jax_enable_x64", True)
 
     def total(*arguments: Any) -> tuple[Any, Any]:
-        found = function(*arguments)
-        return found.sum(), found
+        result = function(*arguments)
+        return result.sum(), result
 
     compiled = jax.jit(jax.value_and_grad(total, has_aux=True))
-    given = [jax.numpy.asarray(each) for each in arguments]
+    inputs = [jax.numpy.asarray(each) for each in arguments]
 
     def call() -> tuple[Any, Any]:
-        (_, found), gradient = compiled(*given)
-        numbers, gradient = np.asarray(found), np.asarray(gradient)
+        (_, result), gradient = compiled(*inputs)
+        numbers, gradient = np.asarray(result), np.asarray(gradient)
         return (numbers, gradient) if numbers.ndim else (float(numbers), gradient.flatten())
 
     return call

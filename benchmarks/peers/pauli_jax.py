@@ -51,8 +51,8 @@ def expval(qubits: int, layers: int, depolarising: float, damping: float) -> Cal
 
     def coupled(state: Any, control: int, target: int) -> Any:
         shaped = jnp.moveaxis(state.reshape(*(4,) * qubits, -1), (control, target), (0, 1))
-        moved = shaped.reshape(16, -1)[order] * signs[:, None]
-        return jnp.moveaxis(moved.reshape(shaped.shape), (0, 1), (control, target)).reshape(state.shape)
+        permuted = shaped.reshape(16, -1)[order] * signs[:, None]
+        return jnp.moveaxis(permuted.reshape(shaped.shape), (0, 1), (control, target)).reshape(state.shape)
 
     def values(inputs: Any, weights: Any) -> Any:
         angles = weights.reshape(layers, qubits, 3)

@@ -153,8 +153,8 @@ def _immediate(wires: int, words: int) -> Any:
         name = "immediate"
 
         def setup_execution_config(self, config: Any = None, circuit: Any = None) -> ExecutionConfig:
-            given = {"gradient_method": "backprop", "use_device_gradient": True, "grad_on_execution": False}
-            return replace(config or ExecutionConfig(), **given)
+            inputs = {"gradient_method": "backprop", "use_device_gradient": True, "grad_on_execution": False}
+            return replace(config or ExecutionConfig(), **inputs)
 
         def supports_derivatives(self, execution_config: Any = None, circuit: Any = None) -> bool:
             return True
@@ -163,7 +163,7 @@ def _immediate(wires: int, words: int) -> Any:
             return CompilePipeline()
 
         def execute(self, circuits: Any, execution_config: Any = None) -> Any:
-            found = (Nothing.apply(None, words, *tape.get_parameters()) for tape in circuits)
-            return tuple(values.unbind(1) for values in found)
+            result = (Nothing.apply(None, words, *tape.get_parameters()) for tape in circuits)
+            return tuple(values.unbind(1) for values in result)
 
     return Immediate(wires=wires)

@@ -46,12 +46,12 @@ def exponential(generators: Any, norm: float) -> Any:
     one = generators / 2.0**squares
     two = one @ one
     powers = (jnp.eye(one.shape[-1]), one, two, two @ one)
-    four, made = two @ two, powers[0] / math.factorial(TERMS)
+    four, result = two @ two, powers[0] / math.factorial(TERMS)
     for first in range(12, -1, -4):
-        made = four @ made + sum(each / math.factorial(first + k) for k, each in enumerate(powers))
+        result = four @ result + sum(each / math.factorial(first + k) for k, each in enumerate(powers))
     for _ in range(squares):
-        made = made @ made
-    return made
+        result = result @ result
+    return result
 
 
 class Control:
@@ -81,8 +81,8 @@ class Control:
                 final, states = jax.lax.scan(lambda s, each: (each @ s,) * 2, start, exponential(given, norm))
             else:
                 final, states = jax.lax.scan(series(norm), start, given)
-            kept = jnp.concatenate([start[None], states]) if tasks.trajectory else final
-            return (kept @ target).real
+            result = jnp.concatenate([start[None], states]) if tasks.trajectory else final
+            return (result @ target).real
 
         return differentiated(jax.vmap(value), tasks.controls, tasks.rates)
 
@@ -98,8 +98,8 @@ class Gates(Control):
         size = float(np.linalg.norm(tasks.target)) ** 2
 
         def infidelity(controls: Any) -> Any:
-            given = -1j * tasks.tau * (drift + jnp.einsum("sk,kab->sab", controls, operators))
-            final, _ = jax.lax.scan(series(tasks.reach), start.astype(complex), given)
+            arguments = -1j * tasks.tau * (drift + jnp.einsum("sk,kab->sab", controls, operators))
+            final, _ = jax.lax.scan(series(tasks.reach), start.astype(complex), arguments)
             return 1 - jnp.abs((target * final).sum()) ** 2 / size**2
 
         return differentiated(jax.vmap(infidelity), tasks.controls)

@@ -34,8 +34,8 @@ class Control:
             states = [state]
             for number in range(steps.shape[1]):
                 states.append(steps[:, number] @ states[-1])
-            kept = torch.stack(states, 1) if tasks.trajectory else states[-1]
-            overlaps = (kept[..., 0] @ target).real
+            result = torch.stack(states, 1) if tasks.trajectory else states[-1]
+            overlaps = (result[..., 0] @ target).real
             (gradient,) = torch.autograd.grad(overlaps.sum(), amplitudes)
             return overlaps.detach().numpy(), gradient.numpy()
 

@@ -40,7 +40,7 @@ class Gates:
             return 1 - overlap**2, 2 * overlap * gradient
 
         def call() -> Outcome:
-            found = [infidelity(each) for each in tasks.controls]
-            return np.array([value for value, _ in found]), np.stack([gradient for _, gradient in found])
+            values = [infidelity(each) for each in tasks.controls]
+            return np.array([value for value, _ in values]), np.stack([gradient for _, gradient in values])
 
         return call

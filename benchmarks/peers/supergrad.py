@@ -83,8 +83,8 @@ def _graph(driven: DrivenChain) -> Any:
     numbers = {name: each.tolist() for name, each in driven.parameters._asdict().items()}
     for site in range(driven.qubits):
         node = chain.nodes[f"fm{site}"]
-        node.update({theirs: unit * numbers[name][site] for name, (theirs, unit) in CIRCUITS.items()})
-        node[PULSE] = {theirs: numbers[name][site] for name, theirs in PULSES.items()} | {
+        node.update({peer: unit * numbers[name][site] for name, (peer, unit) in CIRCUITS.items()})
+        node[PULSE] = {peer: numbers[name][site] for name, peer in PULSES.items()} | {
             "pulse_type": "cos",
             "operator_type": "phi_operator",
             "delay": 0.0,
@@ -92,7 +92,7 @@ def _graph(driven: DrivenChain) -> Any:
     for pair in range(driven.qubits - 1):
         edge = chain.edges[f"fm{pair}", f"fm{pair + 1}"]
         edge.update(
-            {theirs: {"strength": unit * numbers[name][pair]} for name, (theirs, unit) in COUPLINGS.items()}
+            {peer: {"strength": unit * numbers[name][pair]} for name, (peer, unit) in COUPLINGS.items()}
         )
     return chain
 
@@ -100,15 +100,15 @@ def _graph(driven: DrivenChain) -> Any:
 def _flat(gradient: Any, qubits: int) -> Array:
     """A gradient by its parameters as one by ours."""
     parts = {
-        name: [gradient[f"fm{site}_{PULSE}_cos"][theirs] for site in range(qubits)]
-        for name, theirs in PULSES.items()
+        name: [gradient[f"fm{site}_{PULSE}_cos"][expected] for site in range(qubits)]
+        for name, expected in PULSES.items()
     }
     parts |= {
-        name: [unit * gradient[f"fm{site}"][theirs] for site in range(qubits)]
-        for name, (theirs, unit) in CIRCUITS.items()
+        name: [unit * gradient[f"fm{site}"][expected] for site in range(qubits)]
+        for name, (expected, unit) in CIRCUITS.items()
     }
     parts |= {
-        name: [unit * gradient[f"{theirs}_fm{pair}_fm{pair + 1}"]["strength"] for pair in range(qubits - 1)]
-        for name, (theirs, unit) in COUPLINGS.items()
+        name: [unit * gradient[f"{expected}_fm{pair}_fm{pair + 1}"]["strength"] for pair in range(qubits - 1)]
+        for name, (expected, unit) in COUPLINGS.items()
     }
     return np.concatenate([np.asarray(each, dtype=float) for each in Parameters(**parts)])

@@ -1,4 +1,4 @@
-"""The parts of pages that are made from the code; they stand in the pages themselves, between two comments."""
+"""The parts of pages that are made from the code; they are in the pages themselves, between two comments."""
 
 from __future__ import annotations
 

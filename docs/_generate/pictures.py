@@ -241,7 +241,7 @@ def lanes() -> Drawing:
     drawing.text(x, top + 141, "16 samples at once,", size=13)
     drawing.text(x, top + 160, "without a shuffle.", size=13)
     drawing.text(
-        24, 314, "The tile stays in the cache of one core. A thread takes one tile after the other.", size=13
+        24, 314, "The tile stays in the cache of one core. A thread computes one tile after the other.", size=13
     )
     return drawing
 
@@ -299,7 +299,7 @@ def timeline() -> Drawing:
     drawing.text(
         42,
         149,
-        "sampled steps: the device is synchronised between their parts; left out of the median",
+        "sampled steps: the device is synchronised between their parts; excluded from the median",
         size=13,
     )
     drawing.box(24, 160, 12, 12, "second")

@@ -90,7 +90,7 @@ def _read(terminal: int) -> Iterator[bytes]:
     while True:
         try:
             found = os.read(terminal, 65536)
-        except OSError:  # nobody writes any more
+        except OSError:  # the writer has gone
             return
         if not found:
             return

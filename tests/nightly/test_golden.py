@@ -46,9 +46,9 @@ def config_of(name: str) -> Any:
         return factory.default_config()
     if name == "config":
         # The fates of runs are drawn one after the other, and its baselines are newer than the rows.
-        given = load(ROOT / "config.yaml")
-        assert given["studies"]["accuracy"]["points"].pop()["model"] == ["linear", "majority"]
-        return analysis.of(given)
+        settings = load(ROOT / "config.yaml")
+        assert settings["studies"]["accuracy"]["points"].pop()["model"] == ["linear", "majority"]
+        return analysis.of(settings)
     return ready_made.small(ready_made.FOLDER / f"{name}.yaml")
 
 

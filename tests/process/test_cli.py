@@ -22,16 +22,16 @@ def elsewhere(monkeypatch, tmp_path):
 
 def refused(capsys, *arguments):
     assert cli.main(list(map(str, arguments))) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and len(said.err.splitlines()) == 1
-    return said.err
+    message = capsys.readouterr()
+    assert message.out == "" and len(message.err.splitlines()) == 1
+    return message.err
 
 
 @pytest.mark.parametrize("command", ["train", "launch"])
 def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command):
     settings = CONFIG.settings(OTHER).text
-    said = refused(capsys, command, f"results/{ONE.path}", "--settings", settings)
-    assert OTHER.path in said and ONE.path in said and "--settings" in said
+    message = refused(capsys, command, f"results/{ONE.path}", "--settings", settings)
+    assert OTHER.path in message and ONE.path in message and "--settings" in message
     assert not list(tmp_path.iterdir())
 
 
@@ -41,9 +41,9 @@ def test_a_launch_that_fails_before_its_ranks_start_says_so_in_its_runs_folder(c
     refused(capsys, "launch", f"results/{ONE.path}", "--settings", CONFIG.settings(OTHER).text)
     assert supervise.read_note(tmp_path / "results" / ONE.folder) is None
     monkeypatch.setenv("KETSCALE_CALL", "a-call")
-    said = refused(capsys, "launch", f"results/{ONE.path}", "--settings", CONFIG.settings(OTHER).text)
+    message = refused(capsys, "launch", f"results/{ONE.path}", "--settings", CONFIG.settings(OTHER).text)
     note = supervise.read_note(tmp_path / "results" / ONE.folder)
-    assert said == f"ketscale: {note['reason']}\n"
+    assert message == f"ketscale: {note['reason']}\n"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    "old, new, said",
+    "old, new, message",
     [
         ("kind: accuracy", "kind: accurate", "no kind of study is called accurate"),
         ("models:", "models:\n  own: {kind: mlp, width: none}", "models.own.width"),
@@ -74,7 +74,7 @@ def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
     ],
 )
 def test_no_command_works_on_a_config_whose_tables_would_be_refused(
-    capsys, tmp_path, monkeypatch, old, new, said
+    capsys, tmp_path, monkeypatch, old, new, message
 ):
     """A config is checked for all that a study uses of it: training for hours is no use if the tables are refused afterwards."""
     monkeypatch.chdir(tmp_path)
@@ -84,9 +84,9 @@ def test_no_command_works_on_a_config_whose_tables_would_be_refused(
     commands = [["train", f"results/{ONE.path}"], ["launch", f"results/{ONE.path}"], ["prepare", "digits"]]
     commands += [["fetch", "digits"], ["report"]]
     # The others neither work on a study nor compare its runs.
-    commands += [["status"], ["plan"]] if "study" not in said else []
+    commands += [["status"], ["plan"]] if "study" not in message else []
     for command in commands:
-        assert said in refused(capsys, *command), command
+        assert message in refused(capsys, *command), command
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 

@@ -44,8 +44,8 @@ print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy", "triton")
 )
 def test_no_call_imports_the_compiler(door: str) -> None:
     """The compiler and SymPy take seconds; which modules are imported does not depend on the machine."""
-    done = subprocess.run([sys.executable, "-c", CALLS, door], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
+    result = subprocess.run([sys.executable, "-c", CALLS, door], capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.strip() == "", result.stdout + result.stderr
 
 
 TRAINS = """
@@ -63,5 +63,5 @@ print(*(name for name in heavy if name in sys.modules))
 
 
 def test_training_imports_neither_the_compiler_nor_other_packages() -> None:
-    done = subprocess.run([sys.executable, "-c", TRAINS], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
+    result = subprocess.run([sys.executable, "-c", TRAINS], capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.strip() == "", result.stdout + result.stderr

@@ -49,7 +49,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_forked_script_does_what_a_started_one_does(program: Any, tmp_path: Path) -> None:
-    told = {
+    messages = {
         "input": "words", "cwd": tmp_path,
         "env": os.environ | {"TOLD": "ä", "STATUS": "7", "TMPDIR": str(tmp_path)},
         "capture_output": True, "text": True,
@@ -58,7 +58,7 @@ def test_a_forked_script_does_what_a_started_one_does(program: Any, tmp_path: Pa
     try:
         os.sched_setaffinity(0, {max(cores)})
         forked, started = (
-            subprocess.run([*program(TELLS, fork), "a b", ""], **told) for fork in (True, False)
+            subprocess.run([*program(TELLS, fork), "a b", ""], **messages) for fork in (True, False)
         )
     finally:
         os.sched_setaffinity(0, cores)
@@ -83,8 +83,8 @@ def test_ranks_several_threads_and_other_checkouts_are_started(
     program: Any, variables: dict[str, str], forked: bool
 ) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
-    done = subprocess.run(program(ITSELF), env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{forked}\n"
+    result = subprocess.run(program(ITSELF), env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == f"{forked}\n"
 
 
 def test_a_signal_is_passed_on(program: Any) -> None:
@@ -101,8 +101,8 @@ def test_a_signal_is_passed_on(program: Any) -> None:
 def test_a_command_whose_caller_is_killed_ends(program: Any) -> None:
     with subprocess.Popen(program(HEEDS), stdout=subprocess.PIPE, text=True) as caller:
         assert caller.stdout
-        ended = os.pidfd_open(int(caller.stdout.readline()))
+        process = os.pidfd_open(int(caller.stdout.readline()))
         caller.kill()
         # Nobody is left who holds the other end.
         assert caller.stdout.read() == ""
-    os.close(ended)
+    os.close(process)

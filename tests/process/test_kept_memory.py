@@ -32,8 +32,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) * resource.g
 
 def faults(how: str) -> float:
     """Page faults of the same allocation five times, in pages of it."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    result = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    return float(result.stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")

@@ -41,7 +41,7 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
 
 
 @pytest.mark.parametrize(
-    "said, status, reason",
+    "message, status, reason",
     [
         (TIME_LIMIT, 143, "SLURM ended it: time limit (minutes in a cluster's site file); it will resume"),
         ("", 143, "it was cancelled; it will resume from its last checkpoint"),
@@ -57,27 +57,27 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         ("There are not enough slots available in the system\n---\n \0", 1, "exit status 1: There are not enough slots available"),
     ],
 )  # fmt: skip
-def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
+def test_the_end_of_a_run_is_explained(message, status, reason, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert reason in supervise.explain(said.splitlines(), status, stopped=None)
+    assert reason in supervise.explain(message.splitlines(), status, stopped=None)
 
 
 def test_a_notice_is_no_reason():
-    said = [f"{NOTICE}rank 0 failed and ends the run"]
-    assert supervise.explain([*said, MPIRUN], 137, None).startswith(f"exit status 137: {MPIRUN}")
-    assert supervise.explain(said, 137, None).startswith("it was killed (SIGKILL)")
+    message = [f"{NOTICE}rank 0 failed and ends the run"]
+    assert supervise.explain([*message, MPIRUN], 137, None).startswith(f"exit status 137: {MPIRUN}")
+    assert supervise.explain(message, 137, None).startswith("it was killed (SIGKILL)")
 
 
 @pytest.mark.parametrize(
-    "said, reason",
+    "message, reason",
     [
         ("JobState=TIMEOUT Reason=TimeLimit", "it was stopped (TIMEOUT TimeLimit)"),
         ("JobState=PREEMPTED Reason=None", "it was stopped (PREEMPTED)"),
         ("JobState=RUNNING Reason=None", "it was stopped (SIGTERM)"),
     ],
 )
-def test_who_has_asked_is_what_slurm_says(tmp_path, monkeypatch, said, reason):
-    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho JobId=7 {said} Restarts=0\n")
+def test_who_has_asked_is_what_slurm_says(tmp_path, monkeypatch, message, reason):
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho JobId=7 {message} Restarts=0\n")
     (tmp_path / "scontrol").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -159,18 +159,18 @@ def test_ranks_that_outlive_their_launcher_are_ended(tmp_path, second):
     process = supervised(tmp_path, command, "supervise._GRACE_S = 1.0")
     assert process.wait(30) == 137
     assert not any(str(tmp_path) in command for _, command in running())
-    said = (tmp_path / "train.log").read_text()
-    assert "ketscale: a word" in said and "rank 0 stopped" in said
-    assert ("rank 1 stopped" in said) == (second != "deaf")
+    message = (tmp_path / "train.log").read_text()
+    assert "ketscale: a word" in message and "rank 0 stopped" in message
+    assert ("rank 1 stopped" in message) == (second != "deaf")
     reason = json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
     assert reason.startswith("it was killed (SIGKILL)") and reason.endswith("; stopped")
 
 
 def running():
     """The status and the command of each process of this machine that has not ended."""
-    for found in psutil.process_iter(["status", "cmdline"]):
-        if found.info["status"] != psutil.STATUS_ZOMBIE:
-            yield found.info["status"], " ".join(found.info["cmdline"] or ())
+    for result in psutil.process_iter(["status", "cmdline"]):
+        if result.info["status"] != psutil.STATUS_ZOMBIE:
+            yield result.info["status"], " ".join(result.info["cmdline"] or ())
 
 
 def test_a_run_that_is_stopped_still_heeds_sigterm(tmp_path):
@@ -194,17 +194,17 @@ ACQUIRE = (
 @pytest.mark.parametrize("trains", ["another launch", "this launch", "nobody"])
 def test_only_a_launch_that_trains_the_run_says_that_it_failed(tmp_path, trains):
     """A launch waits while another one trains the run: if it is stopped, the run has not failed."""
-    held = Lock(tmp_path)
-    held.acquire()
+    lock = Lock(tmp_path)
+    lock.acquire()
     if trains != "another launch":
-        held.release()
+        lock.release()
     mine = ACQUIRE.format(str(tmp_path)) if trains == "this launch" else ""
     code = f"import time\n{mine}\nopen('{tmp_path}/ready', 'w')\ntime.sleep(60)"
     process = supervised(tmp_path, shlex.join([sys.executable, "-c", code]))
     wait_for((tmp_path / "ready").exists)
     process.terminate()
     assert process.wait(60) == 143
-    held.release()
+    lock.release()
     assert (tmp_path / supervise.NOTE).exists() == (trains != "another launch")
 
 

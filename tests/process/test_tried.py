@@ -33,17 +33,17 @@ SIMULATORS = {
 def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A study of two models, two simulators and three sizes on three features, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    given = own_files.given(
+    settings = own_files.given(
         {"kind": "rows", "file": own_files.npz(tmp_path, x=own_files.VECTORS, y=own_files.ANIMALS)}
     )
-    study = given["studies"]["s"]
+    study = settings["studies"]["s"]
     axes = study["axes"] | {"batch": [16, 8], "seed": [0, 1, 2]}
     rest = {name: axes.pop(name) for name in ("model", "qubits", "layers", "simulator")}
     points = [rest | {"qubits": [4, 2, 3], "simulator": ["fused", "pennylane"]}]
     points += [{"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}]
-    given |= {"simulators": SIMULATORS, "studies": {"s": study | {"axes": axes, "points": points}}}
-    Path("config.yaml").write_text(yaml.safe_dump(given))
-    return given
+    settings |= {"simulators": SIMULATORS, "studies": {"s": study | {"axes": axes, "points": points}}}
+    Path("config.yaml").write_text(yaml.safe_dump(settings))
+    return settings
 
 
 def test_each_model_takes_one_step_with_each_simulator_at_its_smallest(
@@ -86,16 +86,16 @@ def test_what_fails_is_said_once_and_nothing_is_noted(
     monkeypatch.setattr(VQC, "forward", fails)
     capsys.readouterr()
     assert cli.main(["try", "mine"]) == 2
-    said = capsys.readouterr()
-    assert said.err.splitlines() == [
+    message = capsys.readouterr()
+    assert message.err.splitlines() == [
         "ketscale: ring.py, line 3: no gate is called RXX (the first step of mine/vqc/q2-l1-b8/fused/cpu-n1r1t1/p/seed0, and of 1 other)"
     ]
-    assert said.out.startswith("mine/mlp")
+    assert message.out.startswith("mine/mlp")
     assert not Path("results/tried").exists()
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (lambda logits, _: logits * np.nan, "the outputs of the model are not finite"),
         (lambda logits, training: logits * (np.nan if training else 1), "the loss of the first step is nan"),
@@ -109,13 +109,13 @@ def test_what_no_loss_can_be_computed_of_is_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     made: Callable[[torch.Tensor, bool], Any],
-    said: str,
+    message: str,
 ) -> None:
     forward = VQC.forward
     monkeypatch.setattr(VQC, "vjp", lambda *_: None)
     monkeypatch.setattr(VQC, "forward", lambda self, x: made(forward(self, x), self.training))
     assert cli.main(["try"]) == 2
-    assert capsys.readouterr().err.startswith(f"ketscale: {said}")
+    assert capsys.readouterr().err.startswith(f"ketscale: {message}")
 
 
 def test_workloads_have_processes_of_their_own_and_each_is_tried_although_another_fails(
@@ -125,10 +125,10 @@ def test_workloads_have_processes_of_their_own_and_each_is_tried_although_anothe
     given["studies"]["s"]["axes"]["workload"] = ["other", "mine"]
     Path("config.yaml").write_text(yaml.safe_dump(given))
     np.savez("other.npz", x=np.ones((4, 2)), y=np.arange(4) % 2)
-    done = subprocess.run([sys.executable, "-m", "ketscale", "try"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stdout.count("mine/") == 3
-    assert "ketscale: workloads.other: class '0' has" in done.stderr
+    result = subprocess.run([sys.executable, "-m", "ketscale", "try"], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stdout.count("mine/") == 3
+    assert "ketscale: workloads.other: class '0' has" in result.stderr
     assert [file.name for file in Path("results/tried").iterdir()] == ["mine.json"]
 
 
@@ -184,11 +184,11 @@ def test_a_step_shows_whether_a_model_in_a_file_stacks(
     assert "; seeds train alone (a step changes layers.0.running_mean, " in statistics
     assert fitted.startswith("mine/svm/q0-l0-b1/none/cpu-n1r1t1/fit/seed0: ended after ")
     config = Config.of(own, FAMILIES)
-    alone = {
+    single = {
         run.model: tried.is_single(Path("results", run.folder), config.settings(run).content)
         for run in config.runs
     }
-    assert alone == {"ring": False, "statistics": True, "svm": False}
+    assert single == {"ring": False, "statistics": True, "svm": False}
 
 
 def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
@@ -213,10 +213,10 @@ def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
         before.runs
     )
     assert cli.main(["try"]) == 2
-    said = capsys.readouterr()
-    assert "mine/ring/q2-l0-b16/none/mpi-n1r2t1/p/seed0: loss " in said.out
-    assert said.err.startswith("ketscale: ring.py: Statistics trains a sample by the others in its batch")
-    assert said.err.endswith("(the first step of mine/statistics/q2-l0-b16/none/mpi-n1r2t1/p/seed0)\n")
+    message = capsys.readouterr()
+    assert "mine/ring/q2-l0-b16/none/mpi-n1r2t1/p/seed0: loss " in message.out
+    assert message.err.startswith("ketscale: ring.py: Statistics trains a sample by the others in its batch")
+    assert message.err.endswith("(the first step of mine/statistics/q2-l0-b16/none/mpi-n1r2t1/p/seed0)\n")
 
 
 def test_a_model_in_a_file_is_tried_in_each_precision(
@@ -231,14 +231,14 @@ def test_a_model_in_a_file_is_tried_in_each_precision(
     own["studies"]["s"]["points"] = own["studies"]["s"]["points"][:1]
     written(own)
     assert cli.main(["try"]) == 2
-    said = capsys.readouterr()
-    assert [line.partition("/seed0: ")[0].rpartition("/")[2] for line in said.out.splitlines()] == [
+    message = capsys.readouterr()
+    assert [line.partition("/seed0: ")[0].rpartition("/")[2] for line in message.out.splitlines()] == [
         "p",
         "single",
         "single",
     ]
-    assert said.err.startswith("ketscale: ring.py, line ")
-    assert said.err.endswith("(the first step of mine/statistics/q2-l0-b8/none/cpu-n1r1t1/p/seed0)\n")
+    assert message.err.startswith("ketscale: ring.py, line ")
+    assert message.err.endswith("(the first step of mine/statistics/q2-l0-b8/none/cpu-n1r1t1/p/seed0)\n")
 
 
 MEMORY = """
@@ -265,7 +265,7 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
 
 
 @pytest.mark.parametrize(
-    ("made", "trained", "returned", "ranks", "said"),
+    ("made", "trained", "returned", "ranks", "message"),
     [
         # A stack would lose the means, which no loss of the first step depends on.
         (MEANS, LATER, SUM, 1, "; seeds train alone (a step changes mean, whose first values a stack would keep"),
@@ -288,17 +288,17 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
     ],
 )  # fmt: skip
 def test_what_a_model_remembers_is_in_its_checkpoint_and_no_sample_sees_others(
-    own: dict[str, Any], capsys: pytest.CaptureFixture[str], made: str, trained: str, returned: str, ranks: int, said: str
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], made: str, trained: str, returned: str, ranks: int, message: str
 ) -> None:  # fmt: skip
     Path("ring.py").write_text(MEMORY.format(made=made, trained=trained, returned=returned))
     own["models"] = {"ring": {"file": "ring.py", "class": "Ring"}}
     own["studies"]["s"]["axes"]["backend"] = f"mpi-n1r{ranks}t1"
     own["studies"]["s"]["points"] = [{"model": "ring", "qubits": 0, "layers": 0, "simulator": "none"}]
     written(own)
-    refused = "ring.py" in said
-    assert cli.main(["try"]) == 2 * refused
+    mentioned = "ring.py" in message
+    assert cli.main(["try"]) == 2 * mentioned
     printed = capsys.readouterr()
-    assert said in printed.out if not refused else printed.err.startswith(f"ketscale: {said}")
+    assert message in printed.out if not mentioned else printed.err.startswith(f"ketscale: {message}")
 
 
 # Statements at the head of the file, in the constructor and in forward.
@@ -333,7 +333,7 @@ def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: An
 
 
 @pytest.mark.parametrize(
-    ("head", "made", "called", "said"),
+    ("head", "made", "called", "message"),
     [
         ("", "self.register_buffer('m', torch.zeros(1))", "self.m += not self.training", "changes m in evaluation"),
         ("", "pass", "x = 2 * x if random.random() < 1e-9 else x", "draws random numbers"),
@@ -341,11 +341,11 @@ def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: An
     ],
 )  # fmt: skip
 def test_what_changes_from_call_to_call_is_refused(
-    own: dict[str, Any], capsys: pytest.CaptureFixture[str], head: str, made: str, called: str, said: str
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], head: str, made: str, called: str, message: str
 ) -> None:
     alone(own, head, made, called)
     assert cli.main(["try"]) == 2
-    assert capsys.readouterr().err.startswith(f"ketscale: ring.py: Ring {said}")
+    assert capsys.readouterr().err.startswith(f"ketscale: ring.py: Ring {message}")
 
 
 @pytest.mark.parametrize(
@@ -437,10 +437,10 @@ class Ring(ketscale.Fitted):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("means", ""), ("learned", "ketscale: ring.py, line 17: AttributeError: ")]
+    ("name", "message"), [("means", ""), ("learned", "ketscale: ring.py, line 17: AttributeError: ")]
 )
 def test_what_a_fitted_model_learns_can_be_loaded(
-    own: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str, said: str
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str, message: str
 ) -> None:
     Path("ring.py").write_text(NEAREST.format(name=name))
     own["models"] = {"ring": {"file": "ring.py", "class": "Ring"}}
@@ -448,4 +448,4 @@ def test_what_a_fitted_model_learns_can_be_loaded(
     del own["studies"]["s"]["points"][0]
     written(own)
     cli.main(["try"])
-    assert capsys.readouterr().err.startswith(said) if said else not capsys.readouterr().err
+    assert capsys.readouterr().err.startswith(message) if message else not capsys.readouterr().err

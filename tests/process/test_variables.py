@@ -66,18 +66,18 @@ def test_what_a_launch_starts_has_no_variables_of_other_ranks(monkeypatch):
         "PET_NNODES": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "MPI_LOCALRANKID": "1",
         "PMI_RANK": "1", "PMI_SIZE": "2",
     }  # fmt: skip
-    kept = {
+    environment = {
         "PMIX_RANK": "0",
         "SLURM_LOCALID": "1",
         "SLURM_JOB_ID": "7",
         "OMPI_MCA_btl": "self",
         "MY_RANK": "1",
     }
-    set_all(monkeypatch, left | kept)
-    found = launch.environment()
-    assert not left.keys() & found.keys()
-    assert {name: found.get(name) for name in kept} == kept
-    assert found.keys() == os.environ.keys() - left.keys()
+    set_all(monkeypatch, left | environment)
+    result = launch.environment()
+    assert not left.keys() & result.keys()
+    assert {name: result.get(name) for name in environment} == environment
+    assert result.keys() == os.environ.keys() - left.keys()
 
 
 def test_outside_of_a_job_a_node_has_its_own_name(monkeypatch):
@@ -100,6 +100,6 @@ def test_figures_are_drawn_whatever_backend_a_notebook_left():
         "from ketscale import cli; cli.main(['report', '--study', '{}']); import matplotlib; "
         "print(matplotlib.get_backend())"
     )
-    made = os.environ | {"MPLBACKEND": "abc"}
-    done = subprocess.run([sys.executable, "-c", code], env=made, capture_output=True, text=True, check=True)
+    built = os.environ | {"MPLBACKEND": "abc"}
+    done = subprocess.run([sys.executable, "-c", code], env=built, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "agg"

@@ -32,7 +32,7 @@ def attempt(make: Callable[[], T]) -> tuple[T | None, str]:
     try:
         return make(), ""
     except UserError as error:
-        said = str(error)
-    assert said.strip() and len(said.splitlines()) <= 11 and max(map(len, said.splitlines())) <= 1100
-    assert said.replace("\n", "").isprintable()
-    return None, said
+        message = str(error)
+    assert message.strip() and len(message.splitlines()) <= 11 and max(map(len, message.splitlines())) <= 1100
+    assert message.replace("\n", "").isprintable()
+    return None, message

@@ -42,9 +42,9 @@ def at(node: Any, place: Place) -> Any:
     return node
 
 
-def placed(whole: Any, place: Place, value: Any) -> Any:
+def placed(complete: Any, place: Place, value: Any) -> Any:
     """A copy with this value at a place."""
-    changed = copy.deepcopy(whole)
+    changed = copy.deepcopy(complete)
     at(changed, place[:-1])[place[-1]] = copy.deepcopy(value)
     return changed
 
@@ -65,8 +65,8 @@ def within(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.FloatType():
             least = kind.ge if kind.ge is not None else kind.gt if kind.gt is not None else -1e6
             most = kind.le if kind.le is not None else kind.lt if kind.lt is not None else 1e6
-            given = {"exclude_min": kind.gt is not None, "exclude_max": kind.lt is not None}
-            return st.floats(least, most, **given) | st.floats(least, min(most, least + 1), **given)
+            arguments = {"exclude_min": kind.gt is not None, "exclude_max": kind.lt is not None}
+            return st.floats(least, most, **arguments) | st.floats(least, min(most, least + 1), **arguments)
         case inspect.UnionType():
             # A setting is left out, never nothing.
             inner = [within(one) for one in kind.types if not isinstance(one, inspect.NoneType)]
@@ -99,11 +99,11 @@ def blocks(config: Mapping[str, Any]) -> Iterator[tuple[Place, type]]:
         },
         "protocols": dict.fromkeys(config["protocols"], Protocol),
     }
-    for section, known in kinds.items():
+    for section, names in kinds.items():
         for name, block in config.get(section, {}).items():
             kind = block.get("device" if section == "simulators" else "kind", name)
-            if kind in known:
-                yield (section, name), known[kind]
+            if kind in names:
+                yield (section, name), names[kind]
 
 
 @functools.cache
@@ -115,10 +115,10 @@ def ready() -> list[dict[str, Any]]:
 @st.composite
 def redrawn(draw: st.DrawFn) -> tuple[dict[str, Any], list[Place]]:
     """A config with one to three settings of a block drawn anew, and what was drawn; some do not go with others."""
-    whole = config = draw(st.sampled_from([*TINY.values(), *ready()]))
+    complete = config = draw(st.sampled_from([*TINY.values(), *ready()]))
     changed: list[Place] = []
     for _ in range(draw(st.integers(1, 3))):
-        place, kind = draw(st.sampled_from(list(blocks(whole))))
+        place, kind = draw(st.sampled_from(list(blocks(complete))))
         name = draw(st.sampled_from(list(drawn_fields(kind))))
         value = draw(drawn_fields(kind)[name])
         config = placed(config, (*place, name), value)

@@ -44,14 +44,14 @@ def assert_same(config: Config, other: Config) -> None:
 def test_a_config_means_the_same_wherever_it_is_read_again(
     file: Path, drawn: tuple[dict[str, Any], list[Place]]
 ) -> None:
-    whole, changed = drawn
-    config, said = attempt(lambda: analysis.of(whole))
+    complete, changed = drawn
+    config, message = attempt(lambda: analysis.of(complete))
     if config is None:
         # The setting, or the block whose settings do not go together.
-        assert any(str(key) in said for place in changed for key in place[1:]), (changed, said)
+        assert any(str(key) in message for place in changed for key in place[1:]), (changed, message)
         return
     assert_same(config, analysis.of(json.loads(config.text), placed=False))
-    file.write_text(yaml.safe_dump(whole, allow_unicode=True))
+    file.write_text(yaml.safe_dump(complete, allow_unicode=True))
     assert_same(config, analysis.read(file))
 
 
@@ -60,31 +60,31 @@ def test_a_config_means_the_same_wherever_it_is_read_again(
 def test_junk_is_refused_by_the_name_of_its_setting_or_can_be_run(
     drawn: tuple[dict[str, Any], Place],
 ) -> None:
-    whole, place = drawn
+    complete, place = drawn
     setting = next(key for key in reversed(place) if isinstance(key, str))
-    config, said = attempt(lambda: analysis.of(whole))
+    config, message = attempt(lambda: analysis.of(complete))
     if config is None:
         # Without its s, where the names in a whole section are gone; or another one of its block, which it contradicts.
-        named = [f"{'.'.join(map(str, place[:-1]))}.{other}:" for other in at(whole, place[:-1])]
-        assert any(name in said for name in (setting.removesuffix("s"), *named)), (place, said)
+        named = [f"{'.'.join(map(str, place[:-1]))}.{other}:" for other in at(complete, place[:-1])]
+        assert any(name in message for name in (setting.removesuffix("s"), *named)), (place, message)
         return
     assert_same(config, analysis.of(json.loads(config.text), placed=False))
     # An editor, which has the published schema, marks nothing that is taken.
-    assert SCHEMA.is_valid(whole), (place, at(whole, place))
+    assert SCHEMA.is_valid(complete), (place, at(complete, place))
 
 
 @given(st.data())
 def test_unknown_settings_are_refused_all_at_once_each_with_its_path(data: st.DataObject) -> None:
-    whole = changed = data.draw(st.sampled_from(list(TINY.values())))
-    inner = [place for place in places(whole) if isinstance(at(whole, place), dict)]
+    complete = changed = data.draw(st.sampled_from(list(TINY.values())))
+    inner = [place for place in places(complete) if isinstance(at(complete, place), dict)]
     # Axes are looked at once all blocks are sound.
     axes = data.draw(st.booleans())
     there = [place for place in [(), *inner] if (place[:1] == ("studies",) and len(place) > 2) == axes]
     for block in data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=4, unique=True)):
         changed = placed(changed, (*block, NO_SETTING), 1)
-    config, said = attempt(lambda: analysis.of(changed))
+    config, message = attempt(lambda: analysis.of(changed))
     wrong = {".".join(map(str, place)) for place in places(changed) if place[-1] == NO_SETTING}
-    assert config is None and {line.split(":")[0] for line in said.splitlines()} == wrong
+    assert config is None and {line.split(":")[0] for line in message.splitlines()} == wrong
 
 
 @given(st.data())

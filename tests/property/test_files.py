@@ -73,13 +73,13 @@ def case(kind: str, folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 
 @st.composite
-def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+def damaged(draw: st.DrawFn, complete: bytes) -> bytes:
     """A content with one to three faults, most of them near its start, where headers are."""
     for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(whole)) | st.integers(0, min(128, len(whole))))
-        end = draw(st.sampled_from([start, start + 1, start + 4, start + 40, len(whole)]))
-        whole = whole[:start] + draw(st.sampled_from(MARKS) | st.binary(max_size=8)) + whole[end:]
-    return whole
+        start = draw(st.integers(0, len(complete)) | st.integers(0, min(128, len(complete))))
+        end = draw(st.sampled_from([start, start + 1, start + 4, start + 40, len(complete)]))
+        complete = complete[:start] + draw(st.sampled_from(MARKS) | st.binary(max_size=8)) + complete[end:]
+    return complete
 
 
 @contextmanager
@@ -107,19 +107,19 @@ def test_a_damaged_file_gives_data_or_one_clear_error(
     sound: tuple[str, Path, Callable[[], Any]], data: st.DataObject
 ) -> None:
     kind, file, read = sound
-    whole = file.read_bytes()
+    complete = file.read_bytes()
     if kind in ("member", "series"):
         # With the checksum of what is damaged, which is an array in the archive.
-        made = io.BytesIO()
-        with zipfile.ZipFile(file) as archive, zipfile.ZipFile(made, "w") as copy:
+        result = io.BytesIO()
+        with zipfile.ZipFile(file) as archive, zipfile.ZipFile(result, "w") as copy:
             for name in archive.namelist():
                 content = archive.read(name)
                 copy.writestr(name, data.draw(damaged(content)) if name == "x.npy" else content)
-        file.write_bytes(made.getvalue())
+        file.write_bytes(result.getvalue())
     else:
-        file.write_bytes(data.draw(damaged(whole)))
+        file.write_bytes(data.draw(damaged(complete)))
     try:
         with little_memory():
             attempt(read)
     finally:
-        file.write_bytes(whole)
+        file.write_bytes(complete)

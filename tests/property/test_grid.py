@@ -61,13 +61,13 @@ def test_a_layout_splits_into_what_it_was_made_of(run: Run) -> None:
 @given(mutated(RUNS.map(lambda run: run.layout)))
 @example("cpu-n1r1t1٣")
 def test_a_mutated_layout_is_refused_or_is_written_as_it_was(text: str) -> None:
-    found, said = attempt(lambda: grid.layout(text))
+    value, said = attempt(lambda: grid.layout(text))
     assert (
-        "backend" in said if found is None else "{backend}-n{nodes}r{ranks}t{threads}".format(**found) == text
+        "backend" in said if value is None else "{backend}-n{nodes}r{ranks}t{threads}".format(**value) == text
     )
 
 
 @given(st.from_regex(rf"\A[qld]{grid.run.COUNT}(-[qld]{grid.run.COUNT}){{0,2}}\Z"))
 def test_a_size_in_a_path_is_refused_or_is_written_as_it_was(text: str) -> None:
-    numbers, said = attempt(lambda: grid.decode(SIZES, text))
-    assert "q<qubits>-l<layers>" in said if numbers is None else grid.encode(SIZES, numbers) == text
+    numbers, message = attempt(lambda: grid.decode(SIZES, text))
+    assert "q<qubits>-l<layers>" in message if numbers is None else grid.encode(SIZES, numbers) == text

@@ -55,12 +55,12 @@ RACES = ("simulator", "features")
 class Studied:
     """Rows of runs.csv, and what a study of this kind makes of them. No dataclass: hypothesis would print all that it has."""
 
-    def __init__(self, kind: Kind, rows: Sequence[Row], asked: Sequence[Row]) -> None:
-        self.kind, self.rows, self.asked = kind, rows, asked
+    def __init__(self, kind: Kind, rows: Sequence[Row], studied: Sequence[Row]) -> None:
+        self.kind, self.rows, self.asked = kind, rows, studied
 
     def __repr__(self) -> str:
-        told = ("layout", "batch", "size", "simulator", "protocol", "seed", "status", "quiet", "step_s")
-        rows = (" ".join(str(each[name]) for name in told) for each in self.rows)
+        columns = ("layout", "batch", "size", "simulator", "protocol", "seed", "status", "quiet", "step_s")
+        rows = (" ".join(str(each[name]) for name in columns) for each in self.rows)
         return "\n".join([f"{self.kind.name}:", *rows])
 
     def told(self, rows: Sequence[Row] | None = None) -> list[Row]:
@@ -79,17 +79,17 @@ def studied(draw: st.DrawFn, fates: Sequence[str] = FATES) -> Studied:
     others = [{key: value for key, value in each.items() if value} for each in others]
     seeds = draw(st.integers(1, 8))
     noise = np.random.default_rng(draw(SEED))
-    spread, asked, rows = draw(st.sampled_from([0.0, 0.003, 0.03, 0.3])), [], []
+    spread, studied, rows = draw(st.sampled_from([0.0, 0.003, 0.03, 0.3])), [], []
     for point in ({}, *others):
         typical = draw(st.sampled_from([1e-5, 0.01, 1.0, 1.03, 1.2, 2.0, 600.0]))
         for seed in range(seeds):
-            made = row(seed=seed, step_s=typical * float(np.exp(spread * noise.normal())), **point)
-            asked.append(made)
+            result = row(seed=seed, step_s=typical * float(np.exp(spread * noise.normal())), **point)
+            studied.append(result)
             fate = draw(st.sampled_from(fates))
             if fate != "absent":
                 changed = {"busy": {"quiet": False}, "diverged": {"status": "diverged"}}.get(fate, {})
-                rows.append({**made, **changed})
-    return Studied(KINDS[name], rows, asked)
+                rows.append({**result, **changed})
+    return Studied(KINDS[name], rows, studied)
 
 
 def scaled(made: Row, unit: float) -> Row:
@@ -129,39 +129,39 @@ def test_a_point_and_its_reference_exchanged_invert_the_effect(made: Studied) ->
 def test_two_sides_exchanged_invert_the_ratio_and_swap_the_verdict(made: Studied) -> None:
     times = Collected.of(CONFIG, made.rows, (), {}).times
     for one, two in ((one, two) for one in times.points.values() for two in times.points.values()):
-        found, other = times.speedup(one, two), times.speedup(two, one)
-        assert bool(found.why) == bool(other.why) and bool(found.flag) == bool(other.flag)
-        assert bool(found.ratio) == bool(other.ratio)
-        if found.ratio and other.ratio:
-            same(found.ratio.inverse(), other.ratio)
-        ((word, why),), ((opposite, because),) = verdicts.ratios([found]), verdicts.ratios([other])
+        result, other = times.speedup(one, two), times.speedup(two, one)
+        assert bool(result.why) == bool(other.why) and bool(result.flag) == bool(other.flag)
+        assert bool(result.ratio) == bool(other.ratio)
+        if result.ratio and other.ratio:
+            same(result.ratio.inverse(), other.ratio)
+        ((word, why),), ((opposite, because),) = verdicts.ratios([result]), verdicts.ratios([other])
         assert (opposite, because) == (OPPOSITE.get(word, word), why)
 
 
 def same(one: Estimate, two: Estimate) -> None:
-    known, other = (
+    first, other = (
         {name: value for name, value in asdict(each).items() if value is not None} for each in (one, two)
     )
-    assert known == pytest.approx(other, rel=1e-9, abs=1e-12)
+    assert first == pytest.approx(other, rel=1e-9, abs=1e-12)
 
 
 @given(studied(("completed",)), SEED)
 def test_a_seed_that_is_missing_changes_only_the_number_of_seeds(made: Studied, chance: int) -> None:
-    gone = made.rows[chance % len(made.rows)]
-    after = {place(each): each for each in made.told([each for each in made.rows if each is not gone])}
-    alone = len(made.rows) == len({*map(place, made.rows)})
+    dropped = made.rows[chance % len(made.rows)]
+    after = {place(each): each for each in made.told([each for each in made.rows if each is not dropped])}
+    single = len(made.rows) == len({*map(place, made.rows)})
     for one in made.told():
-        two, lost = after.get(place(one)), place(one) == place(gone)
+        two, same = after.get(place(one)), place(one) == place(dropped)
         if two is None:
-            assert lost and alone
+            assert same and single
             continue
-        assert (two["n"], two["absent"], two["flag"]) == (one["n"] - lost, one["absent"] + lost, one["flag"])
-        if alone or made.kind.name in RACES:
+        assert (two["n"], two["absent"], two["flag"]) == (one["n"] - same, one["absent"] + same, one["flag"])
+        if single or made.kind.name in RACES:
             continue
         assert (two["reference"], two["unit"]) == (one["reference"], one["unit"])
         if one["effect"] is not None:
             used, left = (each["pairs"] + each["outliers"] for each in (one, two))
-            assert left == used - (lost or one["pairs"] != two["pairs"] or one["outliers"] != two["outliers"])
+            assert left == used - (same or one["pairs"] != two["pairs"] or one["outliers"] != two["outliers"])
             assert left < used or two["effect"] == one["effect"]
 
 
@@ -179,8 +179,8 @@ def test_busy_and_diverged_seeds_enter_no_ratio(made: Studied, junk: float) -> N
             assert two | serial == one | serial
         elif one["flag"] in ("busy", "busy reference") and one["verdict"]:
             assert one["verdict"] not in verdicts.DECIDED
-    lost = [{**each, "quiet": True} for each in made.rows if each["status"] == "diverged"]
-    assert not lost or Times({}).speedup(lost, lost).ratio is None
+    failed = [{**each, "quiet": True} for each in made.rows if each["status"] == "diverged"]
+    assert not failed or Times({}).speedup(failed, failed).ratio is None
 
 
 SHARE = Metric("accuracy", "accuracy", "share correct", "up")
@@ -205,25 +205,25 @@ def matched(draw: st.DrawFn) -> Matched:
     sides = []
     for _ in ("vqc", "mlp"):
         level = middle + draw(st.sampled_from([0.0, 0.01, 0.08, -0.4]))
-        lost = draw(st.sampled_from([0.0, 0.0, 0.2, 0.6]))
+        missing = draw(st.sampled_from([0.0, 0.0, 0.2, 0.6]))
         tests: dict[metrics.Seed, metrics.Scored] = {}
         failed = []
         for seed in ((f"set.s{split}", seed) for split in range(splits) for seed in range(seeds)):
-            if generator.random() < lost:
+            if generator.random() < missing:
                 failed.append(seed)
                 continue
             cases = (generator.random(samples) < level).astype(float)
             error = level * float(np.exp(generator.normal(0, 0.05)))
-            value, known = (float(cases.mean()), cases) if metric is SHARE else (error, None)
-            tests[seed] = metrics.Scored(value, known, None, 0.2)
+            value, cases_of = (float(cases.mean()), cases) if metric is SHARE else (error, None)
+            tests[seed] = metrics.Scored(value, cases_of, None, 0.2)
         sides.append(Configuration(metric=metric, tests=tests, failed=(*failed,), validation=level))
     return Matched(*sides)
 
 
 def of(match: Comparison) -> tuple[Estimate | None, str]:
     """The effect of two sides, and the verdict."""
-    (found,) = judged([match])
-    return found.effect(), found.verdict
+    (result,) = judged([match])
+    return result.effect(), result.verdict
 
 
 @given(matched(), SEED)
@@ -242,7 +242,7 @@ def test_the_order_of_tests_changes_no_effect(match: Comparison, order: int) -> 
 @given(matched())
 def test_two_models_exchanged_invert_the_effect_and_swap_the_verdict(match: Comparison) -> None:
     assert match.to
-    (found, word), (other, opposite) = of(match), of(Comparison(match.to, match.of))
+    (result, word), (other, opposite) = of(match), of(Comparison(match.to, match.of))
     assert opposite == OPPOSITE.get(word, word)
-    if found and other:
-        same(found.inverse() if match.unit == "times" else found.times(-1), other)
+    if result and other:
+        same(result.inverse() if match.unit == "times" else result.times(-1), other)

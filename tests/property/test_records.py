@@ -80,27 +80,27 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def flipped(data: st.DataObject, whole: bytes) -> bytes:
+def flipped(data: st.DataObject, complete: bytes) -> bytes:
     """A content with one to three bytes replaced, or cut off."""
-    damaged = bytearray(whole)
+    damaged = bytearray(complete)
     for _ in range(data.draw(st.integers(1, 3))):
-        damaged[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.sampled_from([len(whole)] * 9 + [len(whole) // 2]))
-    assume(bytes(damaged[:cut]) != whole)
-    return bytes(damaged[:cut])
+        damaged[data.draw(st.integers(0, len(complete) - 1))] = data.draw(st.integers(0, 255))
+    size = data.draw(st.sampled_from([len(complete)] * 9 + [len(complete) // 2]))
+    assume(bytes(damaged[:size]) != complete)
+    return bytes(damaged[:size])
 
 
 def assert_damage_is_found(
     data: st.DataObject, path: Path, read: Callable[[], Any], same: Callable[[Any], bool]
 ) -> None:
     """What is read of the file with some damage is the same as before, or it is refused by the name of the file."""
-    whole = path.read_bytes()
-    path.write_bytes(flipped(data, whole))
+    complete = path.read_bytes()
+    path.write_bytes(flipped(data, complete))
     try:
-        found, said = attempt(read)
+        result, message = attempt(read)
     finally:
-        path.write_bytes(whole)
-    assert str(path) in said if found is None else same(found)
+        path.write_bytes(complete)
+    assert str(path) in message if result is None else same(result)
     assert same(read())
 
 
@@ -115,12 +115,12 @@ def test_a_record_is_read_as_it_was_written(
     folder: Path, family: str, median_s: float, loss: float, parameters: int, text: str
 ) -> None:
     settings = SETTINGS[family]
-    made = content(settings, median_s, loss, parameters=parameters, lost_s=median_s)
-    made["packages"][text] = text
-    path = maker.write(folder, settings, **made)
-    found = record.check(path, settings, maker.FEATURES)
-    assert (found.state, found.why) == ("completed", "")
-    assert msgspec.structs.replace(found.record, digest="") == maker.typed(maker.of(settings, **made))
+    result = content(settings, median_s, loss, parameters=parameters, lost_s=median_s)
+    result["packages"][text] = text
+    path = maker.write(folder, settings, **result)
+    value = record.check(path, settings, maker.FEATURES)
+    assert (value.state, value.why) == ("completed", "")
+    assert msgspec.structs.replace(value.record, digest="") == maker.typed(maker.of(settings, **result))
 
 
 @examples(2)
@@ -129,29 +129,29 @@ def test_a_damaged_record_is_refused_or_the_same(
     written: dict[str, Path], family: str, data: st.DataObject
 ) -> None:
     path, settings = written[family], SETTINGS[family]
-    whole = record.check(path, settings, maker.FEATURES).record
+    complete = record.check(path, settings, maker.FEATURES).record
     text = path.read_bytes()
     path.write_bytes(flipped(data, text))
-    found = record.check(path, settings, maker.FEATURES)
+    result = record.check(path, settings, maker.FEATURES)
     path.write_bytes(text)
     # 1E-5 is 1e-5: damage that changes no value does no harm.
-    assert found.record in (None, whole) and (found.record or found.why)
+    assert result.record in (None, complete) and (result.record or result.why)
     history = path.parent / grid.HISTORY
     lines = history.read_bytes()
     history.write_bytes(flipped(data, lines))
-    found = record.check(path, settings, maker.FEATURES)
+    result = record.check(path, settings, maker.FEATURES)
     history.write_bytes(lines)
-    assert found.record is None and grid.HISTORY in found.why
-    assert record.check(path, settings, maker.FEATURES).record == whole
+    assert result.record is None and grid.HISTORY in result.why
+    assert record.check(path, settings, maker.FEATURES).record == complete
 
 
 @functools.cache
 def model(family: str) -> bytes:
     """The file of a model that its run has trained."""
     settings = SETTINGS[family]
-    given = {"inputs": INPUTS.get(family, 6), "outputs": 3}
-    trained = models.of_settings(settings, None, **given)
-    return models.saved(settings, SimpleNamespace(model=trained, arguments=given, preprocessing=None))
+    arguments = {"inputs": INPUTS.get(family, 6), "outputs": 3}
+    trained = models.of_settings(settings, None, **arguments)
+    return models.saved(settings, SimpleNamespace(model=trained, arguments=arguments, preprocessing=None))
 
 
 @given(st.sampled_from(list(SETTINGS)), st.data())
@@ -172,10 +172,10 @@ def test_a_damaged_checkpoint_is_refused(folder: Path, data: st.DataObject) -> N
     weights = torch.arange(50.0)
     checkpoint.save(folder, KEY, {"step": 3, "weights": weights})
     path = checkpoint.path_of(folder, KEY)
-    whole = path.read_bytes()
-    path.write_bytes(flipped(data, whole))
-    found, said = attempt(lambda: checkpoint.load(folder, KEY))
-    assert found is None and str(path) in said
+    complete = path.read_bytes()
+    path.write_bytes(flipped(data, complete))
+    result, message = attempt(lambda: checkpoint.load(folder, KEY))
+    assert result is None and str(path) in message
 
 
 @given(st.data())
@@ -185,9 +185,9 @@ def test_a_damaged_manifest_or_what_it_lists_is_refused(folder: Path, data: st.D
     store.publish(manifest, identity, ["x.npy"], lambda inner: store.write(inner, {"x.npy": rows}) or {})
 
     def read() -> tuple[dict[str, Any], bytes]:
-        found = store.opened(manifest, 1)
-        return dict(found.entries), found.array("x.npy").tobytes()
+        result = store.opened(manifest, 1)
+        return dict(result.entries), result.array("x.npy").tobytes()
 
-    whole = read()
+    complete = read()
     path = data.draw(st.sampled_from([manifest, next(manifest.parent.glob("*/x.npy"))]))
-    assert_damage_is_found(data, path, read, lambda found: found == whole)
+    assert_damage_is_found(data, path, read, lambda value: value == complete)

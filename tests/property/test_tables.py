@@ -38,13 +38,13 @@ def read(block: dict[str, Any]) -> tuple[Any, str]:
     """What the workload `mine` reads from its files; or None and what was said, which names what is wrong."""
 
     def load() -> Any:
-        made = config(block)
-        sources(made, "mine")
-        return made.workloads["mine"][1].load(None)
+        result = config(block)
+        sources(result, "mine")
+        return result.workloads["mine"][1].load(None)
 
-    data, said = attempt(load)
-    assert data is not None or any(name in said for name in NAMED), said
-    return data, said
+    data, message = attempt(load)
+    assert data is not None or any(name in message for name in NAMED), message
+    return data, message
 
 
 def assert_parts(data: Any, count: int, together: np.ndarray | None = None) -> None:
@@ -90,10 +90,10 @@ def test_arrays_of_any_kind_are_read_or_refused_in_words(folder: Path, data: st.
         )
     np.savez(folder / "mine.npz", **arrays)
     more = {"series": {"split": data.draw(st.sampled_from(["trials", "groups", "given"]))}}
-    found, _ = read({"kind": kind, "file": str(folder / "mine.npz"), **more.get(kind, {})})
-    if found is not None and kind != "series":
-        assert np.array_equal(found.values, arrays["x"]) and np.isfinite(found.values).all()
-        assert_parts(found, len(arrays["x"]))
+    result, _ = read({"kind": kind, "file": str(folder / "mine.npz"), **more.get(kind, {})})
+    if result is not None and kind != "series":
+        assert np.array_equal(result.values, arrays["x"]) and np.isfinite(result.values).all()
+        assert_parts(result, len(arrays["x"]))
 
 
 @given(rows(), CLASSES, st.integers(0, 3), st.floats(0, 0.5), st.floats(0.01, 0.5))
@@ -102,17 +102,17 @@ def test_samples_are_drawn_into_disjoint_parts_with_their_copies(
 ) -> None:
     np.savez(folder / "mine.npz", x=values, y=classes)
     shares = {"split_seed": seed, "validation": validation, "test": test}
-    data, said = read({"kind": "rows", "file": str(folder / "mine.npz"), **shares})
+    data, message = read({"kind": "rows", "file": str(folder / "mine.npz"), **shares})
     # Enough of each class, so that each part gets its share: no other reason to refuse it.
     if data is None:
-        assert "samples" in said or "1 class" in said or "validation and test" in said
+        assert "samples" in message or "1 class" in message or "validation and test" in message
         return
     assert np.array_equal(data.values, values) and [data.names[one] for one in data.targets] == classes
     assert_parts(data, 40, equal(values))
     assert data.shared() == [0]
     assert set(data.targets[data.splits["train"]].tolist()) == set(range(len(data.names)))
-    again, _ = read({"kind": "rows", "file": str(folder / "mine.npz"), **shares})
-    assert again.digest() == data.digest()
+    repeat, _ = read({"kind": "rows", "file": str(folder / "mine.npz"), **shares})
+    assert repeat.digest() == data.digest()
 
 
 @given(rows(), CLASSES, st.integers(2, 6), st.booleans(), st.integers(0, 2))
@@ -123,12 +123,12 @@ def test_each_sample_is_in_the_test_of_one_fold(
     np.savez(folder / "mine.npz", x=values, y=classes, **({"groups": groups} if grouped else {}))
     block = {"kind": "rows", "file": str(folder / "mine.npz"), "split": "groups" if grouped else "rows"}
     seeds = range(first * folds, (first + 1) * folds)
-    made = [read({**block, "folds": folds, "split_seed": seed})[0] for seed in seeds]
-    if any(data is None for data in made):
+    result = [read({**block, "folds": folds, "split_seed": seed})[0] for seed in seeds]
+    if any(data is None for data in result):
         return
-    tested = np.concatenate([data.splits["test"] for data in made])
+    tested = np.concatenate([data.splits["test"] for data in result])
     assert sorted(tested.tolist()) == list(range(40))
-    for data in made:
+    for data in result:
         assert_parts(data, 40, groups if grouped else equal(values))
 
 
@@ -137,11 +137,11 @@ def test_a_given_split_is_kept_and_what_its_parts_share_is_counted(
     folder: Path, values: np.ndarray, given_parts: list[str]
 ) -> None:
     np.savez(folder / "mine.npz", x=values, y=np.arange(40.0), split=given_parts)
-    data, said = read(
+    data, message = read(
         {"kind": "rows", "task": "regression", "split": "given", "file": str(folder / "mine.npz")}
     )
     if data is None:
-        assert "split" in said and not {"train", "test"} <= set(given_parts)
+        assert "split" in message and not {"train", "test"} <= set(given_parts)
         return
     names = np.array(["validation" if name == "val" else name for name in given_parts])
     assert all(np.array_equal(data.splits[name], np.flatnonzero(names == name)) for name in SPLITS)
@@ -165,20 +165,20 @@ def test_a_table_is_read_as_it_is_or_refused_by_its_cell(folder: Path, data: st.
     ending = data.draw(st.sampled_from(["\n", "\r\n"]))
     text = ending.join(separator.join(line) for line in [names, *cells]) + ending
     (folder / "mine.csv").write_text(data.draw(st.sampled_from(["", "\ufeff"])) + text, newline="")
-    found, said = read({"kind": "table", "file": str(folder / "mine.csv"), "target": "animal"})
-    if found is None:
-        assert wrong is not None or "samples" in said, said
+    result, message = read({"kind": "table", "file": str(folder / "mine.csv"), "target": "animal"})
+    if result is None:
+        assert wrong is not None or "samples" in message, message
         return
-    assert_parts(found, 40)
+    assert_parts(result, 40)
     same = np.arange(40) != (wrong[0] if wrong else -1)
-    assert np.array_equal(found.values[same], values[same])
-    assert [name for name, kept in zip(classes, same, strict=True) if kept] == [
-        found.names[target] for target, kept in zip(found.targets, same, strict=True) if kept
+    assert np.array_equal(result.values[same], values[same])
+    assert [name for name, equal in zip(classes, same, strict=True) if equal] == [
+        result.names[target] for target, equal in zip(result.targets, same, strict=True) if equal
     ]
 
 
 @given(st.binary(max_size=300) | st.text(st.sampled_from("ab,;\t\n\"'1.5 -é"), max_size=200).map(str.encode))
 def test_what_is_no_table_is_refused_by_its_name(folder: Path, content: bytes) -> None:
     (folder / "mine.csv").write_bytes(content)
-    found, said = read({"kind": "table", "file": str(folder / "mine.csv"), "target": "a"})
-    assert found is not None or said
+    result, message = read({"kind": "table", "file": str(folder / "mine.csv"), "target": "a"})
+    assert result is not None or message

@@ -49,9 +49,9 @@ def test_equal_times_are_seldom_faster_or_slower(seeds: int, points: int, noise:
     for study in simulated(seeds, points, noise, STUDIES):
         least = comparison.pooled(study)
         ratios = [dict(enumerate(map(math.exp, logs))) for logs in study]
-        found = [comparison.paired(of, dict.fromkeys(of, 1.0), least) for of in ratios]
+        values = [comparison.paired(of, dict.fromkeys(of, 1.0), least) for of in ratios]
         # Without a threshold, so that every difference counts.
-        wrong += any(verdicts.holm([partial(verdicts.of_ratio, each, within=1.0) for each in found if each]))
+        wrong += any(verdicts.holm([partial(verdicts.of_ratio, each, within=1.0) for each in values if each]))
     assert wrong <= most(STUDIES)
 
 

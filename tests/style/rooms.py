@@ -39,14 +39,14 @@ def room(path: PurePosixPath) -> str | None:
 
 def counts() -> Counter[str]:
     """Lines (words of docs) of each room, of the files that git tracks."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     for line in tracked.stdout.splitlines():
         name, file = room(PurePosixPath(line)), ROOT / line
         if name is not None and file.exists():
             text = file.read_text()
-            found[name] += len(NO_PROSE.sub("", text).split()) if file.suffix == ".md" else text.count("\n")
-    return found
+            result[name] += len(NO_PROSE.sub("", text).split()) if file.suffix == ".md" else text.count("\n")
+    return result
 
 
 def ceilings() -> dict[str, int]:
@@ -68,12 +68,12 @@ def faults(found: Counter[str], allowed: dict[str, int]) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Check, or write what fell; 1 where a room is too large."""
-    found, allowed = counts(), ceilings()
-    wrong = faults(found, allowed)
+    result, allowed = counts(), ceilings()
+    wrong = faults(result, allowed)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     if arguments == ["--lower"]:
         head = [line for line in FILE.read_text().splitlines() if line.startswith("#")]
-        rows = [f"{name} {min(number, found[name])}" for name, number in allowed.items() if found[name]]
+        rows = [f"{name} {min(number, result[name])}" for name, number in allowed.items() if result[name]]
         FILE.write_text("\n".join([*head, *rows]) + "\n")
     return 1 if wrong else 0
 

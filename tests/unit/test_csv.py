@@ -34,12 +34,12 @@ def test_a_table_has_what_its_file_says() -> None:
     table = Table("runs", "", [Column(name, "", text=name in ("study", "why", "flag")) for name in rows[0]])
     config = factory.default_config()
     content = table.csv(rows, config)
-    found = table.read(content, config)
-    assert list(found.columns) == list(rows[0])
+    result = table.read(content, config)
+    assert list(result.columns) == list(rows[0])
     for column in ("study", "why", "value", "whole"):
-        assert found[column].tolist() == [row[column] for row in rows]
-    assert found["quiet"].dropna().tolist() == [True] * len(rows[::3])
-    assert found["flag"].isna().all()
+        assert result[column].tolist() == [row[column] for row in rows]
+    assert result["quiet"].dropna().tolist() == [True] * len(rows[::3])
+    assert result["flag"].isna().all()
 
 
 def test_the_rows_of_a_benchmark_are_a_table() -> None:

@@ -12,5 +12,5 @@ def test_make_test_has_the_pairs_of_a_product_alone() -> None:
     rows, product = sampled(*axes), list(itertools.product(*axes))
     assert [row.values for row in rows] == product
     assert [row.values for row in rows if not row.marks] == pairs(*axes) != product
-    met = {pair for row in pairs(*axes) for pair in itertools.combinations(row, 2)}
-    assert met == {pair for row in product for pair in itertools.combinations(row, 2)}
+    covered = {pair for row in pairs(*axes) for pair in itertools.combinations(row, 2)}
+    assert covered == {pair for row in product for pair in itertools.combinations(row, 2)}

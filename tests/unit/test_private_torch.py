@@ -25,9 +25,9 @@ def private_names(path: Path) -> Iterator[str]:
             bound |= {alias.asname or alias.name for alias in node.names}
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            found = [alias for alias in node.names if alias.name.partition(".")[0] == "torch"]
-            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in found}
-            yield from (alias.name for alias in found)
+            values = [alias for alias in node.names if alias.name.partition(".")[0] == "torch"]
+            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in values}
+            yield from (alias.name for alias in values)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             chain = ast.unparse(node)
@@ -40,32 +40,32 @@ def is_private(name: str) -> bool:
 
 
 def test_private_names_of_torch_are_in_two_files() -> None:
-    found = {
+    result = {
         f"{path.relative_to(PACKAGE)}: {name}"
         for path in PACKAGE.rglob("*.py")
         if path not in HOMES and "torch" in path.read_text()
         for name in private_names(path)
         if is_private(name)
     }
-    assert sorted(found) == []
+    assert sorted(result) == []
     assert all(any(map(is_private, private_names(home))) for home in HOMES)
 
 
 def test_adams_step_is_that_of_torchs_own_class() -> None:
     value = torch.tensor([1.0, -2.0], dtype=torch.float64)
     gradient = torch.tensor([0.3, 0.1], dtype=torch.float64)
-    theirs = torch.nn.Parameter(value.clone())
-    optimiser = torch.optim.Adam([theirs], lr=0.1, weight_decay=0.2, eps=1e-8, betas=(0.9, 0.99))
+    expected = torch.nn.Parameter(value.clone())
+    optimiser = torch.optim.Adam([expected], lr=0.1, weight_decay=0.2, eps=1e-8, betas=(0.9, 0.99))
     means, squares, steps = torch.zeros_like(value), torch.zeros_like(value), torch.tensor(0.0)
     for _ in range(3):
-        theirs.grad = gradient.clone()
+        expected.grad = gradient.clone()
         optimiser.step()
         steps += 1
         private_torch.fused_adam_step(
             [value], [gradient], [means], [squares], [], [steps], amsgrad=False, beta1=0.9, beta2=0.99, lr=0.1,
             weight_decay=0.2, eps=1e-8, maximize=False,
         )  # fmt: skip
-    torch.testing.assert_close(value, theirs.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-12, atol=0)
 
 
 def test_gradients_are_added_to_the_leaves_as_torchs_backward_does() -> None:
@@ -76,10 +76,10 @@ def test_gradients_are_added_to_the_leaves_as_torchs_backward_does() -> None:
 
 
 def test_transforms_of_torch_func_are_seen() -> None:
-    seen = []
+    calls = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        seen.append(
+        calls.append(
             (private_torch.transforms_active(), private_torch.only_mapped(), private_torch.is_mapped(x))
         )
         return x.sum()
@@ -88,9 +88,9 @@ def test_transforms_of_torch_func_are_seen() -> None:
     torch.func.vmap(function)(torch.ones(3, 2))
     torch.func.grad(function)(torch.ones(2))
     torch.func.vmap(torch.func.grad(function))(torch.ones(3, 2))
-    assert [active for active, _, _ in seen] == [False, True, True, True]
-    assert [only for _, only, _ in seen] == [False, True, False, False]
-    assert [mapped for _, _, mapped in seen] == [False, True, False, True]
+    assert [active for active, _, _ in calls] == [False, True, True, True]
+    assert [only for _, only, _ in calls] == [False, True, False, False]
+    assert [mapped for _, _, mapped in calls] == [False, True, False, True]
 
 
 def test_a_function_sees_all_members_of_a_vmap() -> None:
@@ -104,9 +104,9 @@ def test_a_function_sees_all_members_of_a_vmap() -> None:
         return autograd_function.at_once(of_all, x, shared)
 
     rows, shared = torch.arange(6.0).reshape(2, 3), torch.tensor([2.0, 3.0])
-    found = torch.func.vmap(of_one, in_dims=(1, None))(rows, shared)
+    result = torch.func.vmap(of_one, in_dims=(1, None))(rows, shared)
     assert shapes == [((3, 2), (3, 2))]
-    assert torch.equal(found, rows.T * shared)
+    assert torch.equal(result, rows.T * shared)
 
 
 def test_a_vmap_may_have_no_members() -> None:
@@ -186,19 +186,19 @@ TRANSFORMS = {
 @pytest.mark.parametrize("outer", TRANSFORMS)
 def test_a_function_with_rules_in_all_nestings_of_two_transforms(outer: str, inner: str) -> None:
     x, y = torch.rand(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    made = TRANSFORMS[outer], TRANSFORMS[inner]
-    expected = made[0](made[1](lambda x, y: y * x.sin()))(x, y)
-    found = made[0](made[1](lambda x, y: autograd_function.applied(Wave(), x, y)[0]))(x, y)
-    torch.testing.assert_close(found, expected)
+    result = TRANSFORMS[outer], TRANSFORMS[inner]
+    expected = result[0](result[1](lambda x, y: y * x.sin()))(x, y)
+    value = result[0](result[1](lambda x, y: autograd_function.applied(Wave(), x, y)[0]))(x, y)
+    torch.testing.assert_close(value, expected)
     # Autograd itself outside of it.
     leaf = x.clone().requires_grad_()
     (slope,) = torch.autograd.grad(
-        made[1](lambda x, y: autograd_function.applied(Wave(), x, y)[0])(leaf, y).sum(),
+        result[1](lambda x, y: autograd_function.applied(Wave(), x, y)[0])(leaf, y).sum(),
         leaf,
         create_graph=True,
     )
-    theirs = torch.func.grad(lambda x: made[1](lambda x, y: y * x.sin())(x, y).sum())(x)
-    torch.testing.assert_close(slope.detach(), theirs)
+    reference = torch.func.grad(lambda x: result[1](lambda x, y: y * x.sin())(x, y).sum())(x)
+    torch.testing.assert_close(slope.detach(), reference)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -210,7 +210,7 @@ def test_nothing_is_computed_along_tangents_that_are_not_there() -> None:
 
 
 def test_gradients_that_are_asked_for_at_once_are_seen() -> None:
-    seen = []
+    calls = []
 
     class Seeing(torch.autograd.Function):
         @staticmethod
@@ -219,10 +219,10 @@ def test_gradients_that_are_asked_for_at_once_are_seen() -> None:
 
         @staticmethod
         def backward(ctx, cotangent):
-            seen.append(private_torch.is_grad_batched(cotangent))
+            calls.append(private_torch.is_grad_batched(cotangent))
             return cotangent
 
     x = torch.ones(2, requires_grad=True)
     torch.autograd.grad(Seeing.apply(x), x, torch.ones(2))
     torch.autograd.grad(Seeing.apply(x), x, torch.eye(2), is_grads_batched=True)
-    assert seen == [False, True]
+    assert calls == [False, True]

@@ -30,11 +30,11 @@ def total(rows: Float[torch.Tensor, "rows columns"], kept: int = 1) -> Float[tor
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    made = types.ModuleType("made")
-    exec(SOURCE, vars(made))
+    result = types.ModuleType("made")
+    exec(SOURCE, vars(result))
     monkeypatch.setitem(shapes.CHECKED, "made", ("total",))
-    shapes.check(made)
-    return made
+    shapes.check(result)
+    return result
 
 
 def test_a_result_of_another_shape_fails(module: types.ModuleType) -> None:
@@ -63,10 +63,10 @@ def test_a_fault_in_a_simulator_or_a_layer_fails_their_tests(monkeypatch: pytest
 def test_a_function_that_is_checked_states_a_shape_that_is_a_tensor_at_run_time(name: str) -> None:
     module = importlib.import_module(name)
     for place in shapes.CHECKED[name]:
-        found = typing.cast(typing.Any, module)
+        result = typing.cast(typing.Any, module)
         for part in place.split("."):
-            found = getattr(found, part)
-        stated = [text for text in found.__annotations__.values() if shapes.STATES_A_SHAPE.search(text)]
+            result = getattr(result, part)
+        stated = [text for text in result.__annotations__.values() if shapes.STATES_A_SHAPE.search(text)]
         assert stated
         for text in stated:
             assert "jaxtyping" not in repr(eval(text, {**vars(module), "torch": torch}))

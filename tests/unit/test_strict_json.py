@@ -17,14 +17,14 @@ def test_what_is_not_json_is_one_kind_of_error_and_says_nothing_in_files_for_peo
     for text in DAMAGED:
         with pytest.raises(ValueError, match=r"Expecting|recursion|twice|not a JSON number"):
             strict_json.loads(text)
-        for name, read, found in (
+        for name, read, result in (
             (supervise.NOTE, supervise.read_note, {}),
             (locks.HOLDER, locks.last, None),
             ("features.json", lambda folder: features_hash(folder / "features.json"), None),
         ):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
-            assert read(tmp_path) == found
+            assert read(tmp_path) == result
         # An empty option is none.
         assert cli.main(["report", "--study", text or " "]) == 2
         assert "--study" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """A circuit-centric classifier: features as amplitudes, then strongly entangling layers.
 
-Schuld et al., Phys. Rev. A 101, 032308 (2020); several copies of the features as in arXiv:2403.07059. Copy this file beside
+Schuld et al., Phys. Rev. A 101, 032308 (2020); several copies of the features as in arXiv:2403.07059. Copy this file next to
 your config, change it, and name it there:
 
     models:

@@ -1,6 +1,6 @@
 """A dressed circuit: a variational circuit between two linear layers.
 
-Mari et al., Quantum 4, 340 (2020). Copy this file beside your config, change it, and name it there:
+Mari et al., Quantum 4, 340 (2020). Copy this file next to your config, change it, and name it there:
 
     models:
       dressed: {file: dressed.py, class: Dressed, control: mlp, depth: 2}

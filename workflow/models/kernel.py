@@ -1,6 +1,6 @@
 """A kernel of your own: the fidelity of embedded samples, with regularised least squares. It is fitted, not trained by steps.
 
-Copy this file beside your config, put your embedding into `circuit_of` and `angles`, and name it there:
+Copy this file next to your config, put your embedding into `circuit_of` and `angles`, and name it there:
 
     models:
       ring: {file: kernel.py, class: Ring, control: svm}

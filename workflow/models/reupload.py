@@ -1,6 +1,6 @@
 """Data re-uploading: features enter the circuit again in every layer, each as a trained multiple of an angle.
 
-Perez-Salinas et al., Quantum 4, 226 (2020). Copy this file beside your config, change it, and name it there:
+Perez-Salinas et al., Quantum 4, 226 (2020). Copy this file next to your config, change it, and name it there:
 
     models:
       reupload: {file: reupload.py, class: Reupload, control: mlp, depth: 3}

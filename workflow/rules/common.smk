@@ -1,5 +1,5 @@
 # The object `study`, which knows the jobs of the config with their inputs, settings and priorities; `requests`, which knows
-# what a scheduler is told about them; and `campaign`, the life of this call. No rules.
+# their requests to a scheduler; and `campaign`, the life of this call. No rules.
 import gc
 import os
 import sys

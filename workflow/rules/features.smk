@@ -1,5 +1,5 @@
 # The data that all runs of a workload read: fetched by a local rule, the only one that uses the network, and prepared
-# once. Required: nothing. Made: features/{workload}/features.json and, beside it, the folder that it names.
+# once. Required: nothing. Made: features/{workload}/features.json and the folder next to it that it names.
 
 
 rule fetch:
@@ -20,7 +20,7 @@ rule fetch:
         " --out {output:q} > {log:q} 2>&1"
 
 
-# Prepared data are beside the manifest, in a folder that is named by its hash. Nobody knows the hash in advance, so
+# Prepared data are next to the manifest, in a folder that is named by its hash, which is unknown in advance, so
 # only the manifest is declared as output. It is small, so Snakemake compares its content, not its time. The
 # workload's own files are no input but a param, by their names and contents: they may be anywhere on this machine, their
 # times say nothing, and in a path of an input, braces would be wildcards.

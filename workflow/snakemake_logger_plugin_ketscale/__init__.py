@@ -58,7 +58,7 @@ class LogHandler(LogHandlerBase):
         """Print a message; under --quiet only if it is news."""
         timed = self._executing and not self.common_settings.dryrun
         if text and (news or not self.common_settings.quiet):
-            with contextlib.suppress(BrokenPipeError):  # nobody reads any more
+            with contextlib.suppress(BrokenPipeError):  # the reader has gone
                 self._stream.write(f"{time.strftime('%H:%M:%S ') if timed else ''}{text}\n")
                 self._stream.flush()
 
@@ -79,7 +79,7 @@ class LogHandler(LogHandlerBase):
             if not given["indent"]:
                 self._fail(given["log"], given["rule_msg"], given["aux"].get("external_jobid"))
         elif event == LogEvent.GROUP_ERROR:
-            # Without a job, sbatch has refused it, which is said there, or the call is ending.
+            # Without a job, sbatch has rejected it, and its message says so, or the call is ending.
             if job := given["external_jobid"]:
                 logs = [log for each in given["job_error_info"] for log in each["log"]]
                 self._fail(logs, "its job ended before it began, or could say why", job)

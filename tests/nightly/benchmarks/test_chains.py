@@ -17,19 +17,19 @@ from ketscale import cli
 def test_final_states_are_those_of_scipys_exponentials(chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import benchmarks.chains as module
 
-    seen = []
+    calls = []
     evolve = module.kd.evolve
     monkeypatch.setattr(
-        module.kd, "evolve", lambda *given, **named: seen.append(given) or evolve(*given, **named)
+        module.kd, "evolve", lambda *given, **named: calls.append(given) or evolve(*given, **named)
     )
-    found, _ = evolved(ChainCase(chain, "unitary", 2, 3), "exact", None)
-    system, controls, length = seen[0]
+    result, _ = evolved(ChainCase(chain, "unitary", 2, 3), "exact", None)
+    system, controls, length = calls[0]
     assert system is system_of(chain, 2) and length == CHAINS[chain][1]
-    made = np.eye(4, dtype=complex)
+    built = np.eye(4, dtype=complex)
     for row in controls.detach().numpy():
         driven = sum(u * term for u, term in zip(row, system.controls.values(), strict=True))
-        made = expm(-1j * (system.hamiltonian() + driven) * length / 3) @ made
-    np.testing.assert_allclose(found.numpy(), made, rtol=0, atol=1e-10)
+        built = expm(-1j * (system.hamiltonian() + driven) * length / 3) @ built
+    np.testing.assert_allclose(result.numpy(), built, rtol=0, atol=1e-10)
 
 
 def test_every_row_has_the_fewest_steps_or_nearly_for_its_error(tmp_path: Path) -> None:

@@ -51,10 +51,10 @@ def test_an_outside_simulator_has_every_gate(name: str) -> None:
     )
     # DeepQuantum's Hadamard is in single precision whatever its circuit is in; its other gates agree to 1e-15.
     allowed = 1e-6 if name == "deepquantum" else 1e-9
-    for got, expected in zip(
+    for actual, expected in zip(
         outside(name).prepare(loss)(), create("default.qubit", CPU).prepare(loss)(), strict=True
     ):
-        np.testing.assert_allclose(np.asarray(got), np.asarray(expected), atol=allowed)
+        np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), atol=allowed)
 
 
 def outside(name: str) -> Any:

@@ -10,8 +10,8 @@ from ketscale import dynamics as kd
 
 
 def test_every_cell_is_timed() -> None:
-    made = Costs(states=3, segments=(2,), batch=(1, 2), repeats=5, threads=1)
-    assert [row["status"] for row in made.run()["rows"]] == ["timed"] * 3 * 2 * 2
+    result = Costs(states=3, segments=(2,), batch=(1, 2), repeats=5, threads=1)
+    assert [row["status"] for row in result.run()["rows"]] == ["timed"] * 3 * 2 * 2
 
 
 def test_the_values_are_those_of_one_unitary() -> None:

@@ -56,8 +56,8 @@ def test_other_packages_find_the_same(name: str, qubits: int) -> None:
     if name in MODULES:
         pytest.importorskip(MODULES[name])
     tasks, peer = tasks_of(SMALL._replace(qubits=qubits)), create(name)
-    found, expected = peer.prepare(tasks)(), Own("exact").prepare(tasks)()
-    assert error_of(found, expected) < (1e-7 if peer.exact else 0.1)
+    result, expected = peer.prepare(tasks)(), Own("exact").prepare(tasks)()
+    assert error_of(result, expected) < (1e-7 if peer.exact else 0.1)
 
 
 @pytest.mark.parametrize("name", TRAJECTORIES[1:])
@@ -65,8 +65,8 @@ def test_trajectories_are_the_same(name: str) -> None:
     if name in MODULES:
         pytest.importorskip(MODULES[name])
     tasks = tasks_of(ControlCase("trajectory-3", 1, 7, 2))
-    found, expected = create(name).prepare(tasks)(), Own("exact").prepare(tasks)()
-    assert expected[0].shape == (2, 8) and error_of(found, expected) < 1e-10
+    result, expected = create(name).prepare(tasks)(), Own("exact").prepare(tasks)()
+    assert expected[0].shape == (2, 8) and error_of(result, expected) < 1e-10
 
 
 def test_each_is_compared_with_the_fastest_of_ours_whose_error_is_no_larger() -> None:
@@ -109,8 +109,8 @@ def test_what_is_wrong_or_slow_is_not_timed(
     error: float, budget: float, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dynamics, "create", lambda name: Off(error))
-    asked = {"simulators": ("exact",), "segments": 4, "batch": (2,), "budget": float(budget), "repeats": 5}
-    (row,) = Dynamics(**asked).run()["rows"]
+    options = {"simulators": ("exact",), "segments": 4, "batch": (2,), "budget": float(budget), "repeats": 5}
+    (row,) = Dynamics(**options).run()["rows"]
     assert (row["status"], row["median_s"]) == (status, None)
 
 

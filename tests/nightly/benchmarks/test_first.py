@@ -16,12 +16,12 @@ def test_a_short_one_measures_everything(
     monkeypatch.setenv("KETSCALE_CACHE", "")  # the benchmark sets one of its own
     monkeypatch.setattr(sys, "argv", ["first", "--repeats", "1", "--structures", "2"])
     first.main()
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     rows = [
         line.split("|")
-        for line in said.splitlines()
+        for line in message.splitlines()
         if line.startswith(("| 1 layers", *(f"| {x}" for x in first.OTHERS)))
     ]
     assert [row[1].strip() for row in rows] == ["1 layers", "1 layers", *first.OTHERS]
     assert all(float(row[column]) > 0 for row in rows for column in (7, 8))
-    assert said.count("2 structures, one step each") == 2
+    assert message.count("2 structures, one step each") == 2

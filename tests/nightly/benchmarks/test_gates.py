@@ -49,9 +49,9 @@ def test_infidelities_and_gradients_are_those_of_dense_exponentials(name: str, o
     both = [infidelity(tasks.controls[0] + sign * step) for sign in (1, -1)]
     assert gradient[0, 1, 2] == pytest.approx((both[0] - both[1]) / 2e-6, rel=1e-6)
     for own in ("evolve", "evolve-torch"):
-        found = Own(own).prepare(tasks)()
-        np.testing.assert_allclose(found[0], values, rtol=1e-12)
-        np.testing.assert_allclose(found[1], gradient, atol=1e-12)
+        result = Own(own).prepare(tasks)()
+        np.testing.assert_allclose(result[0], values, rtol=1e-12)
+        np.testing.assert_allclose(result[1], gradient, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", PEERS)

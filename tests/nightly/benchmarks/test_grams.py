@@ -30,8 +30,8 @@ def test_every_simulator_has_the_states_of_pennylanes_template(name, qubits, lay
     states = np.array([state(row) for row in features_of(case)])
     if name == "jax":
         pytest.importorskip("jax")
-    found = create(name).prepare(case)()
-    np.testing.assert_allclose(found, np.abs(states @ states.conj().T) ** 2, rtol=0, atol=1e-12)
+    result = create(name).prepare(case)()
+    np.testing.assert_allclose(result, np.abs(states @ states.conj().T) ** 2, rtol=0, atol=1e-12)
 
 
 def test_a_whole_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

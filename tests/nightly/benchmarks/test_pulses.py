@@ -56,9 +56,9 @@ def test_a_whole_benchmark(tmp_path: Path) -> None:
 @pytest.mark.parametrize("levels", [2, 3])
 def test_the_reference_is_converged(levels: int) -> None:
     chain = chain_of(SMALL._replace(levels=levels))
-    found, expected = (Own(own).prepare(chain)() for own in (REFERENCE, OwnIntegrator("whole-space", 900)))
-    assert found[0] == pytest.approx(expected[0], abs=1e-9)
-    assert relative(found, expected) < 2e-7
+    result, expected = (Own(own).prepare(chain)() for own in (REFERENCE, OwnIntegrator("whole-space", 900)))
+    assert result[0] == pytest.approx(expected[0], abs=1e-9)
+    assert relative(result, expected) < 2e-7
 
 
 @pytest.mark.parametrize("levels", [2, 3])
@@ -66,7 +66,7 @@ def test_the_reference_is_converged(levels: int) -> None:
 def test_other_packages_find_the_same(name: str, levels: int) -> None:
     pytest.importorskip(MODULES[name])
     chain = chain_of(SMALL._replace(levels=levels))
-    found, expected = create(name).prepare(chain)(), Own(REFERENCE).prepare(chain)()
-    assert found[0] == pytest.approx(expected[0], abs=1e-6)
-    if found[1] is not None:
-        assert relative(found, expected) < 1e-4
+    result, expected = create(name).prepare(chain)(), Own(REFERENCE).prepare(chain)()
+    assert result[0] == pytest.approx(expected[0], abs=1e-6)
+    if result[1] is not None:
+        assert relative(result, expected) < 1e-4

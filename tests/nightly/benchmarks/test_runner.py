@@ -120,9 +120,9 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def doubling(subjects: dict[str, Any], **options: Any) -> Doubling:
-    made = Doubling(**options)
-    made.found = subjects
-    return made
+    result = Doubling(**options)
+    result.found = subjects
+    return result
 
 
 def right(number: int) -> int:
@@ -201,8 +201,8 @@ def test_a_graph_is_timed_beside_the_call_if_it_gives_the_same(
     bench.capture = capture
     (row,) = bench.measure(Doubled(3))
     assert (row["status"], row["median_s"], row["graph_reason"]) == ("timed", 3.0, reason)
-    found = (None, None, 3.0) if reason else (1.0, 0.5, 1.0)
-    assert (row["graph_median_s"], row["graph_iqr_s"], best_s(row)) == found
+    result = (None, None, 3.0) if reason else (1.0, 0.5, 1.0)
+    assert (row["graph_median_s"], row["graph_iqr_s"], best_s(row)) == result
 
 
 def test_an_interrupted_benchmark_keeps_the_cases_that_are_finished(

@@ -54,8 +54,8 @@ def test_no_other_file_changes(toy: Project) -> None:
             if path.is_file() and "__pycache__" not in path.parts
         }
 
-    ours, theirs = sums(ROOT), sums(toy.checkout)
-    changed = {path for path in theirs if ours.get(path) != theirs[path]}
+    actual, expected = sums(ROOT), sums(toy.checkout)
+    changed = {path for path in expected if actual.get(path) != expected[path]}
     folder = "workflow/ketscale/problems/gates"
     registry = "workflow/ketscale/problems/registry.py"
     assert changed == {f"{folder}/specification.py", f"{folder}/problem.py", registry}
@@ -237,8 +237,8 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     gates = {**study, "axes": axes, "points": [{"simulator": ["whole-space", "gauss4"]}]}
     axes = {**axes, "workload": "transmon-ring", "qubits": 3, "batch": 8}
     rings = {**study, "axes": axes, "points": [{}]}
-    for made in (gates, rings):
-        del made["axes"]["segments"]
+    for result in (gates, rings):
+        del result["axes"]["segments"]
     project.config["studies"] = {"parity": study, "gates": gates, "rings": rings}
     (project.folder / "config.yaml").write_text(yaml.safe_dump(project.config))
     project.snakemake()
@@ -272,9 +272,9 @@ def test_a_propagator_and_an_integrator_of_one_line_are_found_by_their_names_and
         str(ROOT / "tests/unit/engines" / file)
         for file in ("dynamics/test_propagators.py", "pulses/test_integrators.py")
     ]
-    done = evolved.run(
+    result = evolved.run(
         sys.executable, "-m", "pytest", "-q", "-rA", f"--rootdir={ROOT}", *tests, "-k", "liouville or gauss4"
     )
     kinds = r"^PASSED .*::test_(every|steps|gradients)_.*\b(liouville|gauss4)\b"
     passed = {("every", "liouville"), ("steps", "gauss4"), ("gradients", "gauss4")}
-    assert set(re.findall(kinds, done.stdout, re.MULTILINE)) == passed
+    assert set(re.findall(kinds, result.stdout, re.MULTILINE)) == passed

@@ -44,8 +44,8 @@ def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
 
 
 def test_each_model_takes_a_first_step_with_each_simulator(project: Project) -> None:
-    done = project.run("ketscale", "try")
-    runs = [line.partition(": ")[0].split("/") for line in done.stdout.splitlines()]
+    result = project.run("ketscale", "try")
+    runs = [line.partition(": ")[0].split("/") for line in result.stdout.splitlines()]
     assert {(workload, model, simulator) for workload, model, _, simulator, *_ in runs} == {
         (run["workload"], run["model"], run["simulator"])
         for run in (record["run"] for record in project.records())
@@ -66,15 +66,15 @@ def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Pro
 
 
 def test_all_ranks_together_see_as_many_samples_as_one_rank(project: Project) -> None:
-    seen: dict[str, dict[int, int]] = {}
+    counts: dict[str, dict[int, int]] = {}
     for record in project.records():
         point = {name: value for name, value in record["run"].items() if name not in LAYOUT}
         samples = sum(rank["samples"] for rank in record["machine"]["ranks"])
-        seen.setdefault(json.dumps(point, sort_keys=True), {})[record["run"]["ranks"]] = samples
-    several = [found for found in seen.values() if len(found) > 1]
+        counts.setdefault(json.dumps(point, sort_keys=True), {})[record["run"]["ranks"]] = samples
+    several = [result for result in counts.values() if len(result) > 1]
     assert several
-    for found in several:
-        assert len(set(found.values())) == 1 and found[1] > 0, found
+    for result in several:
+        assert len(set(result.values())) == 1 and result[1] > 0, result
 
 
 def test_quality_has_the_familys_metrics_and_its_headline_is_tabulated(project: Project) -> None:
@@ -131,31 +131,31 @@ def test_seeds_are_trained_together_where_models_and_simulators_can_and_only_the
 
 
 def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -> None:
-    found = [record for record in project.records() if record["cohort"]]
-    if not found:
+    values = [record for record in project.records() if record["cohort"]]
+    if not values:
         pytest.skip("its models do not say `stacks`")
     # The last run of each model, whose place in the stack is not the first.
-    for together in {record["run"]["model"]: record for record in found}.values():
+    for together in {record["run"]["model"]: record for record in values}.values():
         record = project.record_path(**together["run"] | {"backend": _layout(together["run"])})
-        alone = again(project, record)
-        assert alone["cohort"] == []
-        assert together["losses"] == pytest.approx(alone["losses"], rel=1e-10)
+        single = again(project, record)
+        assert single["cohort"] == []
+        assert together["losses"] == pytest.approx(single["losses"], rel=1e-10)
         for name in ("split", "data_hash", "features_hash", "parameters"):
-            assert together[name] == alone[name], name
+            assert together[name] == single[name], name
         for name in ("epochs", "right"):
-            assert together["quality"][name] == alone["quality"][name], name
+            assert together["quality"][name] == single["quality"][name], name
         for part in ("validation", "test"):
-            mine, its = (each["quality"][part] for each in (together, alone))
+            mine, its = (each["quality"][part] for each in (together, single))
             assert mine["loss"] == pytest.approx(its["loss"], rel=1e-8)
             # How many samples there are, and of which classes.
             assert all(mine.get(name) == its.get(name) for name in ("count", "chance"))
-        kept, expected = (
+        saved, expected = (
             np.load((project.folder / place).parent / "predictions.npz")
             for place in (record, record.replace("out/tiny", "out/again"))
         )
         for name, rows in expected.items():
             if name in ("samples", "labels"):
-                assert (kept[name] == rows).all()
+                assert (saved[name] == rows).all()
 
 
 def test_the_data_of_two_seeds_are_the_same_unless_the_workload_says_that_it_is_folded(
@@ -166,14 +166,14 @@ def test_the_data_of_two_seeds_are_the_same_unless_the_workload_says_that_it_is_
 
     from ketscale.jobs import started
 
-    manifest, posed = project.features(), []
+    manifest, problems = project.features(), []
     for seed in (0, 1):
         settings = project.settings(project.record_path(protocol="quality", seed=seed))
         data = started.read(settings, manifest)
         problem = started.build(settings, data, torch.device("cpu"))
         own = {name: each for name, each in problem.named_buffers() if not name.startswith("model.")}
-        posed.append((data.split, own))
-    (split, buffers), (other_split, others) = posed
+        problems.append((data.split, own))
+    (split, buffers), (other_split, others) = problems
     assert (split.folds is not None) == getattr(settings.workload, "folded", False)
     if split.folds is None:
         assert split == other_split and buffers.keys() == others.keys()
@@ -218,16 +218,16 @@ def _layout(run: dict[str, object]) -> str:
 
 def test_nothing_is_left_to_do_and_one_missing_seed_is_one_run(project: Project) -> None:
     assert "left: nothing" in project.run("ketscale", "status").stdout
-    done = project.snakemake("-n")
-    assert "Nothing to be done" in done.stdout + done.stderr
-    gone = next(path for path in project.results.rglob("metrics.json") if path.parent.name == "seed1")
-    kept = gone.read_bytes()
-    gone.unlink()
+    result = project.snakemake("-n")
+    assert "Nothing to be done" in result.stdout + result.stderr
+    lost = next(path for path in project.results.rglob("metrics.json") if path.parent.name == "seed1")
+    content = lost.read_bytes()
+    lost.unlink()
     try:
-        done = project.snakemake("-n")
-        assert _count(done.stdout + done.stderr, "train") == 1
+        result = project.snakemake("-n")
+        assert _count(result.stdout + result.stderr, "train") == 1
     finally:
-        gone.write_bytes(kept)
+        lost.write_bytes(content)
 
 
 def _count(planned: str, rule: str) -> int:
@@ -239,16 +239,16 @@ def _count(planned: str, rule: str) -> int:
 @pytest.mark.parametrize("project", ["images"], indirect=True)
 def test_a_deleted_seed_is_trained_again_and_the_tables_refreshed_and_nothing_else(project: Project) -> None:
     paths = sorted(project.results.rglob("metrics.json"))
-    gone = next(path for path in paths if path.parent.name == "seed1")
-    kept = {path: path.read_bytes() for path in paths if path != gone}
-    before, tables = json.loads(gone.read_text()), (project.results / "tables" / "runs.csv").read_bytes()
-    gone.unlink()
-    said = project.snakemake().stderr
-    assert all(study["question"] in said for study in project.config["studies"].values())
-    after = json.loads(gone.read_text())
+    lost = next(path for path in paths if path.parent.name == "seed1")
+    contents = {path: path.read_bytes() for path in paths if path != lost}
+    before, tables = json.loads(lost.read_text()), (project.results / "tables" / "runs.csv").read_bytes()
+    lost.unlink()
+    message = project.snakemake().stderr
+    assert all(study["question"] in message for study in project.config["studies"].values())
+    after = json.loads(lost.read_text())
     assert after["started"] != before["started"] and after["cohort"] == []
     assert after["losses"] == pytest.approx(before["losses"], rel=1e-10)
-    assert all(path.read_bytes() == content for path, content in kept.items())
+    assert all(path.read_bytes() == content for path, content in contents.items())
     assert (project.results / "tables" / "runs.csv").read_bytes() != tables
-    done = project.snakemake("-n")
-    assert "Nothing to be done" in done.stdout + done.stderr
+    result = project.snakemake("-n")
+    assert "Nothing to be done" in result.stdout + result.stderr

@@ -58,26 +58,26 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "axes": {"workload": "mine", "model": "ring", "qubits": 2, "layers": 1, "batch": 8},
         "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
     }
-    made = Project(folder, tiny)
+    result = Project(folder, tiny)
     # Few runs: what they show of circuits, other tests show too.
-    parity, accuracy = (made.config["studies"][name] for name in ("parity", "accuracy"))
-    made.config["studies"] = {"parity": parity, "accuracy": accuracy}
+    parity, accuracy = (result.config["studies"][name] for name in ("parity", "accuracy"))
+    result.config["studies"] = {"parity": parity, "accuracy": accuracy}
     parity["points"][0]["backend"] = ["cpu-n1r1t1", "ddp-cpu-n1r2t1"]
     parity["points"].append(
         {"model": list(QNODES), "simulator": "none", "backend": ["cpu-n1r1t1", "mpi-n1r3t1"]}
     )
     accuracy["points"].append({"model": "converted", "simulator": "none"})
-    (folder / "config.yaml").write_text(yaml.safe_dump(made.config))
-    made.snakemake()
-    return made
+    (folder / "config.yaml").write_text(yaml.safe_dump(result.config))
+    result.snakemake()
+    return result
 
 
 def folders(project: Project, **axes: Any) -> list[Path]:
     """The folders of the runs with these axes."""
-    found = [Run.parse(str(path)) for path in (project.results / "runs").rglob(grid.RECORD)]
+    values = [Run.parse(str(path)) for path in (project.results / "runs").rglob(grid.RECORD)]
     return [
         project.results / run.folder
-        for run in sorted(found)
+        for run in sorted(values)
         if all(getattr(run, name) == value for name, value in axes.items())
     ]
 
@@ -109,8 +109,8 @@ def test_seeds_train_together_where_the_first_step_has_shown_that_they_can(proje
 
 def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(project: Project) -> None:
     for record in project.records():
-        kept = record["files"].get(grid.CODE)
-        assert (kept is not None) == (record["run"]["model"] != "mlp")
+        saved = record["files"].get(grid.CODE)
+        assert (saved is not None) == (record["run"]["model"] != "mlp")
     for model, files in (("ring", ["ring.py", "parts.py"]), ("layered", ["qnodes.py"])):
         code = OwnCode.unpacked(folders(project, model=model)[0] / grid.CODE, f"models/{files[0]}")
         assert list(code.sources) == files
@@ -119,13 +119,13 @@ def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(projec
 
 def test_a_loaded_model_gives_the_predictions_that_its_run_has_kept(project: Project) -> None:
     folder = folders(project, model="ring", protocol="quality")[0]
-    kept, loaded = np.load(folder / grid.PREDICTIONS), ketscale.load(folder, trust=True)
+    saved, loaded = np.load(folder / grid.PREDICTIONS), ketscale.load(folder, trust=True)
     record = json.loads((folder / grid.RECORD).read_text())
     data = started.read(Settings.of(record["config"], FAMILIES, "its settings"), project.features())
-    x = torch.from_numpy(np.array(data.content.inputs)[kept["samples"]]).double()
+    x = torch.from_numpy(np.array(data.content.inputs)[saved["samples"]]).double()
     with torch.no_grad():
         outputs = loaded(x)
-    assert torch.allclose(outputs, torch.from_numpy(kept["outputs"]), rtol=1e-9)
+    assert torch.allclose(outputs, torch.from_numpy(saved["outputs"]), rtol=1e-9)
 
 
 @pytest.fixture
@@ -155,10 +155,10 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
     assert set(commands) == {*others, *IMPORT}, "say of a new command whether it runs the code"
     for command, arguments in others.items():
         done = spied.run("ketscale", command, *arguments, check=False)
-        said = done.stdout + done.stderr
-        assert "it was run" not in said, said
+        message = done.stdout + done.stderr
+        assert "it was run" not in message, message
         # Nothing is fetched here, TensorBoard is an extra, and no trial has time.
-        assert done.returncode == 0 or command in ("fetch", "bench", "export", "recommend"), said
+        assert done.returncode == 0 or command in ("fetch", "bench", "export", "recommend"), message
     done = spied.snakemake("--dry-run")
     assert "Nothing to be done" in done.stdout + done.stderr or "it was run" not in done.stdout + done.stderr
     for command in ("try", "train", "launch"):
@@ -172,9 +172,9 @@ def test_a_change_of_a_file_makes_its_runs_stale_and_only_its(project: Project) 
     file = project.folder / "models" / "parts.py"
     file.write_text(FILES["models/parts.py"] + "x = 1\n")
     try:
-        said = project.run("ketscale", "status", "--failed").stdout.splitlines()
+        text = project.run("ketscale", "status", "--failed").stdout.splitlines()
     finally:
         file.write_text(FILES["models/parts.py"])
     # Three lines for each: its record, why, and the command.
-    states = {(Run.parse(run).model, why.split()[0]) for run, why in zip(said[::3], said[1::3], strict=True)}
+    states = {(Run.parse(run).model, why.split()[0]) for run, why in zip(text[::3], text[1::3], strict=True)}
     assert states == {("ring", "stale:")}

@@ -54,8 +54,8 @@ FIRST = ("snakemake --profile profiles/local -n", "snakemake --profile profiles/
 
 def own() -> list[str]:
     """The commands that run here, in their order."""
-    shown = [text for text in COMMANDS if text.split()[0] in ("ketscale", "snakemake", "python")]
-    here = [text for text in shown if text not in FIRST and not any(part in text for part in ELSEWHERE)]
+    commands = [text for text in COMMANDS if text.split()[0] in ("ketscale", "snakemake", "python")]
+    here = [text for text in commands if text not in FIRST and not any(part in text for part in ELSEWHERE)]
     # What needs two folders of results comes after what makes the second.
     return [*FIRST, *sorted(here, key=lambda text: " A B" in text)]
 

@@ -40,9 +40,9 @@ PUBLIC = [*STABLE, *PLUG_INS, *DYNAMICS]
 def methods(public: Any) -> list[str]:
     """The public methods of a class that are its own, and not of a framework from which it inherits."""
     inherited = {name for base in getattr(public, "__mro__", ())[1:] for name in vars(base)}
-    found = vars(public) if isinstance(public, type) else {}
+    result = vars(public) if isinstance(public, type) else {}
     own = [
-        name for name, each in found.items() if isinstance(each, FunctionType | classmethod | staticmethod)
+        name for name, each in result.items() if isinstance(each, FunctionType | classmethod | staticmethod)
     ]
     return [name for name in own if not name.startswith("_") and name not in inherited]
 
@@ -53,10 +53,10 @@ def test_a_public_name_has_an_example_that_runs(name: str) -> None:
     globs = vars(sys.modules[public.__module__]) | KNOWN
     tests = doctest.DocTestFinder().find(public, name, globs=globs)
     assert any(test.name == name and test.examples for test in tests)
-    shown = "".join(example.source for test in tests for example in test.examples)
-    assert name not in STABLE or [method for method in methods(public) if f".{method}(" not in shown] == []
+    sources = "".join(example.source for test in tests for example in test.examples)
+    assert name not in STABLE or [method for method in methods(public) if f".{method}(" not in sources] == []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-    said: list[str] = []
+    message: list[str] = []
     for test in tests:
-        runner.run(test, out=said.append)
-    assert runner.failures == 0, "".join(said)
+        runner.run(test, out=message.append)
+    assert runner.failures == 0, "".join(message)

@@ -53,9 +53,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shell(folder: Path, *lines: str) -> list[str]:
     """What each line says."""
-    said = []
+    message = []
     for line in lines:
-        done = subprocess.run(
+        result = subprocess.run(
             shlex.split(line),
             cwd=folder,
             env=environment(ROOT / "workflow") | {"PATH": f"{forks.programs()}:{os.environ['PATH']}"},
@@ -63,9 +63,9 @@ def shell(folder: Path, *lines: str) -> list[str]:
             text=True,
             timeout=500,
         )
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-        said.append(done.stdout)
-    return said
+        assert result.returncode == 0, f"{line}\n{result.stdout}{result.stderr}"
+        message.append(result.stdout)
+    return message
 
 
 @pytest.mark.slow
@@ -91,15 +91,15 @@ def test_its_study_ends_in_answers_and_a_report(
 
 @pytest.mark.slow
 def test_its_plan_says_that_nothing_is_missing(checkout: Path) -> None:
-    (said,) = shell(checkout, with_words("ketscale plan").strip())
-    assert "nothing is missing" in said
+    (message,) = shell(checkout, with_words("ketscale plan").strip())
+    assert "nothing is missing" in message
 
 
 @pytest.mark.slow
 def test_its_model_is_loaded_and_classifies_rows(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkout)
-    made = run(with_words("ketscale.load"))
+    result = run(with_words("ketscale.load"))
     sides = pandas.read_csv("moons.csv")["side"]
-    for model in (made["model"], pickle.loads(pickle.dumps(made["model"]))):
+    for model in (result["model"], pickle.loads(pickle.dumps(result["model"]))):
         assert (model.predict(pandas.read_csv("moons.csv")) == sides).mean() > 0.8
-    assert (made["sides"] == sides).mean() > 0.8
+    assert (result["sides"] == sides).mean() > 0.8

@@ -40,7 +40,7 @@ def test_interpreted_kernels_agree_with_default_qubit() -> None:
     """In a process of its own: triton must know that it interprets before it is imported."""
     command = "-m pytest -q -p no:cacheprovider tests/unit/engines/circuits/fused_gpu_interpreted.py"
     variables = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *command.split()],
         cwd=ROOT,
         env=variables,
@@ -48,7 +48,7 @@ def test_interpreted_kernels_agree_with_default_qubit() -> None:
         text=True,
         timeout=900,
     )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
 
 
 # --- compiling, which needs no GPU ---
@@ -87,8 +87,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[int, Any]:
 
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
             def compile_(**arguments: Any) -> None:
-                made = self.kernel.warmup(grid=grid, **arguments)
-                kernels[id(made)] = made
+                result = self.kernel.warmup(grid=grid, **arguments)
+                kernels[id(result)] = result
 
             return compile_
 
@@ -136,10 +136,10 @@ def test_a_thread_holds_all_rows(
 ) -> None:
     """Numbers are shuffled for an exchange of lanes, and for few sums; if rows were lanes, for each of their masks."""
     shape = gpu.block_shape(qubits + 1)
-    made, _ = kernels.compiled(kernel, shape, dtype, 90, False)
-    shuffles = made.asm["ptx"].count("shfl.sync")
+    result, _ = kernels.compiled(kernel, shape, dtype, 90, False)
+    shuffles = result.asm["ptx"].count("shfl.sync")
     assert shuffles <= (exchanges * shape.rows + 8) * dtype.itemsize // 4
-    assert made.metadata.shared == 0
+    assert result.metadata.shared == 0
 
 
 # The largest states of several warps, and of one, for each kind of chip and precision.
@@ -154,17 +154,17 @@ def test_a_thread_holds_all_rows(
 )
 def test_compiled_kernels_fit_a_processor(arch: int, dtype: torch.dtype, qubits: int, once: None) -> None:
     for kernel in KERNELS:
-        made = resources(kernel, qubits, dtype, arch)
+        result = resources(kernel, qubits, dtype, arch)
         if (kernel, qubits, dtype) == ("backward", 12, torch.float64):
             # Two states of 16 numbers of 64 bits, one exchanged and sines are 128 registers, all that 512 threads have.
-            assert made.registers == 128 and 0 < made.spill_bytes < 4096, made
+            assert result.registers == 128 and 0 < result.spill_bytes < 4096, result
         else:
-            assert made.spill_bytes == 0, made
-        assert made.registers * made.warps * 32 <= REGISTERS, made
+            assert result.spill_bytes == 0, result
+        assert result.registers * result.warps * 32 <= REGISTERS, result
         # Never more than the states of one block pass through shared memory.
-        states = made.samples * 2 ** (qubits + 1) * dtype.itemsize
-        assert made.shared_bytes <= states <= SHARED_BYTES[arch] - 1024, made
-        assert made.occupancy >= (0.25 if dtype == torch.float32 else 0.125), made
+        states = result.samples * 2 ** (qubits + 1) * dtype.itemsize
+        assert result.shared_bytes <= states <= SHARED_BYTES[arch] - 1024, result
+        assert result.occupancy >= (0.25 if dtype == torch.float32 else 0.125), result
 
 
 @needs_triton

@@ -11,6 +11,6 @@ SEED = int(os.environ.get("KETSCALE_FAULT_SEED", "16"))
 
 def count(usual: int, cases: int = 1) -> int:
     """How often a test does damage in each of its cases: COUNT in all if that was asked for, else `usual` in each."""
-    asked = os.environ.get("KETSCALE_FAULT_COUNT")
+    number = os.environ.get("KETSCALE_FAULT_COUNT")
     # Rounded up: a case without damage would hold whatever is broken.
-    return -(-int(asked) // cases) if asked else usual
+    return -(-int(number) // cases) if number else usual

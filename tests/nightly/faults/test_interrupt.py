@@ -26,13 +26,13 @@ def test_an_interrupted_study_is_resumed(place: str, tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     command = ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / "local")]
     target = f"{results}/{run.path}"
-    with (folder / "said").open("wb") as said:
+    with (folder / "said").open("wb") as message:
         driver = subprocess.Popen(
             [*command, target],
             cwd=folder,
             env=environment(ROOT / "workflow") | {MARK: mark},
-            stdout=said,
-            stderr=said,
+            stdout=message,
+            stderr=message,
             start_new_session=True,
         )
     (record,) = subject.records(results)
@@ -54,6 +54,6 @@ def test_an_interrupted_study_is_resumed(place: str, tmp_path: Path) -> None:
     assert run.backend == "mpi" or "(Ctrl-C); stopped at step" in subject.said()
     assert not record.exists() and list(checkpoints.glob("*.pt"))
     subject.project.snakemake(target)
-    (found,) = subject.checked(results)
+    (result,) = subject.checked(results)
     # tests/process/integration/test_killed.py says that what is resumed is bitwise the same.
-    assert found.record.resumed == 1
+    assert result.record.resumed == 1

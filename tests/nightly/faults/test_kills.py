@@ -51,12 +51,12 @@ class Subject:
     ) -> None:
         self.project = Project(folder / "project", tiny)
         config = analysis.read(self.project.folder / "config.yaml")
-        usual = next(run for run in config.runs if run.protocol == "parity")
+        default = next(run for run in config.runs if run.protocol == "parity")
         self.runs = [
-            dataclasses.replace(usual, protocol="long", seed=seed, **grid.layout(place)) for seed in seeds
+            dataclasses.replace(default, protocol="long", seed=seed, **grid.layout(place)) for seed in seeds
         ]
         self.settings: list[Settings] = [config.settings(run) for run in self.runs]
-        self.manifest = prepared.manifest(config, Path(config.results), usual.workload)
+        self.manifest = prepared.manifest(config, Path(config.results), default.workload)
         if self.manifest:
             self.project.snakemake(str(self.manifest))
 
@@ -72,13 +72,13 @@ class Subject:
         left = next(path for path in self.records(results) if not path.exists())
         features = [] if self.manifest is None else ["--features", str(self.manifest)]
         mark = uuid.uuid4().hex
-        with (self.project.folder / "said").open("wb") as said:
+        with (self.project.folder / "said").open("wb") as message:
             process = subprocess.Popen(
                 ["ketscale", "launch", str(left.relative_to(self.project.folder)), *features],
                 cwd=self.project.folder,
                 env=environment(ROOT / "workflow") | self.project.variables | {MARK: mark},
-                stdout=said,
-                stderr=said,
+                stdout=message,
+                stderr=message,
                 start_new_session=True,
             )
         return process, mark
@@ -88,20 +88,20 @@ class Subject:
 
     def checked(self, results: str) -> list[Any]:
         features = prepared.features_hash(self.manifest and self.project.folder / self.manifest)
-        found = zip(self.records(results), self.settings, strict=True)
-        return [check(path, settings, features) for path, settings in found]
+        result = zip(self.records(results), self.settings, strict=True)
+        return [check(path, settings, features) for path, settings in result]
 
     def steps(self, results: str) -> set[int]:
         """The steps at which its runs are, by their records or their checkpoints."""
         return {_step(path) for path in self.records(results)}
 
     def _undisturbed(self) -> tuple[list[dict[str, Any]], float]:
-        begun = time.monotonic()
+        start = time.monotonic()
         while not all(path.exists() for path in self.records("undisturbed")):
             process, _ = self.start("undisturbed")
             assert process.wait(600) == 0, self.said()
         records = [json.loads(path.read_text()) for path in self.records("undisturbed")]
-        return records, time.monotonic() - begun
+        return records, time.monotonic() - start
 
 
 def _step(path: Path) -> int:
@@ -116,12 +116,12 @@ def _step(path: Path) -> int:
 
 def of_mark(mark: str) -> list[psutil.Process]:
     """The processes that have this mark."""
-    found = []
+    values = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                values.append(process)
+    return values
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -152,50 +152,50 @@ def strike(rng: random.Random, process: subprocess.Popen[bytes], mark: str) -> s
 
 def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int) -> list[str]:
     """Start a run, at most `kills` times with a kill, until it has ended, and compare it; what was done to it."""
-    done: list[str] = []
+    result: list[str] = []
     parted = False
     while True:
         process, mark = subject.start(results)
-        struck = len(done) < kills
+        struck = len(result) < kills
         if struck:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(rng.uniform(0, subject.duration_s))
-            done.append(strike(rng, process, mark))
-        told = f"seed {SEED}, {results}, after {done}"
+            result.append(strike(rng, process, mark))
+        label = f"seed {SEED}, {results}, after {result}"
         try:
             status = process.wait(PATIENCE_S + 3 * subject.duration_s)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"{told}: it hangs\n{subject.said()}")
+            pytest.fail(f"{label}: it hangs\n{subject.said()}")
         end = time.monotonic() + PATIENCE_S
         while left := of_mark(mark):
-            assert time.monotonic() < end, f"{told}: {left} did not end"
+            assert time.monotonic() < end, f"{label}: {left} did not end"
             time.sleep(0.05)
         parted = parted or len(subject.steps(results)) > 1
-        found = subject.checked(results)
-        for each in found:
-            assert each.state in ("missing", "completed"), f"{told}: {each.why}"
-        if all(each.state == "completed" for each in found):
+        value = subject.checked(results)
+        for each in value:
+            assert each.state in ("missing", "completed"), f"{label}: {each.why}"
+        if all(each.state == "completed" for each in value):
             break
         # A cohort's other runs have jobs of their own, which put their results in place.
-        of_cohort = status == 0 and any(each.state == "completed" for each in found)
+        of_cohort = status == 0 and any(each.state == "completed" for each in value)
         assert of_cohort or (struck and status != 0), (
-            f"{told}: status {status} without a record\n{subject.said()}"
+            f"{label}: status {status} without a record\n{subject.said()}"
         )
     places = zip(subject.records(results), subject.records("undisturbed"), strict=True)
-    for each, (path, whole), undisturbed in zip(found, places, subject.undisturbed, strict=True):
-        kept = msgspec.to_builtins(each.record)
+    for each, (path, complete), undisturbed in zip(value, places, subject.undisturbed, strict=True):
+        record = msgspec.to_builtins(each.record)
         # Members whose checkpoints are of different steps go on in other company than when nothing happens.
         if not parted:
             for name in ("weights_hash", "losses", "quality", "split"):
-                assert kept[name] == undisturbed[name], f"{told}: another {name}"
-            assert rows(path.parent) == rows(whole.parent), f"{told}: another history"
-        assert kept["losses"] == pytest.approx(undisturbed["losses"], rel=1e-9), told
-        assert kept["split"] == undisturbed["split"], told
-        assert kept["resumed"] <= len(done)
+                assert record[name] == undisturbed[name], f"{label}: another {name}"
+            assert rows(path.parent) == rows(complete.parent), f"{label}: another history"
+        assert record["losses"] == pytest.approx(undisturbed["losses"], rel=1e-9), label
+        assert record["split"] == undisturbed["split"], label
+        assert record["resumed"] <= len(result)
         left = {str(file.relative_to(path.parent)) for file in path.parent.rglob("*") if file.is_file()}
         # What a killed writer has left is kept for a day.
-        assert {name for name in left if not name.endswith(".tmp")} - {*LOCKS} == FILES, told
-    return done
+        assert {name for name in left if not name.endswith(".tmp")} - {*LOCKS} == FILES, label
+    return result
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -214,8 +214,8 @@ def test_a_killed_cohort_ends_as_if_nothing_had_happened(tmp_path: Path) -> None
 def kill(subject: Subject, seed: str) -> None:
     """Kill its runs KILLS times, and compare what they end as with what they are when nothing happens."""
     subject.measure()
-    rng, done = random.Random(seed), 0
+    rng, result = random.Random(seed), 0
     for number in itertools.count():
-        done += len(until_it_ends(subject, f"killed{number}", rng, KILLS - done))
-        if done >= KILLS:
+        result += len(until_it_ends(subject, f"killed{number}", rng, KILLS - result))
+        if result >= KILLS:
             break

@@ -29,13 +29,13 @@ AXES = {
 
 def resident(launcher: psutil.Process) -> int:
     """The bytes of the process that trains: the largest that the launcher has started."""
-    found = [0]
+    values = [0]
     for process in launcher.children(recursive=True):
         try:
-            found.append(process.memory_info().rss)
+            values.append(process.memory_info().rss)
         except psutil.NoSuchProcess:
             continue
-    return max(found)
+    return max(values)
 
 
 def test_memory_does_not_grow_with_the_epochs(tmp_path: Path) -> None:
@@ -57,16 +57,16 @@ def test_memory_does_not_grow_with_the_epochs(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=environment(),
     )
-    begun, first, most = time.monotonic(), 0, 0
+    start, first, most = time.monotonic(), 0, 0
     while launcher.poll() is None:
         now = resident(launcher)
-        if time.monotonic() - begun < BEGUN_S:
+        if time.monotonic() - start < BEGUN_S:
             first = now
         most = max(most, now)
         time.sleep(0.2)
     assert launcher.returncode == 0 and first
-    found = json.loads((tmp_path / record).read_text())
-    assert found["status"] == "timed_out"
-    told = f"{first / 2**20:.1f} MiB after {BEGUN_S:g} s, {most / 2**20:.1f} MiB in all, {found['timing']['steps']} steps"
+    content = json.loads((tmp_path / record).read_text())
+    assert content["status"] == "timed_out"
+    told = f"{first / 2**20:.1f} MiB after {BEGUN_S:g} s, {most / 2**20:.1f} MiB in all, {content['timing']['steps']} steps"
     print(told)
     assert most <= (1 + GROWTH) * first, told

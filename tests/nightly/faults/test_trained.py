@@ -32,15 +32,15 @@ BLOCKS = ("workloads", "models", "simulators", "protocols")
 
 def accepted(family: str) -> Iterator[tuple[int, str, dict[str, Any], Config, Run]]:
     """Damaged configs that are not refused, each with a run that is not what it was; without end."""
-    whole = tiny_config(TINY[family])
-    sound = analysis.of(whole)
+    complete = tiny_config(TINY[family])
+    sound = analysis.of(complete)
     for number in itertools.count():
         rng = random.Random(f"{SEED} {family} trained {number}")
-        place = rng.choice([place for place in places(whole) if place[0] in BLOCKS])
-        value = at(whole, place)
+        place = rng.choice([place for place in places(complete) if place[0] in BLOCKS])
+        value = at(complete, place)
         twice = isinstance(value, int | float) and not isinstance(value, bool)
         damaged = placed(
-            whole, place, rng.choice([*JUNK, *([2 * value, 1000 * value, value / 7] * 5 if twice else [])])
+            complete, place, rng.choice([*JUNK, *([2 * value, 1000 * value, value / 7] * 5 if twice else [])])
         )
         change = f"{place} = {at(damaged, place)!r:.300}"
         try:
@@ -56,22 +56,22 @@ def accepted(family: str) -> Iterator[tuple[int, str, dict[str, Any], Config, Ru
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_not_refused_trains_or_says_why_not(family: str, tmp_path: Path) -> None:
     for number, change, damaged, config, run in itertools.islice(accepted(family), COUNT):
-        told = f"seed {SEED}, {family}, number {number}: {change}, {run.path}"
+        label = f"seed {SEED}, {family}, number {number}: {change}, {run.path}"
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "config.yaml").write_text(yaml.safe_dump(damaged))
-        status, said = study(folder, f"{config.results}/{run.path}")
+        status, message = study(folder, f"{config.results}/{run.path}")
         record = folder / config.results / run.path
-        assert record.exists() == (status == 0), f"{told}\n{said}"
-        note = next((line for line in reversed(said.splitlines()) if line.startswith("ketscale: ")), "")
-        assert status == 0 or status == 130 or note, f"{told}\n{said}"
+        assert record.exists() == (status == 0), f"{label}\n{message}"
+        note = next((line for line in reversed(message.splitlines()) if line.startswith("ketscale: ")), "")
+        assert status == 0 or status == 130 or note, f"{label}\n{message}"
         # torchrun shows a traceback of its own when it is interrupted.
-        assert status == 130 or "Traceback" not in said, f"{told}\n{said}"
+        assert status == 130 or "Traceback" not in message, f"{label}\n{message}"
 
 
 def study(folder: Path, target: str) -> tuple[int, str]:
     """Ask Snakemake for one record in a folder; its status, 130 after Ctrl-C, and what was said."""
-    with (folder / "said").open("wb") as said:
+    with (folder / "said").open("wb") as message:
         process = subprocess.Popen(
             [
                 "snakemake",
@@ -83,8 +83,8 @@ def study(folder: Path, target: str) -> tuple[int, str]:
             ],
             cwd=folder,
             env=environment(ROOT / "workflow"),
-            stdout=said,
-            stderr=said,
+            stdout=message,
+            stderr=message,
             start_new_session=True,
         )
     try:

@@ -17,8 +17,8 @@ def unitary(size: int, seed: int) -> list[list[complex]]:
     """A random unitary."""
     generator = torch.Generator().manual_seed(seed)
     parts = torch.randn(2, size, size, dtype=torch.float64, generator=generator)
-    found: list[list[complex]] = torch.linalg.qr(torch.complex(*parts))[0].tolist()
-    return found
+    result: list[list[complex]] = torch.linalg.qr(torch.complex(*parts))[0].tolist()
+    return result
 
 
 def random_circuit(qubits: int, seed: int) -> Circuit:
@@ -43,10 +43,10 @@ def random_circuit(qubits: int, seed: int) -> Circuit:
             gates.insert(
                 rng.randrange(len(gates)), Gate(f"C({name})", tuple(rng.sample(range(qubits), wires)), angles)
             )
-    moved = min(qubits, 3)
-    order = tuple(rng.sample(range(2**moved), 2**moved))
+    targets = min(qubits, 3)
+    order = tuple(rng.sample(range(2**targets), 2**targets))
     gates.insert(
-        rng.randrange(len(gates)), Gate(PERMUTATION, tuple(rng.sample(range(qubits), moved)), order=order)
+        rng.randrange(len(gates)), Gate(PERMUTATION, tuple(rng.sample(range(qubits), targets)), order=order)
     )
     # Qiskit decomposes those of two wires.
     for wires in range(1, 3 if importlib.util.find_spec("qiskit") else 2):

@@ -50,10 +50,10 @@ def resources(kernel: str, qubits: int, dtype: torch.dtype, arch: int, states: b
     states: with initial and final states and their gradients, instead of from |0...0> to expectation values.
     """
     shape = block_shape(qubits + 1)
-    made, log = compiled(kernel, shape, dtype, arch, states)
+    result, log = compiled(kernel, shape, dtype, arch, states)
     registers = _numbers(r"Used (\d+) registers", log)
     spills = _numbers(r"(\d+) bytes spill (?:stores|loads)", log)
-    shared = made.metadata.shared
+    shared = result.metadata.shared
     return Resources(
         kernel, qubits, str(dtype).removeprefix("torch."), arch, shape.samples, shape.warps, max(registers),
         sum(spills), shared, occupancy(max(registers), shape.warps, shared, arch),
@@ -99,8 +99,8 @@ def compiled(
         # A kernel from the cache has no log.
         triton.knobs.compilation.always_compile = True
         triton.knobs.nvidia.dump_ptxas_log = True
-        made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options(shape))
-    return made, log.getvalue()
+        result = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options(shape))
+    return result, log.getvalue()
 
 
 def _numbers(pattern: str, text: str) -> list[int]:

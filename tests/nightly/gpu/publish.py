@@ -47,20 +47,20 @@ def read(path: Path) -> Result:
         UserError: it is missing, damaged, or of another version.
     """
     try:
-        found: Result = json.loads(path.read_text())
+        content: Result = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: cannot be read ({error}); it is what tests/nightly/gpu/check writes"
         ) from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise UserError(f"{path}: is not of this version of tests/nightly/gpu/check; run it again")
-    return found
+    return content
 
 
 def part(result: Result, name: str) -> Findings:
     """What a part has found; nothing if it did not run."""
-    found: Findings = result["parts"].get(name, {}).get("results") or []
-    return found
+    value: Findings = result["parts"].get(name, {}).get("results") or []
+    return value
 
 
 def absent(result: Result, name: str) -> str:
@@ -73,12 +73,12 @@ def absent(result: Result, name: str) -> str:
 
 def machine(result: Result) -> dict[str, Any]:
     """What the machine is."""
-    found = part(result, "machine")
-    if not found:
+    value = part(result, "machine")
+    if not value:
         raise UserError(
             "the file does not say on which machine it was made; run tests/nightly/gpu/check with the part machine"
         )
-    return found[0]
+    return value[0]
 
 
 def title(result: Result) -> str:
@@ -161,11 +161,11 @@ def _known(result: Result) -> dict[str, Any]:
 def times_table(result: Result) -> list[str]:
     """Times of `fused` by size, batch, and device or number of threads; of a GPU the shorter of eager and graph."""
     times = {
-        (found["cell"]["qubits"], found["cell"]["batch"], found["device"], found["threads"]): min(
-            found["median_s"].values()
+        (value["cell"]["qubits"], value["cell"]["batch"], value["device"], value["threads"]): min(
+            value["median_s"].values()
         )
-        for found in part(result, "crossing")
-        if "cell" in found
+        for value in part(result, "crossing")
+        if "cell" in value
     }
     if not times:
         return [absent(result, "crossing")]
@@ -221,10 +221,10 @@ def page(result: Result, drawn: Sequence[str]) -> str:
         *hardware(result),
     ]
     for heading, body in sections.items():
-        shown = [
+        rows = [
             f"![{heading}]({slug(result)}-{name}.svg)" for name in drawn if BENCHMARKS[name][0] == heading
         ]
-        lines += ["", f"## {heading}", "", *shown, *([""] if shown else []), *body]
+        lines += ["", f"## {heading}", "", *rows, *([""] if rows else []), *body]
     return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip() + "\n"
 
 
@@ -234,11 +234,11 @@ def keep_records(result: Result, folder: Path) -> int:
     Raises:
         UserError: there is a record of another host at the same path.
     """
-    found: dict[Path, dict[str, Any]] = {}
+    value: dict[Path, dict[str, Any]] = {}
     for name, study in STUDIES.items():
         results = folder / read_config(ROOT / "workflow" / "studies" / study).results
-        found |= {results / one["run"]: one for one in part(result, name) if "record" in one}
-    for place, one in found.items():
+        value |= {results / one["run"]: one for one in part(result, name) if "record" in one}
+    for place, one in value.items():
         if place.exists():
             there, here = json.loads(place.read_text())["machine"], one["record"]["machine"]
             # Lent machines often share a name.
@@ -246,12 +246,12 @@ def keep_records(result: Result, folder: Path) -> int:
                 raise UserError(
                     f"{place}: is a record of another host ({there['host']}); move its results folder away to keep hosts apart"
                 )
-    for place, one in found.items():
+    for place, one in value.items():
         write_atomic(place, (json.dumps(one["record"], indent=1) + "\n").encode())
         # Results from before records had schema 4 have none.
         if "history" in one:
             write_atomic(place.with_name(HISTORY), one["history"].encode())
-    return len(found)
+    return len(value)
 
 
 def main() -> int:

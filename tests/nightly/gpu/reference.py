@@ -118,9 +118,9 @@ def state(
         matrix = matrix_of(gate, inputs, weights)
         wires = [1 + wire for wire in gate.wires]
         last = list(range(-len(wires), 0))
-        moved = psi.movedim(wires, last)
-        flat = moved.reshape(rows, -1, matrix.shape[-1])
-        psi = (flat @ matrix.transpose(1, 2)).reshape(moved.shape).movedim(last, wires)
+        axes = psi.movedim(wires, last)
+        flat = axes.reshape(rows, -1, matrix.shape[-1])
+        psi = (flat @ matrix.transpose(1, 2)).reshape(axes.shape).movedim(last, wires)
     return psi.reshape(rows, size)
 
 
@@ -135,9 +135,9 @@ def expval(
     psi = state(circuit, inputs, weights, initial)
     values = []
     for letters in words:
-        moved = psi.reshape(len(psi), *[2] * circuit.qubits)
+        tensor = psi.reshape(len(psi), *[2] * circuit.qubits)
         for wire, letter in enumerate(letters):
             if letter != "I":
-                moved = (moved.movedim(1 + wire, -1) @ PAULI[letter].to(psi.device).T).movedim(-1, 1 + wire)
-        values.append((psi.conj() * moved.reshape(psi.shape)).sum(1).real)
+                tensor = (tensor.movedim(1 + wire, -1) @ PAULI[letter].to(psi.device).T).movedim(-1, 1 + wire)
+        values.append((psi.conj() * tensor.reshape(psi.shape)).sum(1).real)
     return torch.stack(values, 1)

@@ -99,11 +99,11 @@ def test_expectation_values_and_gradients(
     )
     rows = torch.randperm(batch, generator=torch.Generator().manual_seed(1))[:CHUNK]
     # A sum over rows: with all of them where the reference is cheap.
-    whole = batch * 2**qubits <= 2**16
-    wanted = expected(circuit, angles, words, rows, whole)
+    complete = batch * 2**qubits <= 2**16
+    target = expected(circuit, angles, words, rows, complete)
     values, by_inputs, by_weights = on_the_gpu(circuit, angles, words, dtype, Fused().expval)
-    found = [values[rows], by_inputs[rows], by_weights]
-    compare(found, wanted, scales(len(words), batch, rows), dtype, record_property)
+    result = [values[rows], by_inputs[rows], by_weights]
+    compare(result, target, scales(len(words), batch, rows), dtype, record_property)
 
 
 @pytest.mark.gpu
@@ -113,11 +113,11 @@ def test_large_batches_of_large_circuits(
 ) -> None:
     circuit, words, angles = random_circuit(qubits, 1), random_words(qubits, 1), random_angles(batch)
     rows = torch.randperm(batch, generator=torch.Generator().manual_seed(1))[:CHUNK]
-    wanted = expected(circuit, angles, words, rows, weights_too=False)
+    target = expected(circuit, angles, words, rows, weights_too=False)
     values, by_inputs, _ = on_the_gpu(circuit, angles, words, torch.float32, Fused().expval)
     compare(
         [values[rows], by_inputs[rows]],
-        wanted,
+        target,
         scales(len(words), batch, rows),
         torch.float32,
         record_property,
@@ -128,9 +128,9 @@ def test_large_batches_of_large_circuits(
 @pytest.mark.parametrize("qubits", [13, 14])
 def test_beyond_the_kernels(qubits: int, record_property: Callable[..., None]) -> None:
     circuit, words, angles = random_circuit(qubits, 1), random_words(qubits, 1), random_angles(5)
-    wanted = expected(circuit, angles, words, torch.arange(5), weights_too=True)
-    found = on_the_gpu(circuit, angles, words, torch.float64, Fused().expval)
-    compare(found, wanted, scales(len(words), 5, torch.arange(5)), torch.float64, record_property)
+    target = expected(circuit, angles, words, torch.arange(5), weights_too=True)
+    result = on_the_gpu(circuit, angles, words, torch.float64, Fused().expval)
+    compare(result, target, scales(len(words), 5, torch.arange(5)), torch.float64, record_property)
 
 
 @pytest.mark.gpu
@@ -144,17 +144,17 @@ def test_states_from_any_start(qubits: int, start: str, record_property: Callabl
 
     def results(where: str, run: Callable[..., torch.Tensor]) -> Tensors:
         there = Angles(*(t.to(where).requires_grad_() for t in angles))
-        given = None if initial is None else initial.to(where).requires_grad_()
-        final = run(there, given)
-        leaves = [*there] if given is None else [*there, given]
+        arguments = None if initial is None else initial.to(where).requires_grad_()
+        final = run(there, arguments)
+        leaves = [*there] if arguments is None else [*there, arguments]
         gradients = torch.autograd.grad((final * pull.to(where)).real.sum(), leaves)
         return [
             torch.view_as_real(t).cpu() if t.is_complex() else t.cpu() for t in (final.detach(), *gradients)
         ]
 
-    wanted = results("cpu", lambda there, given: reference.state(circuit, *there, given))
-    found = results("cuda", lambda there, given: Fused().state(circuit, there, given))
-    compare(found, wanted, [float(w.norm()) for w in wanted], torch.float64, record_property)
+    expected = results("cpu", lambda there, inputs: reference.state(circuit, *there, inputs))
+    result = results("cuda", lambda there, inputs: Fused().state(circuit, there, inputs))
+    compare(result, expected, [float(w.norm()) for w in expected], torch.float64, record_property)
 
 
 @pytest.mark.gpu
@@ -181,6 +181,6 @@ def test_overlaps_of_control_tasks_and_their_gradients(
         gradients = torch.autograd.grad(overlaps.sum(), leaves)
         return [part.detach().double().cpu() for part in (overlaps, *gradients)]
 
-    wanted = results("cpu", torch.float64)
-    scales = [max(float(part.norm()), 1.0) for part in wanted]
-    compare(results("cuda", dtype), wanted, scales, dtype, record_property)
+    expected = results("cpu", torch.float64)
+    scales = [max(float(part.norm()), 1.0) for part in expected]
+    compare(results("cuda", dtype), expected, scales, dtype, record_property)

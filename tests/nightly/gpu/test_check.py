@@ -77,16 +77,16 @@ sys.meta_path.insert(0, Absent())
 for name in {OURS}:
     importlib.import_module(name)
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-800:]
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-800:]
 
 
 def test_a_part_writes_what_it_finds(tmp_path: Path) -> None:
-    done = ran("machine", "--out", str(tmp_path / "gpu.json"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    outcome = ran("machine", "--out", str(tmp_path / "gpu.json"))
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     result = json.loads((tmp_path / "gpu.json").read_text())
-    (found,) = result["parts"]["machine"]["results"]
-    assert found["cores"] > 0 and found["packages"]["torch"]
+    (value,) = result["parts"]["machine"]["results"]
+    assert value["cores"] > 0 and value["packages"]["torch"]
     assert list(result["parts"]) == ["machine"]
     assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
 
@@ -124,10 +124,10 @@ def test_a_limit_ends_a_part_with_its_children_and_keeps_what_was_found(
         "def test_slow(): subprocess.run(['sleep', '987.5'])\n"
     )  # fmt: skip
     start = time.monotonic()
-    ended = run_tests(check, tmp_path, text, 12)
-    assert (ended.status, ended.reason) == ("timed out", "its limit is 12 s")
+    result = run_tests(check, tmp_path, text, 12)
+    assert (result.status, result.reason) == ("timed out", "its limit is 12 s")
     assert time.monotonic() - start < 30
-    assert [row["test"] for row in ended.results] == ["test_quick"]
+    assert [row["test"] for row in result.results] == ["test_quick"]
     # A process that was killed may still be seen for a moment.
     left = [p for p in psutil.process_iter(["cmdline"]) if "987.5" in (p.info["cmdline"] or [])]
     assert not psutil.wait_procs(left, timeout=30)[1]
@@ -135,9 +135,9 @@ def test_a_limit_ends_a_part_with_its_children_and_keeps_what_was_found(
 
 def test_a_failure_is_kept_with_its_reason(check: ModuleType, tmp_path: Path) -> None:
     text = "def test_wrong(record_property):\n    record_property('step_s', 0.5)\n    assert 1 == 2\n"
-    ended = run_tests(check, tmp_path, text, 60)
-    assert ended.status == "failed"
-    (row,) = ended.results
+    result = run_tests(check, tmp_path, text, 60)
+    assert result.status == "failed"
+    (row,) = result.results
     assert row["outcome"] == "failed" and row["step_s"] == 0.5 and "assert 1 == 2" in row["why"]
 
 
@@ -145,10 +145,10 @@ def test_processes_that_share_tests_run_each_once(
     check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda pid: set(range(8)))
-    ended = run_shares(check, tmp_path, 5, 3)
-    assert ended.status == "passed", ended.log
-    assert sorted(row["test"] for row in ended.results) == [f"test[{i}]" for i in range(5)]
-    assert ended.log.count(" passed in ") == 3
+    result = run_shares(check, tmp_path, 5, 3)
+    assert result.status == "passed", result.log
+    assert sorted(row["test"] for row in result.results) == [f"test[{i}]" for i in range(5)]
+    assert result.log.count(" passed in ") == 3
 
 
 @pytest.mark.parametrize(("only", "status"), [("0", "passed"), ("misspelt", "failed")])
@@ -156,8 +156,8 @@ def test_a_selection_may_leave_a_share_without_tests_but_not_all(
     check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: str, status: str
 ) -> None:
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda pid: set(range(8)))
-    ended = run_shares(check, tmp_path, 2, 2, only)
-    assert ended.status == status, ended.log
+    result = run_shares(check, tmp_path, 2, 2, only)
+    assert result.status == status, result.log
 
 
 def test_every_part_can_be_found(check: ModuleType) -> None:
@@ -183,6 +183,6 @@ def test_data_that_do_not_fit_are_left_out_of_the_kit_by_name(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bytes(mib * 2**20))
     kit.add_features()
-    kept = [path.relative_to(tmp_path / "kit/features") for path in (tmp_path / "kit").rglob("*.*")]
-    assert kept == [Path("small/a/pixels.npy")]
+    files = [path.relative_to(tmp_path / "kit/features") for path in (tmp_path / "kit").rglob("*.*")]
+    assert files == [Path("small/a/pixels.npy")]
     assert capsys.readouterr().out.startswith("large does not fit")

@@ -66,13 +66,13 @@ def test_samples_and_gradients_from_shots() -> None:
     by_shots = torch.autograd.grad(values.sum(), noisy.weight)[0].cpu()
     by_rule = torch.autograd.grad(expected.sum(), exact.weight)[0]
     assert (by_shots - by_rule).norm() <= 0.05 * max(1.0, float(by_rule.norm()))
-    drawn = bits(INPUTS.cuda())
-    assert drawn.shape == (16, 500, 4) and drawn.is_cuda and set(drawn.unique().tolist()) <= {0, 1}
+    samples = bits(INPUTS.cuda())
+    assert samples.shape == (16, 500, 4) and samples.is_cuda and set(samples.unique().tolist()) <= {0, 1}
 
 
 def test_torch_func() -> None:
     here, there = both(observables=["ZIXY"])
-    found = []
+    values = []
     for layer in (here, there):
 
         def value(weight: torch.Tensor, angles: torch.Tensor, layer: Layer = layer) -> torch.Tensor:
@@ -80,28 +80,28 @@ def test_torch_func() -> None:
 
         angles, weight = INPUTS.to(layer.weight.device), layer.weight.detach()
         members = torch.stack([weight, weight + 0.1])
-        found.append(
+        values.append(
             [
                 vmap(grad(value), (None, 0))(weight, angles).cpu(),
                 vmap(value, (0, None))(members, angles).cpu(),
                 vmap(vmap(grad(value), (None, 0)), (0, None))(members, angles).cpu(),
             ]
         )
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+    torch.testing.assert_close(*values, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     "ask", [lambda f, x: torch.func.hessian(f)(x), lambda f, x: torch.func.jvp(f, (x,), (x,))]
 )
 def test_second_derivatives_and_forward_mode(ask: Callable[..., Any]) -> None:
-    found = []
+    values = []
     for layer in both(observables=["ZIXY"]):
         angles = INPUTS.to(layer.weight.device).requires_grad_()
         (slopes,) = torch.autograd.grad(layer(angles).sum(), angles, create_graph=True)
         by = torch.autograd.grad(slopes.sin().sum(), (angles, layer.weight))
         value = partial(functional_call, layer, args=(angles.detach(),))
-        found.append([*by, ask(lambda w, value=value: value({"weight": w}).sum(), layer.weight.detach())])
-    torch.testing.assert_close(*found, rtol=0, atol=1e-11, check_device=False)
+        values.append([*by, ask(lambda w, value=value: value({"weight": w}).sum(), layer.weight.detach())])
+    torch.testing.assert_close(*values, rtol=0, atol=1e-11, check_device=False)
 
 
 @pytest.mark.skipif(TORCH < (2, 13), reason="circuits are constants of compiled programs from torch 2.13 on")
@@ -109,9 +109,9 @@ def test_a_compiled_layer() -> None:
     _, layer = both(observables=["ZIXY"])
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     inputs = INPUTS.cuda()
-    found = compiled(inputs)
-    torch.testing.assert_close(found, layer(inputs), rtol=0, atol=1e-13)
-    by = [torch.autograd.grad(each.square().sum(), layer.weight)[0] for each in (found, layer(inputs))]
+    result = compiled(inputs)
+    torch.testing.assert_close(result, layer(inputs), rtol=0, atol=1e-13)
+    by = [torch.autograd.grad(each.square().sum(), layer.weight)[0] for each in (result, layer(inputs))]
     torch.testing.assert_close(*by, rtol=0, atol=1e-12)
 
 
@@ -161,7 +161,7 @@ def test_a_qnode_with_tensors_of_the_gpu() -> None:
 
     device = qml.device("default.qubit", wires=3)
     weights = torch.linspace(0.1, 2, 6, dtype=torch.float64).reshape(2, 3)
-    found = []
+    result = []
     # PennyLane's own device cannot take many angles on a GPU at once (0.45), so its values are those on the CPU.
     for on, where in ((device, "cpu"), (FusedDevice(wires=3), "cuda"), (None, "cuda")):
 
@@ -181,9 +181,9 @@ def test_a_qnode_with_tensors_of_the_gpu() -> None:
         # The last call is one of the device's record.
         for _ in range(REPEATS + 1):
             values = torch.stack(list(called(x, w)))
-        found.append([values.detach().cpu(), torch.autograd.grad(values.sum(), w)[0].cpu()])
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0], rtol=0, atol=1e-10)
+        result.append([values.detach().cpu(), torch.autograd.grad(values.sum(), w)[0].cpu()])
+    for other in result[1:]:
+        torch.testing.assert_close(other, result[0], rtol=0, atol=1e-10)
 
 
 def test_default_qubit_on_a_gpu() -> None:

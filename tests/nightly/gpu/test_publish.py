@@ -69,8 +69,8 @@ def test_records_are_kept_below_the_studys_results_and_hosts_apart(tmp_path: Pat
     result = {"parts": {"ranks": of([trained(seed, 0.4) for seed in (0, 1)])}}
     for _ in range(2):
         assert publish.keep_records(result, tmp_path) == 2
-    kept = tmp_path / "results-one-gpu" / RUN.format("cpu-n1r1t1", 0)
-    assert json.loads(kept.read_text())["timing"]["step"]["median_s"] == 0.4
+    folder = tmp_path / "results-one-gpu" / RUN.format("cpu-n1r1t1", 0)
+    assert json.loads(folder.read_text())["timing"]["step"]["median_s"] == 0.4
     for machine in ({"host": "another"}, {"gpus": [{"name": "another"}]}):
         other = copy.deepcopy(result)
         other["parts"]["ranks"] = of([trained(seed, 0.1, **machine) for seed in (5, 0)])

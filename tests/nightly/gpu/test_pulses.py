@@ -24,24 +24,24 @@ def pulses(envelope: str, device: str) -> tuple[Pulses, list[torch.Tensor]]:
     cosine = envelope == "cosine"
     amplitude = START.envelope.amplitude if cosine else segmented(START.envelope, 10).amplitude
     length = START.length if cosine else START.length[0]
-    given = [amplitude, START.frequency, START.phase, length]
-    leaves = [tensor.detach().to(device).requires_grad_() for tensor in given]
-    made = Cosine(leaves[0]) if cosine else type(segmented(START.envelope, 10))(leaves[0])
-    return Pulses(made, *leaves[1:]), leaves
+    arguments = [amplitude, START.frequency, START.phase, length]
+    leaves = [tensor.detach().to(device).requires_grad_() for tensor in arguments]
+    result = Cosine(leaves[0]) if cosine else type(segmented(START.envelope, 10))(leaves[0])
+    return Pulses(result, *leaves[1:]), leaves
 
 
 def found(
     device: str, name: str, frame: str, envelope: str, route: Route = "auto", count: int = 60
 ) -> list[torch.Tensor]:
     """Infidelity, leakage and the infidelity's gradients by pulses and operators, in `count` steps."""
-    made, leaves = pulses(envelope, device)
+    result, leaves = pulses(envelope, device)
     tensors = [each.detach().to(device).requires_grad_() for each in SYSTEM.operators]
     system = with_operators(SYSTEM, tensors)
     states = FRAMES[frame](system)
-    options: Any = {"method": name, "dt": made.duration.item() / count, "route": route}
-    final = kd.evolve(system, made, kind="unitary", initial=states.states, **options)
-    error = kd.error_estimate(system, made, kind="unitary", initial=states.states, **options)
-    amplitudes = states.amplitudes(final, made.duration)
+    options: Any = {"method": name, "dt": result.duration.item() / count, "route": route}
+    final = kd.evolve(system, result, kind="unitary", initial=states.states, **options)
+    error = kd.error_estimate(system, result, kind="unitary", initial=states.states, **options)
+    amplitudes = states.amplitudes(final, result.duration)
     infidelity = 1 - kd.process_fidelity(amplitudes, TARGET.to(device), virtual_z=True)
     gradients = torch.autograd.grad(infidelity, [*leaves, *tensors])
     return [each.detach().cpu() for each in (infidelity, kd.leakage(amplitudes), error, *gradients)]

@@ -17,16 +17,16 @@ def test_the_reference_agrees_with_default_qubit(qubits: int) -> None:
     circuit, words, angles = random_circuit(qubits, qubits), random_words(qubits, qubits), random_angles(4)
     leaves = [t.requires_grad_() for t in angles]
     initial = random_states(4, qubits)
-    theirs = simulator("default.qubit")
+    expected = simulator("default.qubit")
     pairs = [
-        (reference.expval(circuit, *angles, words), theirs.expval(circuit, angles, words)),
-        (reference.state(circuit, *angles, initial), theirs.state(circuit, angles, initial)),
+        (reference.expval(circuit, *angles, words), expected.expval(circuit, angles, words)),
+        (reference.state(circuit, *angles, initial), expected.state(circuit, angles, initial)),
     ]
-    for ours, others in pairs:
-        torch.testing.assert_close(ours, others, atol=1e-12, rtol=0)
-        pull = torch.randn(ours.shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(2))
+    for actual, others in pairs:
+        torch.testing.assert_close(actual, others, atol=1e-12, rtol=0)
+        pull = torch.randn(actual.shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(2))
         by = [
             torch.autograd.grad((values * pull).real.sum(), leaves, allow_unused=True, materialize_grads=True)
-            for values in (ours, others)
+            for values in (actual, others)
         ]
         torch.testing.assert_close(*by, atol=1e-11, rtol=0)

@@ -71,8 +71,8 @@ class Folder:
         """The option for a run's data, made once."""
         name = run.split("/")[0]
         if name not in self.prepared:
-            done = self.command("ketscale", "prepare", name)
-            assert done.returncode == 0, done.stderr
+            result = self.command("ketscale", "prepare", name)
+            assert result.returncode == 0, result.stderr
             self.prepared.add(name)
         return ["--features", f"results/features/{name}/features.json"]
 
@@ -84,10 +84,10 @@ class Folder:
         """The record of a run, trained if it has not been."""
         path = self.path / "results" / "runs" / run / "metrics.json"
         if not path.exists():
-            done = self.launched(run)
-            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+            result = self.launched(run)
+            assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
 
 
 @pytest.fixture(scope="module")
@@ -140,25 +140,25 @@ def test_out_of_memory_is_said_in_words(folder: Folder) -> None:
     hoard = torch.empty(max(0, free - 3 * 2**30), dtype=torch.uint8, device="cuda")
     try:
         run = trials("gpu-n1r1t1").replace("q4-l2-b32", "q12-l2-b512").replace("eeg-synthetic", "long-trials")
-        done = folder.launched(run)
+        result = folder.launched(run)
     finally:
         del hoard
         torch.cuda.empty_cache()
     record = folder.path / "results" / "runs" / run / "metrics.json"
-    said = json.loads(record.read_text()) if record.exists() else {"status": None, "reason": done.stderr}
-    assert said["status"] == "out_of_memory", said["reason"]
-    assert "memory" in said["reason"] and "\n" not in said["reason"]
+    message = json.loads(record.read_text()) if record.exists() else {"status": None, "reason": result.stderr}
+    assert message["status"] == "out_of_memory", message["reason"]
+    assert "memory" in message["reason"] and "\n" not in message["reason"]
 
 
 @pytest.mark.gpu
 def test_a_second_rank_without_a_second_gpu_is_refused(folder: Folder) -> None:
     if torch.cuda.device_count() > 1:
         pytest.skip("there are several GPUs here")
-    done = folder.launched(trials("ddp-n1r2t1"))
-    assert done.returncode != 0
+    result = folder.launched(trials("ddp-n1r2t1"))
+    assert result.returncode != 0
     assert (
         "local rank 1 has no GPU of its own, torch sees 1; ask for fewer ranks per node"
-        in done.stdout + done.stderr
+        in result.stdout + result.stderr
     )
 
 
@@ -198,24 +198,24 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(
 def test_two_ranks_of_gloo_train_as_one_does(folder: Folder) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
-    alone, both = (folder.record(trials(layout, "parity")) for layout in ("cpu-n1r1t1", "ddp-cpu-n1r2t1"))
-    assert both["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+    single, both = (folder.record(trials(layout, "parity")) for layout in ("cpu-n1r1t1", "ddp-cpu-n1r2t1"))
+    assert both["losses"] == pytest.approx(single["losses"], rel=1e-9)
 
 
 def test_two_ranks_of_mpi_train_as_one_does(folder: Folder) -> None:
     if not (importlib.util.find_spec("mpi4py") and shutil.which("mpirun")):
         pytest.skip("mpi4py and mpirun are not installed here")
-    alone = folder.record(trials("cpu-n1r1t1", "parity"))
+    single = folder.record(trials("cpu-n1r1t1", "parity"))
     both = folder.record(trials("mpi-n1r2t1", "parity"))
-    assert both["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+    assert both["losses"] == pytest.approx(single["losses"], rel=1e-9)
 
 
 @NO_GPU
 @pytest.mark.parametrize("layout", ["gpu-n1r1t1", "ddp-n1r1t1"])
 def test_without_a_gpu_one_is_asked_for_in_words(folder: Folder, layout: str) -> None:
-    done = folder.launched(trials(layout))
-    assert done.returncode != 0
-    assert f"backend {layout.split('-')[0]}: torch sees no GPU here" in done.stderr + done.stdout
+    result = folder.launched(trials(layout))
+    assert result.returncode != 0
+    assert f"backend {layout.split('-')[0]}: torch sees no GPU here" in result.stderr + result.stdout
 
 
 @pytest.mark.gpu
@@ -241,6 +241,6 @@ def test_a_circuit_on_the_cpu_counts_its_transfers(
     record_property("spans", spans)
     assert spans["transfer"] > 0
     assert record["replayed"] == 0
-    beside = folder.record(trials("gpu-n1r1t1", "plain"))
-    assert "transfer" not in beside["timing"]["spans"]
-    assert record["losses"] == pytest.approx(beside["losses"], rel=1e-3)
+    neighbour = folder.record(trials("gpu-n1r1t1", "plain"))
+    assert "transfer" not in neighbour["timing"]["spans"]
+    assert record["losses"] == pytest.approx(neighbour["losses"], rel=1e-3)

@@ -80,8 +80,8 @@ def test_a_captured_step_trains_as_it_does_without_a_graph(
     here = torch.device("cuda", 0)
     step = steps.step(case, arm(case), here)
     eager = [float(step()) for _ in range(STEPS)]
-    again = steps.replayable(case, arm(case), here)
-    replay = captured(again.call, here, None, again.before)
+    repeat = steps.replayable(case, arm(case), here)
+    replay = captured(repeat.call, here, None, repeat.before)
     assert not isinstance(replay, NoGraph), replay.reason
     replayed = [float(replay()) for _ in range(STEPS - 3)]  # three steps warmed up
     record_property("eager", eager)
@@ -92,12 +92,12 @@ def test_a_captured_step_trains_as_it_does_without_a_graph(
 
 def steppers(case: ModelCase) -> tuple[Stepper, Stepper]:
     """One that replays graphs, and one that does not, of equal problems."""
-    made = []
+    values = []
     for replays in (True, False):
         problem, protocol = steps.posed(case, arm(case), torch.device("cuda", 0))
         world = Single(steps.run_at(case, arm(case), "gpu-n1r1t1"))
-        made.append(Stepper(problem, world, protocol, replays=replays))
-    return made[0], made[1]
+        values.append(Stepper(problem, world, protocol, replays=replays))
+    return values[0], values[1]
 
 
 @pytest.mark.gpu
@@ -106,23 +106,23 @@ def test_the_trainers_graphs_train_as_it_does_without(
     case: ModelCase, record_property: Callable[..., None]
 ) -> None:
     """With a smaller batch in between, a sampled step, and a learning rate that falls."""
-    ours, theirs = steppers(case)
+    actual, expected = steppers(case)
     every, few = torch.arange(case.batch), torch.arange(case.batch // 2)
     losses: list[list[float]] = []
-    for stepper in (ours, theirs):
+    for stepper in (actual, expected):
         pending = []
         for number in range(20):
             if number == 14:
                 stepper.optimiser.learning_rates[0] /= 2
             samples = few if number % 5 == 4 else every
             with recording(Recorder(stepper.world.device) if number == 8 else None):
-                taken = stepper.take(samples, number)
-            assert (taken.step, taken.count) == (number, len(samples))
-            pending.append(stepper.problem.combine(taken.sums, taken.count))
+                sums = stepper.take(samples, number)
+            assert (sums.step, sums.count) == (number, len(samples))
+            pending.append(stepper.problem.combine(sums.sums, sums.count))
         losses.append([float(loss) for loss in pending])
     # One of 20 steps is sampled; at each learning rate, the first two of either size are no replays.
-    assert (ours.replayed, theirs.replayed) == (20 - 1 - 2 * 4, 0)
-    record_property("bitwise", torch.equal(ours.flat.values, theirs.flat.values))
+    assert (actual.replayed, expected.replayed) == (20 - 1 - 2 * 4, 0)
+    record_property("bitwise", torch.equal(actual.flat.values, expected.flat.values))
     assert losses[0] == pytest.approx(losses[1], rel=TOLERANCE)
     assert len(set(losses[0])) == len(losses[0]), "nothing was trained"
 
@@ -184,7 +184,7 @@ def test_a_step_of_control_is_the_cpus(
         figures = (loss, *gradients, problem.outputs("test", torch.arange(3)))
         return torch.cat([part.detach().double().cpu().flatten() for part in figures])
 
-    wanted, found = results("cpu", torch.float64), results("cuda", dtype)
-    error = float((found - wanted).norm() / wanted.norm())
+    expected, result = results("cpu", torch.float64), results("cuda", dtype)
+    error = float((result - expected).norm() / expected.norm())
     record_property("error", error)
     assert error <= tolerance

@@ -32,15 +32,15 @@ FIRST_ORDER = ("-k", "not (test_hessian and backprop and autograd)")
 @pytest.mark.parametrize(("shots", "some", "least"), [("None", FIRST_ORDER, 410), ("200000", (), 370)])
 def test_pennylanes_suite_passes(shots: str, some: tuple[str, ...], least: int, tmp_path: Path) -> None:
     """Its tests with shots compare distributions within tolerances of their own."""
-    found = tmp_path / "found.xml"
+    result = tmp_path / "found.xml"
     options = (
         "--device ketscale.fused --device-kwargs seed=1 -q --tb=short -p no:cacheprovider -p no:xdist --shots"
     )
-    where = ["--rootdir", str(SUITE), "-c", str(SUITE / "pytest.ini"), f"--junitxml={found}"]
+    where = ["--rootdir", str(SUITE), "-c", str(SUITE / "pytest.ini"), f"--junitxml={result}"]
     command = [sys.executable, "-m", "pytest", str(SUITE), *options.split(), shots, *where, *some]
-    done = run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout[-5000:]
-    cases = list(ElementTree.parse(found).iter("testcase"))
+    outcome = run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert outcome.returncode == 0, outcome.stdout[-5000:]
+    cases = list(ElementTree.parse(result).iter("testcase"))
     skipped = Counter(skip.get("message") for case in cases for skip in case.iter("skipped"))
     assert not [why for why in skipped if not re.search(SKIPPED, why)]
     assert len(cases) - skipped.total() >= least

@@ -41,11 +41,11 @@ def cluster(tmp_path_factory, request):
     shared = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
         shared = shared.parent
-    ours = shared / "cluster-is-ours"
+    actual = shared / "cluster-is-ours"
     with (shared / "starting").open("w") as starting, (shared / "using").open("w") as using:
         fcntl.flock(starting, fcntl.LOCK_EX)
         if subprocess.run(["sinfo"], capture_output=True, timeout=60).returncode != 0:
-            ours.touch()
+            actual.touch()
         started = subprocess.run(["bash", CLUSTER / "start.sh"], capture_output=True, text=True, timeout=120)
         assert started.returncode == 0, started.stdout + started.stderr
         fcntl.flock(using, fcntl.LOCK_SH)
@@ -54,7 +54,7 @@ def cluster(tmp_path_factory, request):
         fcntl.flock(starting, fcntl.LOCK_EX)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(using, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if ours.exists():
+            if actual.exists():
                 subprocess.run(["bash", CLUSTER / "stop.sh"], check=True, timeout=120)
 
 
@@ -67,6 +67,6 @@ def project(cluster, tmp_path):
     )
     for node in sorted(set(down.stdout.split())):
         subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=True)
-    made = Project(tmp_path / "project")
-    made.site()
-    return made
+    result = Project(tmp_path / "project")
+    result.site()
+    return result

@@ -73,11 +73,11 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {
+        environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SNAKEMAKE", "KETSCALE_CALL"))
         }
         return {
-            **kept,
+            **environment,
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join([*self.first, str(ROOT / "workflow")]),
             # The nodes share a machine's cores: a rank that waits for another must not hold the one that it needs.
@@ -88,7 +88,7 @@ class Project:
     def site(self, **settings: Any) -> None:
         """Edit profiles/slurm/site.yaml as a user does."""
         path = self.folder / site.PATH
-        chosen = {
+        selected = {
             "account": "ci",
             "partition": "cpu",
             "node_type": "simulated",
@@ -97,7 +97,7 @@ class Project:
             "limits": [{"minutes": 10, "memory_mb": 1500}],
             **settings,
         }
-        path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **chosen}))
+        path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **selected}))
 
     def study(self, **config: Any) -> list[Run]:
         """Write config.yaml; its runs."""
@@ -122,11 +122,11 @@ class Project:
         self, *command: str, check: bool = True, seconds: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """A command in the project's folder, to its end."""
-        done = subprocess.run(
+        result = subprocess.run(
             command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=seconds
         )
-        assert not check or done.returncode == 0, done.stdout + done.stderr
-        return done
+        assert not check or result.returncode == 0, result.stdout + result.stderr
+        return result
 
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -196,6 +196,6 @@ def accounted(job: str, column: str, *options: str) -> str:
 
 def restarts(job: str) -> int:
     """How often SLURM has requeued a job."""
-    said = subprocess.run(["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=60)
-    number = re.search(r"\bRestarts=(\d+)", said.stdout)
+    text = subprocess.run(["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=60)
+    number = re.search(r"\bRestarts=(\d+)", text.stdout)
     return int(number[1]) if number else 0

@@ -109,8 +109,8 @@ class Night:
         def training() -> list[queue.Job]:
             self.goes_on()
             jobs = {one.job for one in self.holders()}
-            found = queue.jobs(self.project.folder)
-            return [job for job in found if job.state == "RUNNING" and job.id in jobs]
+            result = queue.jobs(self.project.folder)
+            return [job for job in result if job.state == "RUNNING" and job.id in jobs]
 
         return self.rng.choice(wait_for("a job that trains", training, 900))
 
@@ -184,13 +184,13 @@ def node_down(night: Night) -> None:
 
 def daemons(jobs: list[str]) -> list[int]:
     """The processes of SLURM's that run the steps of some jobs."""
-    found = []
+    values = []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         with contextlib.suppress(psutil.Error):  # it has just ended
             words = " ".join(psutil.Process(pid).cmdline())
             if any(words.startswith(f"slurmstepd: [{job}.") for job in jobs):
-                found.append(pid)
-    return found
+                values.append(pid)
+    return values
 
 
 def out_of_memory(night: Night) -> None:
@@ -218,8 +218,8 @@ def partition_inactive(night: Night) -> None:
     def waits() -> bool:
         reasons = [job.reason for job in queue.jobs(night.project.folder) if job.state == "PENDING"]
         log = night.project.log
-        refused = log.count("sbatch rejected a job") > log.count("sbatch accepts jobs again")
-        return refused or any("Partition" in reason for reason in reasons)
+        waiting = log.count("sbatch rejected a job") > log.count("sbatch accepts jobs again")
+        return waiting or any("Partition" in reason for reason in reasons)
 
     requeued = set[str]()
 
@@ -251,11 +251,11 @@ def full_disk(night: Night) -> None:
 def complaints(project: Project) -> set[tuple[Path, int]]:
     """Which logs of drivers and jobs say that a disk is full, and how often."""
     logs = [project.folder / "driver.log", *(project.folder / ".snakemake" / "slurm_logs").rglob("*.log")]
-    found = set()
+    result = set()
     for path in logs:
         with contextlib.suppress(FileNotFoundError):  # that of a job that succeeded is deleted
-            found.add((path, path.read_text(errors="replace").count("No space left on device")))
-    return {(path, count) for path, count in found if count}
+            result.add((path, path.read_text(errors="replace").count("No space left on device")))
+    return {(path, count) for path, count in result if count}
 
 
 def short_limit(night: Night) -> None:
@@ -355,14 +355,14 @@ def bad_night(folder: Path, numbers: tuple[int, ...], faults: tuple[Callable[[Ni
             records = {run: (project.record(run), quiet.record(run)) for run in runs}
         finally:
             project.end(night.driver)
-    for run, (record, whole) in records.items():
-        assert record["status"] == whole["status"] == "completed", run.path
+    for run, (record, complete) in records.items():
+        assert record["status"] == complete["status"] == "completed", run.path
         np.testing.assert_allclose(
-            record["losses"], whole["losses"], rtol=1e-10, err_msg=f"seed {SEED}, {run.path}"
+            record["losses"], complete["losses"], rtol=1e-10, err_msg=f"seed {SEED}, {run.path}"
         )
-        if record["cohort"] == whole["cohort"]:
+        if record["cohort"] == complete["cohort"]:
             for name in ("weights_hash", "losses", "quality"):
-                assert record[name] == whole[name], f"seed {SEED}: another {name} of {run.path}"
+                assert record[name] == complete[name], f"seed {SEED}: another {name} of {run.path}"
     assert queue.jobs(project.folder) == []
 
 

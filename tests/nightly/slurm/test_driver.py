@@ -44,17 +44,17 @@ def test_after_the_driver_was_killed_the_same_command_goes_on(project, tmp_path)
     ready(quiet, disturbed)
     job = kill_the_driver(project, run)
     with quiet.running() as driver:
-        said = project.snakemake().stderr
+        message = project.snakemake().stderr
         assert driver.wait(300) == 0, quiet.log
-    assert "ketscale: the last Snakemake here was killed (process " in said
-    assert f"cancelled its 1 job in the queue ({job.id})" in said
+    assert "ketscale: the last Snakemake here was killed (process " in message
+    assert f"cancelled its 1 job in the queue ({job.id})" in message
     resumed, other = project.record(run), quiet.record(run)
     assert resumed["weights_hash"] == other["weights_hash"]
     assert resumed["losses"] == other["losses"]
     assert resumed["resumed"] == 1
-    ours, theirs = (pd.read_csv(each.folder / "results/tables/runs.csv") for each in (project, quiet))
+    actual, expected = (pd.read_csv(each.folder / "results/tables/runs.csv") for each in (project, quiet))
     untimed = ["seed", "status", "parameters"]
-    pd.testing.assert_frame_equal(ours[untimed], theirs[untimed])
+    pd.testing.assert_frame_equal(actual[untimed], expected[untimed])
 
 
 @pytest.mark.long

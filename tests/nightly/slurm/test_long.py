@@ -24,7 +24,7 @@ def test_a_run_longer_than_its_attempts_allow_goes_on_while_it_makes_progress(pr
         # On a busy machine an attempt may end before its first step, and counts.
         job = wait_for(
             "attempts that got further",
-            lambda: (found := project.job()) and restarts(found.id) >= 4 and found,
+            lambda: (result := project.job()) and restarts(result.id) >= 4 and result,
             1500,
         )
         reached = attempt.step(project.results(run))
@@ -49,7 +49,7 @@ def test_an_attempt_without_progress_counts(project):
         job = wait_for("the job", lambda: project.job("timed"))
         wait_for("the note", lambda: (project.results(run) / "failure.json").exists(), 240)
         assert re.search("TIME LIMIT|TimeLimit|TIMEOUT", project.note(run)["reason"])
-        wait_for("the next try", lambda: (found := project.job("timed")) and found.id != job.id)
+        wait_for("the next try", lambda: (result := project.job("timed")) and result.id != job.id)
         assert accounted(job.id, "State") == "TIMEOUT"
         assert accounted(job.id, "TimelimitRaw") == "1"
         assert driver.poll() is None, project.log
@@ -66,20 +66,20 @@ def test_the_driver_of_three_thousand_runs_of_which_a_hundred_are_finished(proje
     runs, config = project.study(**many), analysis.of(many)
     finished = set(runs[:100])
     factory.write_all(config, project.folder / "results", lambda run: {} if run in finished else None)
-    begun = time.monotonic()
+    start = time.monotonic()
     project.snakemake("-n", "--quiet", "all", "--", "runs")
-    dry_s = time.monotonic() - begun
+    dry_s = time.monotonic() - start
     with project.running("runs") as driver:
         process = psutil.Process(driver.pid)
-        begun = time.monotonic()
+        start = time.monotonic()
         wait_for("the first job", lambda: jobs(project), 600)
-        first_s = time.monotonic() - begun
+        first_s = time.monotonic() - start
         wait_for("all that may be in the queue", lambda: len(jobs(project)) >= 100, 600)
-        all_s, planning_s = time.monotonic() - begun, sum(process.cpu_times()[:2])
+        all_s, planning_s = time.monotonic() - start, sum(process.cpu_times()[:2])
         watched = time.monotonic()
         while time.monotonic() - watched < 60:
-            found = jobs(project)
-            assert len(found) == len(set(found)) == 100
+            result = jobs(project)
+            assert len(result) == len(set(result)) == 100
             time.sleep(5)
         cpu_s = sum(process.cpu_times()[:2]) - planning_s
         print(
@@ -93,8 +93,8 @@ def test_the_driver_of_three_thousand_runs_of_which_a_hundred_are_finished(proje
     # Another call submits what is not finished, once.
     with project.running("runs"):
         wait_for("all that may be in the queue", lambda: len(jobs(project)) >= 100, 600)
-        found = jobs(project)
-        assert len(found) == len(set(found)) == 100
+        result = jobs(project)
+        assert len(result) == len(set(result)) == 100
 
 
 def jobs(project):

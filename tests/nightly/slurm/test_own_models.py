@@ -13,11 +13,11 @@ def test_ranks_on_two_nodes_train_the_same_model_in_a_file(project, monkeypatch)
     monkeypatch.chdir(project.folder)
     own_models.write(project.folder, own_models.FILES)
     own_files.npz(project.folder, x=own_files.VECTORS, y=own_files.ANIMALS)
-    given = own_models.given(project.folder, backend=LAYOUTS)
-    given["protocols"]["p"] = {"precision": "fp64", "steps": 6, "timed": False, "learning_rate": 0.003}
-    study = given["studies"]["s"]
+    settings = own_models.given(project.folder, backend=LAYOUTS)
+    settings["protocols"]["p"] = {"precision": "fp64", "steps": 6, "timed": False, "learning_rate": 0.003}
+    study = settings["studies"]["s"]
     del study["points"][1:]
-    runs = project.study(**{**given, "studies": {"s": {**study, "kind": "parity"}}})
+    runs = project.study(**{**settings, "studies": {"s": {**study, "kind": "parity"}}})
     project.snakemake("runs")
     records = [project.record(run) for run in runs]
     assert [record["status"] for record in records] == ["completed"] * len(LAYOUTS)
@@ -31,5 +31,5 @@ def test_ranks_on_two_nodes_train_the_same_model_in_a_file(project, monkeypatch)
     codes = [OwnCode.unpacked(project.results(run) / grid.CODE, "models/ring.py") for run in runs]
     assert {code.hash for code in codes} == {record["config"]["model"]["code"] for record in records}
     own_models.write(project.folder, {"models/parts.py": own_models.PARTS + "x = 1\n"})
-    said = project.ketscale("status", "--failed").stdout.splitlines()
-    assert {why.split()[0] for why in said[1::3]} == {"stale:"} and len(said) == 3 * len(runs)
+    message = project.ketscale("status", "--failed").stdout.splitlines()
+    assert {why.split()[0] for why in message[1::3]} == {"stale:"} and len(message) == 3 * len(runs)

@@ -54,8 +54,8 @@ def submitted(project: Project) -> dict[str, str]:
 
 def jobs(project: Project) -> list[str]:
     """The project's jobs, from the controller, since the accounting may hear of a job seconds later."""
-    found = (line.split("|") for line in ask("squeue", "-h", "-t", "all", "-o", "%i|%Z").splitlines())
-    return [job for job, folder in found if folder == str(project.folder)]
+    result = (line.split("|") for line in ask("squeue", "-h", "-t", "all", "-o", "%i|%Z").splitlines())
+    return [job for job, folder in result if folder == str(project.folder)]
 
 
 def line(pack: str, options: str) -> str:
@@ -73,18 +73,18 @@ def test_the_command_lines_of_gpu_runs(project: Project):
         limits=[{"minutes": 3, "memory_mb": 500}],
     )
     _, *runs = project.study(**config("cpu-n1r1t1", "gpu-n1r1t2", "ddp-n1r2t1", "ddp-n2r4t1"))
-    done = project.snakemake("--retries", "0", *(target(run) for run in runs), check=False)
-    assert done.returncode == 1
+    result = project.snakemake("--retries", "0", *(target(run) for run in runs), check=False)
+    assert result.returncode == 1
     # The site's own commands ran before each job's work: preparing, and three runs.
     assert len((project.folder / "set-up.txt").read_text().splitlines()) == 1 + 3
     common = "-A ci -p gpu -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --gres=gpu:h200:{gpus}"
-    found = submitted(project)
+    value = submitted(project)
     # A job of a rule, not of a pack, logs into a folder of its own kind.
-    prepared = found.pop("rule_prepare_wildcards_sentences")
+    prepared = value.pop("rule_prepare_wildcards_sentences")
     assert prepared.endswith(
         "-A ci -p cpu -t 30 --qos=normal --mem 2000 --nodes=1 --requeue --ntasks=1 --cpus-per-task=2"
     )
-    assert found == {
+    assert value == {
         "rule_timed-n1g1-0_train": line("timed-n1g1-0", common.format(minutes=3, memory=1200, nodes=1, gpus=1)),
         "rule_timed-n1g2-0_train": line("timed-n1g2-0", common.format(minutes=3, memory=1700, nodes=1, gpus=2)),
         "rule_timed-n2g2-0_train": line("timed-n2g2-0", common.format(minutes=3, memory=1700, nodes=2, gpus=2)),
@@ -93,7 +93,7 @@ def test_the_command_lines_of_gpu_runs(project: Project):
         note = project.note(run)
         assert "torch sees no GPU here" in note["reason"]
         assert f"gres/gpu={gpus}" in accounted(note["job"], "ReqTRES")
-        assert note["reason"] in " ".join(done.stderr.split())
+        assert note["reason"] in " ".join(result.stderr.split())
     assert "failed" in project.ketscale("status").stdout
 
 
@@ -120,27 +120,27 @@ def test_the_command_lines_of_cpu_runs(project: Project):
 @pytest.fixture
 def partition(cluster) -> Iterator[Callable[[str], str]]:
     """Makes a partition of these tests' own, with some settings."""
-    made = f"own{os.getpid()}"
+    result = f"own{os.getpid()}"
     yield (
         lambda settings: (
-            ask("scontrol", "create", f"partitionname={made}", "nodes=node8", *settings.split()) or made
+            ask("scontrol", "create", f"partitionname={result}", "nodes=node8", *settings.split()) or result
         )
     )
-    ask("scontrol", "delete", f"partitionname={made}")
+    ask("scontrol", "delete", f"partitionname={result}")
 
 
 def test_a_partition_that_takes_no_jobs_is_waited_for_and_counts_as_no_attempt(project, partition):
     name = partition("state=inactive")
     run = one_run(project, partition=name, limits=[{"minutes": 3, "memory_mb": 600}])
-    said = "Required partition not available (inactive or drain)"
+    message = "Required partition not available (inactive or drain)"
     with project.running("--retries", "0", target(run)) as driver:
-        wait_for("the refusal", lambda: said in project.log)
+        wait_for("the refusal", lambda: message in project.log)
         driver.send_signal(signal.SIGINT)
         # It waits for no answer of sbatch's.
         driver.wait(60)
     assert jobs(project) == [] and "failed" not in project.log
     with project.running("--retries", "0", target(run)) as driver:
-        wait_for("the refusal", lambda: project.log.count(said) == 2)
+        wait_for("the refusal", lambda: project.log.count(message) == 2)
         ask("scontrol", "update", f"partitionname={name}", "state=up")
         assert driver.wait(300) == 0, project.log
     assert "sbatch accepts jobs again" in project.log and "failed" not in project.log
@@ -149,10 +149,10 @@ def test_a_partition_that_takes_no_jobs_is_waited_for_and_counts_as_no_attempt(p
 
 def test_what_sbatch_refuses_for_good_is_an_error_at_once(project):
     run = one_run(project, constraint="no-such-feature")
-    done = project.snakemake(target(run), check=False)
-    assert done.returncode == 1
-    said = "sbatch rejected it: Invalid feature specification"
-    assert re.search(rf"failed: rule_\S+_train: {said}\n", done.stderr)
+    result = project.snakemake(target(run), check=False)
+    assert result.returncode == 1
+    message = "sbatch rejected it: Invalid feature specification"
+    assert re.search(rf"failed: rule_\S+_train: {message}\n", result.stderr)
     assert jobs(project) == []
 
 
@@ -160,8 +160,8 @@ def test_a_set_up_command_that_fails_ends_the_run(project: Project):
     project.site(setup="module load cuda/99")
     _, run = project.study(**config("cpu-n1r1t1", "cpu-n1r1t2"))
     project.prepare()
-    done = project.snakemake("--retries", "0", target(run), check=False)
-    assert done.returncode == 1
+    result = project.snakemake("--retries", "0", target(run), check=False)
+    assert result.returncode == 1
     assert not (project.results(run) / "metrics.json").exists()
     (log,) = (project.folder / ".snakemake" / "slurm_logs").glob("*_train/*.log")
     assert "module: command not found" in log.read_text()

@@ -51,8 +51,8 @@ def programs(package: Path = _PACKAGE, ketscale: Path = _BIN / "ketscale") -> Pa
 
 def forked(script: Path, path: Path, python: Path = Path(sys.executable), package: Path = _PACKAGE) -> None:
     """Write a program that runs a script of Python, whose own name is `python`, in a process forked from the server."""
-    given = _CLIENT.replace(_TO_SET, repr((_server(package), str(script), str(python), _fixed(package))), 1)
-    _write(path, f"#!{sys.executable} -IS\n{given}")
+    inputs = _CLIENT.replace(_TO_SET, repr((_server(package), str(script), str(python), _fixed(package))), 1)
+    _write(path, f"#!{sys.executable} -IS\n{inputs}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -46,14 +46,14 @@ def main(listening: int, lives: int) -> None:
     while lives not in select.select([listener, lives], [], [])[0]:
         connection, _ = listener.accept()
         try:
-            asked, streams = _received(connection)
+            request, streams = _received(connection)
         except (ValueError, ConnectionError):  # whoever called is gone already
             connection.close()
             continue
-        _import(asked)
+        _import(request)
         if os.fork() == 0:
             listener.close()
-            _keep(connection, asked, streams, lives)
+            _keep(connection, request, streams, lives)
         connection.close()
         for stream in streams:
             os.close(stream)
@@ -66,19 +66,19 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
         return json.loads(file.read(int.from_bytes(size, "big"))), streams
 
 
-def _import(asked: dict[str, Any]) -> None:
+def _import(request: dict[str, Any]) -> None:
     """Import what the command imports."""
-    script, command = Path(asked["script"]).name, next(iter(asked["arguments"]), "")
+    script, command = Path(request["script"]).name, next(iter(request["arguments"]), "")
     for name in _SNAKEMAKE if script == "snakemake" else _IMPORTS.get(command, _PLANS):
         importlib.import_module(name)
     if script == "snakemake":
         sys.modules["snakemake.cli"].get_argument_parser()  # looks for plugins, once
     if _IMPORTS.get(command) is _TRAINS:
         problems = importlib.import_module("ketscale.problems")
-        for found in pkgutil.walk_packages(problems.__path__, "ketscale.problems."):
-            importlib.import_module(found.name)
+        for result in pkgutil.walk_packages(problems.__path__, "ketscale.problems."):
+            importlib.import_module(result.name)
         # Files of users' often have QNodes.
-        if any(word in argument for argument in asked["arguments"] for word in ('"default.qubit"', '.py"')):
+        if any(word in argument for argument in request["arguments"] for word in ('"default.qubit"', '.py"')):
             importlib.import_module("pennylane")
     gc.collect()
     gc.freeze()
@@ -87,28 +87,28 @@ def _import(asked: dict[str, Any]) -> None:
     assert len(threads) == 1, f"imports have started {len(threads) - 1} threads"
 
 
-def _keep(connection: socket.socket, asked: dict[str, Any], streams: list[int], lives: int) -> NoReturn:
+def _keep(connection: socket.socket, request: dict[str, Any], streams: list[int], lives: int) -> NoReturn:
     """Fork the command and tell the client how it ends. If the client or the tests are gone before, kill it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    begun, begin = os.pipe()
+    ready, begin = os.pipe()
     pid = os.fork()
     if pid == 0:
         connection.close()
         os.close(lives)
         os.close(begin)
-        if os.read(begun, 1):
-            os.close(begun)
-            _become(asked, streams)
+        if os.read(ready, 1):
+            os.close(ready)
+            _become(request, streams)
         os._exit(1)
     for stream in streams:
         os.close(stream)
-    ended = os.pidfd_open(pid)
+    process = os.pidfd_open(pid)
     with contextlib.suppress(ConnectionError):
         connection.sendall(f"{pid}\n".encode())
         # The client passes signals on from now on.
         os.write(begin, connection.recv(1))
     os.close(begin)
-    if ended not in select.select([ended, connection, lives], [], [])[0]:
+    if process not in select.select([process, connection, lives], [], [])[0]:
         os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(ConnectionError):
@@ -116,7 +116,7 @@ def _keep(connection: socket.socket, asked: dict[str, Any], streams: list[int], 
     os._exit(0)
 
 
-def _become(asked: dict[str, Any], streams: list[int]) -> NoReturn:
+def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
     """Run the script as Python runs one."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -125,16 +125,16 @@ def _become(asked: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    os.chdir(asked["folder"])
-    os.sched_setaffinity(0, asked["cores"])
+    os.chdir(request["folder"])
+    os.sched_setaffinity(0, request["cores"])
     os.environ.clear()
-    os.environ.update(asked["variables"])
+    os.environ.update(request["variables"])
     tempfile.tempdir = None  # found anew from the variables
-    sys.argv = [asked["script"], *asked["arguments"]]
-    sys.executable = asked["python"]
+    sys.argv = [request["script"], *request["arguments"]]
+    sys.executable = request["python"]
     status = 0
     try:
-        runpy.run_path(asked["script"], run_name="__main__")
+        runpy.run_path(request["script"], run_name="__main__")
     except SystemExit as left:
         if isinstance(left.code, str):
             print(left.code, file=sys.stderr)

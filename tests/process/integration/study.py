@@ -135,8 +135,8 @@ def write_config(folder: Path) -> Path:
 def forked(struck: str = "") -> dict[str, str]:
     """Variables for commands that are forked; where they are to be struck, `struck.py` says when and how."""
     script = [Path(__file__).with_name("struck.py")] if struck else []
-    made = environment(PYTHONPATH=str(ROOT / "workflow"), STRUCK=struck)
-    return made | {"PATH": f"{forks.programs(ROOT / 'workflow', *script)}:{made['PATH']}"}
+    result = environment(PYTHONPATH=str(ROOT / "workflow"), STRUCK=struck)
+    return result | {"PATH": f"{forks.programs(ROOT / 'workflow', *script)}:{result['PATH']}"}
 
 
 def launch(

@@ -37,33 +37,33 @@ def seconds(record):
 
 
 def test_the_first_job_trains_all_and_the_others_find_their_records(tmp_path, digits_features, call):
-    wanted = [study.run(seed=seed, protocol="epochs") for seed in range(3)]
-    call(wanted)
-    study.train(tmp_path, wanted[0], digits_features)
+    expected = [study.run(seed=seed, protocol="epochs") for seed in range(3)]
+    call(expected)
+    study.train(tmp_path, expected[0], digits_features)
     hashed = json.loads(digits_features.read_text())["hash"]
     # It writes nothing that the others' own jobs write.
-    for run in wanted[1:]:
+    for run in expected[1:]:
         folder = study.results(tmp_path, run)
         assert not (folder / grid.RECORD).exists() and not (folder / grid.HISTORY).exists()
         status, out, _ = study.launched(tmp_path, run, digits_features)
         assert status == 0 and "has its result" in out and not (folder / finished.KEPT).exists()
-    for run in wanted:
-        found = check(tmp_path / study.record(run), study.settings(run), hashed).record
-        assert found is not None
-        assert found.cohort == [f"epochs/seed{other.seed}" for other in wanted if other != run]
-        assert found.timing.step.count == 0 < found.node_hours
-    records = [record(tmp_path, run) for run in wanted]
+    for run in expected:
+        result = check(tmp_path / study.record(run), study.settings(run), hashed).record
+        assert result is not None
+        assert result.cohort == [f"epochs/seed{other.seed}" for other in expected if other != run]
+        assert result.timing.step.count == 0 < result.node_hours
+    records = [record(tmp_path, run) for run in expected]
     assert len({tuple(each["losses"]) for each in records}) == 3
     # Each hour of the node is counted once.
     longest = max(each["timing"]["startup_s"] + seconds(each) for each in records)
     assert 3600 * sum(each["node_hours"] for each in records) <= longest
     # A run of no cohort trains alone, and one target stays one target.
-    call([wanted[0], wanted[2]], tmp_path / "alone")
-    alone = study.train(tmp_path / "alone", wanted[1], digits_features)
+    call([expected[0], expected[2]], tmp_path / "alone")
+    single = study.train(tmp_path / "alone", expected[1], digits_features)
     assert len([*(tmp_path / "alone").rglob("metrics.json")]) == 1
-    assert alone["cohort"] == [] and 3600 * alone["node_hours"] == pytest.approx(seconds(alone), abs=1e-5)
-    assert records[1]["losses"] == pytest.approx(alone["losses"], rel=1e-3)
-    assert records[1]["quality"]["epochs"] == alone["quality"]["epochs"]
+    assert single["cohort"] == [] and 3600 * single["node_hours"] == pytest.approx(seconds(single), abs=1e-5)
+    assert records[1]["losses"] == pytest.approx(single["losses"], rel=1e-3)
+    assert records[1]["quality"]["epochs"] == single["quality"]["epochs"]
 
 
 LONG = [
@@ -80,10 +80,10 @@ def test_a_killed_cohort_resumes_to_bitwise_the_same_weights(tmp_path, digits_fe
     for run in LONG:
         study.train(tmp_path / "whole", run, digits_features)
         study.train(tmp_path, run, digits_features)
-        whole, resumed = record(tmp_path / "whole", run), record(tmp_path, run)
-        assert (whole["resumed"], resumed["resumed"]) == (0, 1)
-        assert resumed["weights_hash"] == whole["weights_hash"] is not None
-        assert resumed["losses"] == whole["losses"]
+        complete, resumed = record(tmp_path / "whole", run), record(tmp_path, run)
+        assert (complete["resumed"], resumed["resumed"]) == (0, 1)
+        assert resumed["weights_hash"] == complete["weights_hash"] is not None
+        assert resumed["losses"] == complete["losses"]
     assert not list(tmp_path.rglob("*.pt"))
 
 

@@ -10,13 +10,13 @@ from tests.process.parallel.worlds import environment
 
 
 def test_doctor_tries_everything_and_says_what_is_missing():
-    done = subprocess.run(
+    result = subprocess.run(
         ["ketscale", "doctor"], capture_output=True, text=True, env=environment(), timeout=600
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok       two ranks of mpi: one world of two ranks" in done.stdout
-    assert "ok       two ranks of ddp-cpu: one world of two ranks" in done.stdout
-    lines = done.stdout.splitlines()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "ok       two ranks of mpi: one world of two ranks" in result.stdout
+    assert "ok       two ranks of ddp-cpu: one world of two ranks" in result.stdout
+    lines = result.stdout.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         assert not line.startswith("missing") or "it would enable" in following
 
@@ -33,8 +33,8 @@ def test_two_worlds_of_one_are_not_a_world_of_two(tmp_path, monkeypatch):
 def test_ranks_that_hang_are_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "prefix_here", lambda run: "")
     monkeypatch.setattr(doctor, "_PATIENCE_S", 1.0)
-    found = doctor._two_ranks(study.run("mpi-n1r2t1"), f"import time; time.sleep(1000) # {tmp_path}")
-    assert found == (False, "no answer in 1 s")
+    result = doctor._two_ranks(study.run("mpi-n1r2t1"), f"import time; time.sleep(1000) # {tmp_path}")
+    assert result == (False, "no answer in 1 s")
     assert not any(
-        str(tmp_path) in " ".join(found.info["cmdline"] or []) for found in psutil.process_iter(["cmdline"])
+        str(tmp_path) in " ".join(result.info["cmdline"] or []) for result in psutil.process_iter(["cmdline"])
     )

@@ -48,15 +48,15 @@ def test_every_kind_of_workload_with_such_folds_is_tested_here() -> None:
 @pytest.fixture
 def stacked(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, Any]]:
     """The problems of each cohort that is trained, by seed."""
-    found: list[dict[int, Any]] = []
+    values: list[dict[int, Any]] = []
 
     class Seen(Stack):
         def __init__(self, problems: Any, *rest: Any) -> None:
             super().__init__(problems, *rest)
-            found.append({problem.seed: problem for problem in problems})
+            values.append({problem.seed: problem for problem in problems})
 
     monkeypatch.setattr("ketscale.training.cohort.Stack", Seen)
-    return found
+    return values
 
 
 def samples(problem: Any, name: str) -> tuple[torch.Tensor, list[int], torch.Tensor]:
@@ -77,23 +77,23 @@ def same_as_alone(study: Study, where: str, cohort: dict[int, Any]) -> None:
             )
             assert torch.equal(rows, its_rows) and classes == its_classes and torch.equal(inputs, its_inputs)
         study.train("alone", seed, None)
-        together, alone = study.record(where, seed), study.record("alone", seed)
-        assert together["cohort"] == [f"quality/seed{other}" for other in cohort if other != seed]
-        assert together["split"] == alone["split"] and alone["split"]["fold"] == seed % 3
-        assert [together[name] for name in ("data_hash", "features_hash", "parameters")] == [
-            alone[name] for name in ("data_hash", "features_hash", "parameters")
+        joint, single = study.record(where, seed), study.record("alone", seed)
+        assert joint["cohort"] == [f"quality/seed{other}" for other in cohort if other != seed]
+        assert joint["split"] == single["split"] and single["split"]["fold"] == seed % 3
+        assert [joint[name] for name in ("data_hash", "features_hash", "parameters")] == [
+            single[name] for name in ("data_hash", "features_hash", "parameters")
         ]
-        assert len(alone["losses"]) == 20
-        assert together["losses"] == pytest.approx(alone["losses"], rel=1e-10)
+        assert len(single["losses"]) == 20
+        assert joint["losses"] == pytest.approx(single["losses"], rel=1e-10)
         for part in ("validation", "test"):
-            figures, its = (each["quality"][part] for each in (together, alone))
+            figures, its = (each["quality"][part] for each in (joint, single))
             assert figures.pop("loss") == pytest.approx(its.pop("loss"), rel=1e-8)
             assert figures == its
-        kept, its = (
+        saved, its = (
             np.load(study.folder / place / settings.run.folder / "predictions.npz")
             for place in (where, "alone")
         )
-        assert all(np.array_equal(kept[name], its[name]) for name in ("samples", "labels"))
+        assert all(np.array_equal(saved[name], its[name]) for name in ("samples", "labels"))
 
 
 CHOSEN = {"loss": "hinge", "class_weights": "balanced", "optimiser": "sgd", "momentum": 0.5, "cosine": {}}
@@ -135,6 +135,6 @@ def test_runs_whose_folds_have_other_sizes_train_apart(
     assert list(cohort) == [0, 1, 3, 4]
     same_as_alone(study, "together", cohort)
     study.train("alone", 2, None)
-    last, alone = study.record("together", 2), study.record("alone", 2)
+    last, single = study.record("together", 2), study.record("alone", 2)
     assert last["cohort"] == [] and last["timing"]["step"]["count"] > 0
-    assert last["weights_hash"] == alone["weights_hash"] and last["split"] == alone["split"]
+    assert last["weights_hash"] == single["weights_hash"] and last["split"] == single["split"]

@@ -108,11 +108,11 @@ def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digi
     def second():
         """Another writer, that waits."""
         process = study.launch(tmp_path, run, digits_features, env=study.forked())
-        said = ""
-        while "waiting until it ends" not in said:
-            said = process.stderr.readline()
-            assert said
-        assert f"process {os.getpid()} on " in said
+        message = ""
+        while "waiting until it ends" not in message:
+            message = process.stderr.readline()
+            assert message
+        assert f"process {os.getpid()} on " in message
         return process
 
     # One that is told to stop says nothing about the first.

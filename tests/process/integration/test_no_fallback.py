@@ -32,8 +32,8 @@ def refused(tmp_path, monkeypatch, capsys, one_thread, digits_features):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, digits_features):
     status, _, error = study.launched(tmp_path, study.run("gpu-n1r1t1"), digits_features)
-    ours = [line for line in error.splitlines() if line.startswith("ketscale: ")]
-    assert status != 0 and "torch sees no GPU here" in ours[0] and "Traceback" not in error
+    actual = [line for line in error.splitlines() if line.startswith("ketscale: ")]
+    assert status != 0 and "torch sees no GPU here" in actual[0] and "Traceback" not in error
     assert leftovers(tmp_path) == []
 
 

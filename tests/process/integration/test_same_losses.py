@@ -36,6 +36,6 @@ def exact():
     ids=str,
 )
 def test_every_simulator_trains_the_same(name, dtype, exact):
-    found = losses(name, dtype)
-    assert len(found) == 20 and len(set(found)) == 20
-    np.testing.assert_allclose(found, exact, rtol=LIMIT[dtype], atol=0)
+    result = losses(name, dtype)
+    assert len(result) == 20 and len(set(result)) == 20
+    np.testing.assert_allclose(result, exact, rtol=LIMIT[dtype], atol=0)

@@ -26,9 +26,9 @@ def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_ha
     for trial in trials:
         study.train(tmp_path, trial.run, digits_features)
     hashed = json.loads(digits_features.read_text())["hash"]
-    found = [check(tmp_path / study.record(each.run), each, hashed).record for each in trials]
-    quality = [record.quality for record in found if record and record.quality]
-    assert [len(record.cohort) for record in found if record] == [2, 2, 2]
+    values = [check(tmp_path / study.record(each.run), each, hashed).record for each in trials]
+    quality = [record.quality for record in values if record and record.quality]
+    assert [len(record.cohort) for record in values if record] == [2, 2, 2]
     assert all(each.validation["accuracy"] is not None and not each.test for each in quality)
 
     best = min(
@@ -37,11 +37,11 @@ def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_ha
     )
     rate = trials[best].protocol.learning_rate
 
-    made = study.train(tmp_path, final, digits_features)
-    assert made["config"]["protocol"]["learning_rate"] == rate and made["quality"]["test"]
-    chosen = choice.make(before, tmp_path / "results", hashed)
-    assert chosen.chosen == best and made["config"]["choice"] == chosen.hash
+    result = study.train(tmp_path, final, digits_features)
+    assert result["config"]["protocol"]["learning_rate"] == rate and result["quality"]["test"]
+    pick = choice.make(before, tmp_path / "results", hashed)
+    assert pick.chosen == best and result["config"]["choice"] == pick.hash
     plain = msgspec.structs.replace(before.protocol, learning_rate=rate, search=None)
     by_hand = replace(before, run=replace(final, protocol="by-hand"), protocol=plain)
     alike = study.train(tmp_path, by_hand.run, digits_features, "--settings", by_hand.text)
-    assert alike["weights_hash"] == made["weights_hash"]
+    assert alike["weights_hash"] == result["weights_hash"]

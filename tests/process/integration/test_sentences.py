@@ -28,16 +28,16 @@ def prepared(tmp_path_factory):
 
 
 def test_ranks_started_by_hand_train_the_same(tmp_path, prepared):
-    alone = study.train(tmp_path, study.run(**AXES, batch=4, protocol="descent"), prepared)
+    single = study.train(tmp_path, study.run(**AXES, batch=4, protocol="descent"), prepared)
     run = study.run("mpi-n1r2t1", **AXES, batch=4, protocol="descent")
     # No variable for threads is set: they are those of the run.
     command = ["mpirun", "-n", "2", "ketscale", "train", study.record(run), "--features", str(prepared)]
     env = {name: value for name, value in environment().items() if not name.endswith("NUM_THREADS")}
     env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as containers are
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
     record = json.loads((tmp_path / study.record(run)).read_text())
-    assert record["losses"] == pytest.approx(alone["losses"], abs=1e-12)
+    assert record["losses"] == pytest.approx(single["losses"], abs=1e-12)
     assert [rank["samples"] for rank in record["machine"]["ranks"]] == [24, 24]
     assert record["parameters"] == 48 and record["split"]["by"] == "sentences"
 

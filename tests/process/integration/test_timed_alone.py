@@ -61,9 +61,9 @@ def test_other_processes_at_work_are_noticed():
     quiet = Watch(os.sched_getaffinity(0))
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:
         time.sleep(0.5)
-        seen = {"host": "a", "seen": quiet.usage()}
+        usage = {"host": "a", "seen": quiet.usage()}
         burner.kill()
-    share = quietness([seen])
+    share = quietness([usage])
     assert share["others_share"] > 0.6 / (os.cpu_count() or 1)
     assert not share["quiet"] or share["others_share"] <= 0.05
 
@@ -74,7 +74,7 @@ def test_the_steps_of_a_run_that_others_disturb_are_taken_again_with_the_same_nu
     """The pass that they disturbed least counts, with the first step of the first; by the accounting alone."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     affinity = os.sched_getaffinity(0)
-    found = []
+    values = []
     for name, others in (("alone", [0.0]), ("disturbed", [0.3, 0.1, 0.2])):
         passes = []
 
@@ -86,14 +86,14 @@ def test_the_steps_of_a_run_that_others_disturb_are_taken_again_with_the_same_nu
             patch.setattr(passes_of, "quietness", seen)
             session.train(study.settings(RUN), study.results(tmp_path / name, RUN), digits_features)
         os.sched_setaffinity(0, affinity)
-        found.append(json.loads((tmp_path / name / study.record(RUN)).read_text()))
-        assert len(passes) == len(others) == found[-1]["quiet"]["passes"]
-        found[-1]["rank"] = passes[1 if name == "disturbed" else 0][0]
-    first, again = found
-    assert [again[name] == first[name] for name in ("losses", "weights_hash", "samples")] == [True] * 3
-    assert again["machine"]["ranks"] == [again["rank"]]
+        values.append(json.loads((tmp_path / name / study.record(RUN)).read_text()))
+        assert len(passes) == len(others) == values[-1]["quiet"]["passes"]
+        values[-1]["rank"] = passes[1 if name == "disturbed" else 0][0]
+    first, repeat = values
+    assert [repeat[name] == first[name] for name in ("losses", "weights_hash", "samples")] == [True] * 3
+    assert repeat["machine"]["ranks"] == [repeat["rank"]]
     # The first step of the first pass compiles; that of others does not.
-    assert again["timing"]["first_step_s"] <= again["timing"]["train_s"]
+    assert repeat["timing"]["first_step_s"] <= repeat["timing"]["train_s"]
 
 
 def test_more_threads_than_cores_are_marked_and_decide_no_speed(tmp_path, digits_features, monkeypatch):

@@ -85,11 +85,11 @@ def test_a_fitted_model_has_one_timed_phase_and_no_steps(tmp_path, digits_featur
     assert quality["test"]["accuracy"] > 1.5 * quality["test"]["chance"] and quality["right"] is not None
     assert record["parameters"] > 45
     folder = study.results(tmp_path, run)
-    kept = np.load(folder / grid.PREDICTIONS)
-    features = np.load(next(digits_features.parent.glob("*/embeddings.npy")))[kept["samples"]]
+    saved = np.load(folder / grid.PREDICTIONS)
+    features = np.load(next(digits_features.parent.glob("*/embeddings.npy")))[saved["samples"]]
     for simulator in (None, "default.qubit"):
         outputs = ketscale.load(folder, simulator)(torch.tensor(features, dtype=torch.float64))
-        np.testing.assert_allclose(outputs.detach(), kept["outputs"], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(outputs.detach(), saved["outputs"], rtol=0, atol=1e-9)
 
 
 def test_inline_features_give_the_losses_of_cached_ones(tmp_path, digits_features):
@@ -144,9 +144,9 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     run = study.run()
     status = session.train(study.settings(run), study.results(tmp_path, run), digits_features)
     features = json.loads(digits_features.read_text())["hash"]
-    found = check(tmp_path / study.record(run), study.settings(run), features)
-    assert status == found.state == "out_of_memory" and (str(error) or "no memory left") in found.why
-    assert (found.record.parameters is None) == (where in ("read", "build", "wrap"))
+    result = check(tmp_path / study.record(run), study.settings(run), features)
+    assert status == result.state == "out_of_memory" and (str(error) or "no memory left") in result.why
+    assert (result.record.parameters is None) == (where in ("read", "build", "wrap"))
 
 
 def test_memory_that_runs_out_on_one_rank_ends_all_with_a_record(tmp_path, digits_features):
@@ -154,8 +154,8 @@ def test_memory_that_runs_out_on_one_rank_ends_all_with_a_record(tmp_path, digit
     path, config = tmp_path / study.record(run), study.write_config(tmp_path)
     module = [sys.executable, "-m", "tests.process.parallel.one_rank_unfit"]
     command = [*module, "train", path, "--config", config, "--features", digits_features]
-    done = worlds.start(run.layout, shlex.join(map(str, command)))
-    assert done.returncode == 0, done.stderr
+    result = worlds.start(run.layout, shlex.join(map(str, command)))
+    assert result.returncode == 0, result.stderr
     record = json.loads(path.read_text())
     assert record["status"] == "out_of_memory" and "allocate memory" in record["reason"]
     assert len(record["machine"]["ranks"]) == 2

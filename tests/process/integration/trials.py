@@ -85,10 +85,10 @@ class Study:
         hashed = json.loads(self.manifest.read_text())["hash"]
         # As its own job does, which puts in its place what another run's job keeps for it.
         finished.result(self.path(where, seed).parent, settings, hashed)
-        found = check(self.path(where, seed), settings, hashed)
-        assert found.record is not None, found.why
-        made: dict[str, Any] = msgspec.to_builtins(found.record)
-        return made
+        result = check(self.path(where, seed), settings, hashed)
+        assert result.record is not None, result.why
+        built: dict[str, Any] = msgspec.to_builtins(result.record)
+        return built
 
     def cohort(
         self, monkeypatch: pytest.MonkeyPatch, where: str, seeds: Sequence[int] = range(SEEDS)

@@ -36,15 +36,15 @@ def timed_out(world: World, late_rank: int, late_step: int) -> tuple[Any, ...]:
         return original(indices, step)
 
     trainer.problem.sums = sums  # type: ignore[method-assign]
-    found = outcome.run(trainer)
-    return found.status, trainer.step, found.reason
+    result = outcome.run(trainer)
+    return result.status, trainer.step, result.reason
 
 
 def stopped(world: World) -> str:
     """What L-BFGS says, of which only the last rank is asked to stop, in the third iteration."""
-    heard = {**QUIETLY, "stop_requested": lambda: world.rank == world.ranks - 1 and trainer.step == 3}
+    hooks = {**QUIETLY, "stop_requested": lambda: world.rank == world.ranks - 1 and trainer.step == 3}
     protocol, clock = protocol_of({"optimiser": "l-bfgs", "steps": 20}), Clock(world.device, 1, frozenset())
-    trainer = Trainer(without_dropout(), world, clock, protocol, 37, 0, history=Rows(), **heard)
+    trainer = Trainer(without_dropout(), world, clock, protocol, 37, 0, history=Rows(), **hooks)
     try:
         trainer.run()
     except Stopped as error:
@@ -66,26 +66,26 @@ def gloo() -> list[Any]:
     """How Gloo's threads and this one are scheduled, and what is said where that is forbidden."""
     tasks = Path("/proc/self/task")
     names = {int(task): (tasks / task / "comm").read_text().strip() for task in os.listdir(tasks)}
-    found = {name: os.sched_getscheduler(task) for task, name in names.items() if name.startswith("gloo")}
+    result = {name: os.sched_getscheduler(task) for task, name in names.items() if name.startswith("gloo")}
 
     def forbidden(*_: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     os.sched_setscheduler = forbidden
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as message:
         ddp._let_gloo_wait()
-    return [found, os.sched_getscheduler(0), [str(each.message) for each in said]]
+    return [result, os.sched_getscheduler(0), [str(each.message) for each in message]]
 
 
 def layer(world: World) -> list[float]:
     """A weight and its gradient of 8 samples that the ranks share, under DistributedDataParallel."""
     torch.manual_seed(world.rank)  # every rank draws others, and that of rank 0 is sent out
-    made = Layer(Circuit(1).ry(0, "x0").ry(0, "w0"), dtype=torch.float64)
+    layer = Layer(Circuit(1).ry(0, "x0").ry(0, "w0"), dtype=torch.float64)
     inputs = torch.linspace(0, 1, 8, dtype=torch.float64)[:, None]
-    model = DistributedDataParallel(made)
+    model = DistributedDataParallel(layer)
     model(inputs[world.rank :: world.ranks]).mean().backward()
-    assert made.weight.grad is not None
-    return [made.weight.item(), made.weight.grad.item()]
+    assert layer.weight.grad is not None
+    return [layer.weight.item(), layer.weight.grad.item()]
 
 
 where, backend, cases = sys.argv[1], sys.argv[1].partition("-n")[0], json.loads(sys.argv[2])

@@ -35,8 +35,8 @@ def test_a_missing_gpu_names_the_backend_that_needs_none(where, instead, monkeyp
 )
 def test_imports_point_down(modules, absent):
     script = f"import sys, {modules}; print(*(m for m in {absent} if m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.strip() == "", result.stdout + result.stderr
 
 
 class Elsewhere(World):

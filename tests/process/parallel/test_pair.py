@@ -27,14 +27,14 @@ def pair(where):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_time_that_is_over_by_rank_0s_clock_ends_all_ranks_after_the_same_step(where):
-    ours, theirs = (rank["ends"] for rank in pair(where))
-    assert ours == theirs
-    for (_, late_step), (status, step, reason) in zip(CASES[:3], ours[:3], strict=True):
+    actual, expected = (rank["ends"] for rank in pair(where))
+    assert actual == expected
+    for (_, late_step), (status, step, reason) in zip(CASES[:3], actual[:3], strict=True):
         # They agree at most ten steps later, at the end of an epoch, or sooner.
         assert status == "timed_out" and late_step <= step < late_step + 10
         assert reason == f"its time of 1800 s (limit_s) was over after step {step} of 40"
     # The clock of another rank decides nothing.
-    assert ours[3] == ["completed", 40, None]
+    assert actual[3] == ["completed", 40, None]
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -46,9 +46,9 @@ def test_a_request_that_one_rank_has_heard_stops_all_at_the_same_iteration(where
 @pytest.mark.parametrize("where", PLACES)
 def test_a_world_of_another_size_is_refused(where):
     for rank in pair(where):
-        larger, of_two_nodes, alone = rank["refused"]
+        larger, of_two_nodes, single = rank["refused"]
         assert "needs 3 rank(s), but this process" in larger and "asks for 2 node(s)" in of_two_nodes
-        assert "needs 1 rank(s), but this process" in alone
+        assert "needs 1 rank(s), but this process" in single
 
 
 def test_one_process_is_no_world_of_two():
@@ -57,9 +57,9 @@ def test_one_process_is_no_world_of_two():
 
 
 def test_gloos_thread_for_messages_does_not_interrupt_those_that_compute():
-    for threads, own, said in (rank["gloo"] for rank in pair(PLACES[1])):
+    for threads, own, message in (rank["gloo"] for rank in pair(PLACES[1])):
         assert (threads, own) == ({"gloo_tcp_loop": os.SCHED_BATCH}, os.SCHED_OTHER)
-        assert ["Gloo's messages may take milliseconds" in each for each in said] == [True]
+        assert ["Gloo's messages may take milliseconds" in each for each in message] == [True]
 
 
 def test_a_layer_under_distributed_data_parallel_has_the_gradient_of_all_ranks_samples():

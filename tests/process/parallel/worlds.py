@@ -43,9 +43,9 @@ def start(where: str, command: str, timeout: float = 600, **extra: str) -> subpr
 
 def printed(where: str, module: str) -> Any:
     """What rank 0 of a module in the world of a place has printed as its result."""
-    done = start(where, f"{sys.executable} -m {module}")
-    lines = [line for line in done.stdout.splitlines() if "RESULT" in line]
-    assert done.returncode == 0 and len(lines) == 1, done.stdout[-2000:] + done.stderr[-4000:]
+    result = start(where, f"{sys.executable} -m {module}")
+    lines = [line for line in result.stdout.splitlines() if "RESULT" in line]
+    assert result.returncode == 0 and len(lines) == 1, result.stdout[-2000:] + result.stderr[-4000:]
     return json.loads(lines[0].split("RESULT", 1)[1])
 
 

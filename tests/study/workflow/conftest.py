@@ -20,8 +20,8 @@ def fresh(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose study was run to the end, once for all workers."""
-    made = tmp_path_factory.getbasetemp()
-    shared = made.parent if SIDE_BY_SIDE else made
+    result = tmp_path_factory.getbasetemp()
+    shared = result.parent if SIDE_BY_SIDE else result
     project = shared / "finished"
     with (shared / "finished.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

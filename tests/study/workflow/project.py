@@ -60,7 +60,7 @@ def run_in(
         "XDG_CACHE_HOME": str(project / ".cache"),
         **variables,
     }
-    done = subprocess.run(
+    result = subprocess.run(
         [forks.programs() / "snakemake", *arguments],
         cwd=project,
         env=environment,
@@ -68,16 +68,16 @@ def run_in(
         text=True,
         timeout=600,
     )
-    if check and done.returncode:
+    if check and result.returncode:
         pytest.fail(
-            f"snakemake {' '.join(arguments)} failed ({done.returncode}):\n{done.stdout}{done.stderr}"
+            f"snakemake {' '.join(arguments)} failed ({result.returncode}):\n{result.stdout}{result.stderr}"
         )
-    return done
+    return result
 
 
-def planned(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+def planned(result: subprocess.CompletedProcess[str]) -> dict[str, int]:
     """The jobs of a dry run, counted by rule."""
-    text = done.stdout + done.stderr
+    text = result.stdout + result.stderr
     return {m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+)$", text, re.MULTILINE) if m[1] != "total"}
 
 

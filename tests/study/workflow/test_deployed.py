@@ -57,7 +57,7 @@ def test_it_runs_to_its_report(deployed: Path) -> None:
 
 
 def test_the_catalogue_says_which_environments_the_rules_have() -> None:
-    said = CATALOGUE["usage"]["software-stack-deployment"]
+    message = CATALOGUE["usage"]["software-stack-deployment"]
     rules = "".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
-    assert said["conda"] == ("conda:" in rules)
-    assert said["apptainer"] == ("container:" in rules)
+    assert message["conda"] == ("conda:" in rules)
+    assert message["apptainer"] == ("container:" in rules)

@@ -35,9 +35,9 @@ def start(project: Path, *command: str, seconds: int = 0) -> subprocess.Popen[st
 
 def run(project: Path, *command: str, status: int = 0) -> str:
     process = start(project, *command)
-    said = process.communicate(timeout=PATIENCE_S)[0]
-    assert process.returncode == status, said
-    return said
+    message = process.communicate(timeout=PATIENCE_S)[0]
+    assert process.returncode == status, message
+    return message
 
 
 @pytest.fixture
@@ -73,18 +73,18 @@ def test_the_next_call_works_and_says_so_in_one_line(killed: Path) -> None:
     last = locks.last(killed / driver.FOLDER)
     assert last is not None and last.until is None and locks.holder(killed / driver.FOLDER) is None
     output = run(killed, "snakemake", *LOCAL)
-    said = [line for line in output.splitlines() if line.startswith("ketscale: ")]
-    assert said == [f"ketscale: the last Snakemake here was killed ({last})"]
+    message = [line for line in output.splitlines() if line.startswith("ketscale: ")]
+    assert message == [f"ketscale: the last Snakemake here was killed ({last})"]
     assert all((killed / record(one)).exists() for one in RUNS)
-    ended = locks.last(killed / driver.FOLDER)
-    assert ended is not None and ended.finished
+    holder = locks.last(killed / driver.FOLDER)
+    assert holder is not None and holder.finished
 
 
 def test_a_second_call_is_told_who_works_here(killed: Path) -> None:
     lock = Lock(killed / driver.FOLDER)
     assert lock.acquire()
-    refused = run(killed, "snakemake", *LOCAL, status=1)
-    assert f"another Snakemake works in this folder (process {os.getpid()} on " in refused
+    result = run(killed, "snakemake", *LOCAL, status=1)
+    assert f"another Snakemake works in this folder (process {os.getpid()} on " in result
     lock.release()
 
 
@@ -94,8 +94,8 @@ def test_a_call_that_the_cluster_refuses_at_once_was_not_killed(
 ) -> None:
     if not installed:
         monkeypatch.setenv("PATH", without_programs)
-    refused = run(fresh, "snakemake", "--profile", "slurm", status=1)
+    result = run(fresh, "snakemake", "--profile", "slurm", status=1)
     why = f"failed: sinfo: fatal: {NO_CLUSTER}" if installed else "does not answer ("
-    (error,) = (line for line in refused.splitlines() if line.startswith("Error: "))
+    (error,) = (line for line in result.splitlines() if line.startswith("Error: "))
     assert error.startswith(f"Error: sinfo {why}")
     assert "killed" not in run(fresh, "snakemake", *LOCAL)

@@ -77,21 +77,21 @@ class Own(Project):
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Own:
     """The project with one run, which needed a first step; each test leaves it so."""
-    made = Own(tmp_path_factory.mktemp("own") / "project")
-    assert made.planned(made.target(0)) == {"prepare": 1, "try": 1, "train": 1}
-    made.snakemake(made.target(0))
-    return made
+    result = Own(tmp_path_factory.mktemp("own") / "project")
+    assert result.planned(result.target(0)) == {"prepare": 1, "try": 1, "train": 1}
+    result.snakemake(result.target(0))
+    return result
 
 
 def test_a_misspelt_gate_stops_27_runs_before_the_first(tmp_path: Path) -> None:
     project = Own(tmp_path / "project")
     project.model(RING.replace(".cnot(", ".cnott("))
-    done = project.snakemake(check=False)
-    assert done.returncode == 1
-    said = done.stdout + done.stderr
-    assert re.search(r"^train +27$", said, re.MULTILINE)
+    result = project.snakemake(check=False)
+    assert result.returncode == 1
+    message = result.stdout + result.stderr
+    assert re.search(r"^train +27$", message, re.MULTILINE)
     line = 1 + next(number for number, text in enumerate(RING.splitlines()) if ".cnot(" in text)
-    failed = said[said.index("failed: out/tried/mine.log: ") :].splitlines()
+    failed = message[message.index("failed: out/tried/mine.log: ") :].splitlines()
     assert failed[0] == (
         f"failed: out/tried/mine.log: models/ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'cnott' (the first step of "
         "mine/ring/q2-l0-b4/none/cpu-n1r1t1/p/seed0)"
@@ -124,14 +124,14 @@ def test_a_run_of_no_study_is_trained_without(project: Own) -> None:
 
 
 def test_no_other_model_waits_for_a_step(project: Own) -> None:
-    given = {**GIVEN, "workloads": {"sample-table": {"table": "iris", "split_seed": 0}}}
-    given["studies"] = {
+    settings = {**GIVEN, "workloads": {"sample-table": {"table": "iris", "split_seed": 0}}}
+    settings["studies"] = {
         "s": {**GIVEN["studies"]["s"], "axes": GIVEN["studies"]["s"]["axes"] | {"workload": "sample-table"}}
     }
     zeros = {"model": "mlp", "qubits": 0, "layers": 0, "batch": 8}
-    given["studies"]["s"]["points"] = [{"qubits": 2, "batch": 8}, zeros]
-    (project.folder / "other.yaml").write_text(yaml.safe_dump(given))
-    done = project.snakemake("--configfile", "other.yaml", "-n", "--verbose")
-    assert planned(done)["try"] == 1
-    waiting = re.findall(r"rule train:\n +input: (.*)\n", done.stdout + done.stderr)
+    settings["studies"]["s"]["points"] = [{"qubits": 2, "batch": 8}, zeros]
+    (project.folder / "other.yaml").write_text(yaml.safe_dump(settings))
+    result = project.snakemake("--configfile", "other.yaml", "-n", "--verbose")
+    assert planned(result)["try"] == 1
+    waiting = re.findall(r"rule train:\n +input: (.*)\n", result.stdout + result.stderr)
     assert sorted("out/tried/" in inputs for inputs in waiting) == [False] * 3 + [True] * 3

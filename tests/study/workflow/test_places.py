@@ -27,11 +27,11 @@ def checkout(project: Path, version: str = ketscale.__version__) -> Path:
 
 def test_the_package_of_another_checkout_is_refused(fresh: Path) -> None:
     before = files(checkout(fresh))
-    done = run_in(fresh, *LOCAL, check=False)
-    assert done.returncode == 1
-    assert f"this workflow is that of {fresh}, but" in done.stderr
-    assert f"imports the package of another checkout ({ROOT}/workflow/ketscale)" in done.stderr
-    assert "Traceback" not in done.stderr and files(fresh) == before
+    result = run_in(fresh, *LOCAL, check=False)
+    assert result.returncode == 1
+    assert f"this workflow is that of {fresh}, but" in result.stderr
+    assert f"imports the package of another checkout ({ROOT}/workflow/ketscale)" in result.stderr
+    assert "Traceback" not in result.stderr and files(fresh) == before
 
 
 @pytest.mark.parametrize("version", [ketscale.__version__, "9.9.9"])
@@ -40,10 +40,10 @@ def test_an_installed_package_is_taken_and_another_version_is_said(
 ) -> None:
     site = tmp_path / "site-packages"
     shutil.copytree(ROOT / "workflow/ketscale", site / "ketscale")
-    done = run_in(checkout(fresh, version), *LOCAL, "-n", PYTHONPATH=str(site))
-    assert planned(done)["train"] == len(RUNS)
-    said = f"this workflow is of another version than the package ({ketscale.__version__})"
-    assert (said in done.stderr) == (version == "9.9.9")
+    result = run_in(checkout(fresh, version), *LOCAL, "-n", PYTHONPATH=str(site))
+    assert planned(result)["train"] == len(RUNS)
+    message = f"this workflow is of another version than the package ({ketscale.__version__})"
+    assert (message in result.stderr) == (version == "9.9.9")
 
 
 # ---------------------------------------------------------------- where it runs
@@ -70,22 +70,22 @@ rule summary:
 
 
 def test_it_runs_from_another_folder_with_that_folders_config(tmp_path: Path) -> None:
-    elsewhere = stand_in(tmp_path / "elsewhere")
-    config = elsewhere / "config.yaml"
+    remote = stand_in(tmp_path / "elsewhere")
+    config = remote / "config.yaml"
     config.write_text(config.read_text().replace("seed: [0, 1]", "seed: [4]"))
-    run_in(elsewhere, "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / "local"))
-    made = {path.relative_to(elsewhere).parts[0] for path in files(elsewhere)}
-    assert made == {"bin", "config.yaml", "calls.jsonl", "results"}
-    runs = [call["name"] for call in calls(elsewhere) if call["command"] == "launch"]
+    run_in(remote, "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / "local"))
+    result = {path.relative_to(remote).parts[0] for path in files(remote)}
+    assert result == {"bin", "config.yaml", "calls.jsonl", "results"}
+    runs = [call["name"] for call in calls(remote) if call["command"] == "launch"]
     assert sorted(runs) == sorted(record(run) for run in analysis.read(config).runs)
     assert {Run.parse(name).seed for name in runs} == {0, 4}
-    run_in(elsewhere, "-s", str(ROOT / "Snakefile"), "--report", "report.zip")
+    run_in(remote, "-s", str(ROOT / "Snakefile"), "--report", "report.zip")
 
 
 def test_a_folder_without_a_config_runs_that_of_the_snakefile(tmp_path: Path) -> None:
-    elsewhere = stand_in(tmp_path / "elsewhere")
-    (elsewhere / "config.yaml").unlink()
-    jobs = planned(run_in(elsewhere, "-s", str(ROOT / "Snakefile"), "-n"))
+    remote = stand_in(tmp_path / "elsewhere")
+    (remote / "config.yaml").unlink()
+    jobs = planned(run_in(remote, "-s", str(ROOT / "Snakefile"), "-n"))
     assert jobs["train"] == len(analysis.read(ROOT / "config.yaml").runs)
 
 
@@ -94,8 +94,8 @@ def test_it_is_a_module_of_another_workflow(tmp_path: Path) -> None:
     tiny = (project / "config.yaml").read_text().replace("\n", "\n  ")
     (project / "config.yaml").write_text(f"theirs: 1\nketscale:\n  {tiny}\n")
     (project / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "Snakefile"))
-    done = run_in(project, "--cores", "2")
-    assert "localrules directive" not in done.stderr
+    result = run_in(project, "--cores", "2")
+    assert "localrules directive" not in result.stderr
     assert (project / "summary.txt").read_text().startswith("<!doctype html>")
     assert all((project / record(run)).exists() for run in RUNS)
     jobs = planned(run_in(project, "--cores", "2", "-n", "--forceall"))
@@ -111,10 +111,10 @@ def test_all_results_are_below_the_folder_of_the_setting(fresh: Path) -> None:
     config.write_text(f"results: out/mine\n{config.read_text()}")
     before = files(fresh)
     run_in(fresh, "--profile", "profiles/local")
-    made = {path.relative_to(fresh) for path in files(fresh) - before}
-    assert {path for path in made if path.parts[:2] != ("out", "mine")} == {Path("calls.jsonl"), Path("out")}
-    assert Path("out/mine/report.html") in made
-    assert all(Path("out/mine", run.path) in made for run in RUNS)
+    built = {path.relative_to(fresh) for path in files(fresh) - before}
+    assert {path for path in built if path.parts[:2] != ("out", "mine")} == {Path("calls.jsonl"), Path("out")}
+    assert Path("out/mine/report.html") in built
+    assert all(Path("out/mine", run.path) in built for run in RUNS)
     assert "Nothing to be done" in (done := run_in(fresh, "--profile", "profiles/local")).stdout + done.stderr
     # One missing seed of it is one target.
     seed = f"out/mine/{dataclasses.replace(RUNS[0], seed=7).path}"

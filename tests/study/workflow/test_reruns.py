@@ -67,11 +67,11 @@ def test_records_that_no_table_takes_are_made_again_whatever_snakemake_has_noted
     # One that is asked for by name brings no other with it.
     assert planned(run_in(finished, "--profile", "profiles/local", "-n", record(late))) == {"train": 1}
     run_in(finished, "--profile", "profiles/local")
-    made = [call["name"] for call in calls(finished) if call["command"] == "launch"]
-    assert sorted(made) == sorted([record(timed), record(late)])
+    values = [call["name"] for call in calls(finished) if call["command"] == "launch"]
+    assert sorted(values) == sorted([record(timed), record(late)])
     assert json.loads((finished / record(untimed)).read_text())["resumed"] == 1
-    done = run_in(finished, "--profile", "profiles/local", "-n")
-    assert "Nothing to be done" in done.stdout + done.stderr
+    result = run_in(finished, "--profile", "profiles/local", "-n")
+    assert "Nothing to be done" in result.stdout + result.stderr
 
 
 def test_edits_that_change_no_number_rerun_no_training(finished: Path) -> None:
@@ -103,7 +103,7 @@ def test_features_with_the_same_content_rerun_nothing(finished: Path) -> None:
     assert (finished / manifest).stat().st_mtime > (finished / record(RUNS[0])).stat().st_mtime
     assert (
         "Nothing to be done"
-        in (done := run_in(finished, "--profile", "profiles/local", "-n")).stdout + done.stderr
+        in (result := run_in(finished, "--profile", "profiles/local", "-n")).stdout + result.stderr
     )
 
 
@@ -132,8 +132,8 @@ def test_other_content_of_a_source_prepares_its_data_again_and_a_new_time_alone_
     on_mnist(fresh, f"split: test-images, weights: selfsupervised, folder: {tmp_path}")
     run_in(fresh, "--profile", "profiles/local")
     os.utime(images, ns=(1, 1))
-    done = run_in(fresh, "--profile", "profiles/local", "-n")
-    assert "Nothing to be done" in done.stdout + done.stderr
+    result = run_in(fresh, "--profile", "profiles/local", "-n")
+    assert "Nothing to be done" in result.stdout + result.stderr
     images.write_bytes(b"2")
     assert planned(run_in(fresh, "--profile", "profiles/local", "-n"))["prepare"] == 1
     # A partial report prepares nothing, but is made anew: its records are stale.
@@ -142,13 +142,13 @@ def test_other_content_of_a_source_prepares_its_data_again_and_a_new_time_alone_
     )
     assert partial["tabulate"] == 1 and "prepare" not in partial
     images.write_bytes(b"1")
-    moved = tmp_path / "moved"
-    moved.mkdir()
+    copied = tmp_path / "moved"
+    copied.mkdir()
     for file in (images, labels):
-        file.rename(moved / file.name)
-    on_mnist(fresh, f"split: test-images, weights: selfsupervised, folder: {moved}")
-    done = run_in(fresh, "--profile", "profiles/local", "-n")
-    assert "Nothing to be done" in done.stdout + done.stderr
+        file.rename(copied / file.name)
+    on_mnist(fresh, f"split: test-images, weights: selfsupervised, folder: {copied}")
+    result = run_in(fresh, "--profile", "profiles/local", "-n")
+    assert "Nothing to be done" in result.stdout + result.stderr
 
 
 def test_data_and_weights_without_a_folder_are_fetched_by_local_rules(fresh: Path) -> None:
@@ -180,10 +180,10 @@ def edited_in(
     times, content = path.stat(), path.read_bytes()
     path.write_text(json.dumps({"edited": 1}))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    done = then()
+    result = then()
     path.write_bytes(content)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    return done
+    return result
 
 
 def test_copied_results_of_another_title_are_made_again(finished: Path) -> None:
@@ -195,15 +195,15 @@ def test_copied_results_of_another_title_are_made_again(finished: Path) -> None:
     assert {path: path.read_bytes() for path in files(finished) if path.is_file()} == before
     run_in(finished, *LOCAL)
     assert "Another tiny study" in (finished / "results/report.html").read_text()
-    assert "Nothing to be done" in (done := run_in(finished, *LOCAL)).stdout + done.stderr
+    assert "Nothing to be done" in (result := run_in(finished, *LOCAL)).stdout + result.stderr
 
 
 def test_what_was_not_made_from_the_records_is_made_again(finished: Path) -> None:
     """Whether or not Snakemake has notes, and though no time tells."""
     without_notes(finished)
     for name in ("tables/made-from.txt", RUNS[0].path):
-        found = planned(edited_in(finished, name, lambda: run_in(finished, *LOCAL, "-n")))
-        assert found == AFTER_RUNS, name
+        result = planned(edited_in(finished, name, lambda: run_in(finished, *LOCAL, "-n")))
+        assert result == AFTER_RUNS, name
     one = edited_in(finished, RUNS[0].path, lambda: run_in(finished, *LOCAL, "-n", record(RUNS[1])))
     assert planned(one) == {}
     refused = edited_in(
@@ -215,14 +215,14 @@ def test_what_was_not_made_from_the_records_is_made_again(finished: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "again"),
+    ("old", "new", "repeat"),
     [
         ("split_seed: 0", "split_seed: 1", {"prepare": 1, "train": len(RUNS)}),
         ("epochs: 1", "epochs: 2", {"train": sum(run.protocol == "quick" for run in RUNS)}),
     ],
 )
 def test_copied_records_and_data_of_other_settings_are_made_again(
-    fresh: Path, old: str, new: str, again: dict[str, int]
+    fresh: Path, old: str, new: str, repeat: dict[str, int]
 ) -> None:
     factory.write_all(TINY, fresh / "results")
     for path in (fresh / "results/features").rglob("*"):
@@ -230,6 +230,6 @@ def test_copied_records_and_data_of_other_settings_are_made_again(
     assert planned(run_in(fresh, *LOCAL, "-n")) == AFTER_RUNS
     config = fresh / "config.yaml"
     config.write_text(config.read_text().replace(old, new))
-    assert planned(run_in(fresh, *LOCAL, "-n")) == {**again, **AFTER_RUNS}
+    assert planned(run_in(fresh, *LOCAL, "-n")) == {**repeat, **AFTER_RUNS}
     one = next(run for run in RUNS if run.protocol == "quick")
-    assert planned(run_in(fresh, *LOCAL, "-n", record(one))) == {**again, "train": 1}
+    assert planned(run_in(fresh, *LOCAL, "-n", record(one))) == {**repeat, "train": 1}

@@ -31,7 +31,7 @@ def test_trials_come_first_and_are_inputs_of_all_seeds(fresh: Path) -> None:
     assert planned(run_in(fresh, *LOCAL, "-n")) == {}
 
     # One seed that is asked for brings its trials with it, and no other's.
-    asked = next(run for run in FINALS if TRIALS[0] in CONFIG.trials_of(run))
-    for run in (TRIALS[0], TRIALS[-1], asked):
+    final = next(run for run in FINALS if TRIALS[0] in CONFIG.trials_of(run))
+    for run in (TRIALS[0], TRIALS[-1], final):
         (fresh / record(run)).unlink()
-    assert planned(run_in(fresh, *LOCAL, "-n", record(asked))) == {"train": 2}
+    assert planned(run_in(fresh, *LOCAL, "-n", record(final))) == {"train": 2}

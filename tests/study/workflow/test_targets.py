@@ -45,24 +45,24 @@ def test_a_job_group_starts_snakemake_once_and_goes_on_after_a_run_that_fails(
     for target in targets:
         (finished / target).unlink()
     fails = {} if failing is None else {"STAND_IN_FAILS": targets[failing]}
-    done = run_in(finished, *targets, *IN_JOB, check=False, **fails)
-    assert (done.stdout + done.stderr).count("Building DAG of jobs") == 1
-    assert done.returncode == (0 if failing is None else 1)
-    made = [target for number, target in enumerate(targets) if number != failing]
-    assert [target for target in targets if (finished / target).exists()] == made
+    result = run_in(finished, *targets, *IN_JOB, check=False, **fails)
+    assert (result.stdout + result.stderr).count("Building DAG of jobs") == 1
+    assert result.returncode == (0 if failing is None else 1)
+    values = [target for number, target in enumerate(targets) if number != failing]
+    assert [target for target in targets if (finished / target).exists()] == values
 
 
 @pytest.mark.parametrize("call", ["this", "another"])
 def test_what_another_runs_job_of_this_call_has_trained_is_put_in_its_place(fresh: Path, call: str) -> None:
     run_in(fresh, *LOCAL, record(RUNS[0]))
-    folder, made = (fresh / record(RUNS[0])).parent, ("metrics.json", "history.csv")
+    folder, result = (fresh / record(RUNS[0])).parent, ("metrics.json", "history.csv")
     (folder / KEPT).mkdir(parents=True)
-    for name in made:
+    for name in result:
         (folder / name).unlink()
         (folder / KEPT / name).write_text("kept")
     (folder / KEPT / OF_CALL.format("this")).touch()
     run_in(fresh, record(RUNS[0]), *IN_JOB, KETSCALE_CALL=call)
-    assert all(((folder / name).read_text() == "kept") == (call == "this") for name in made)
+    assert all(((folder / name).read_text() == "kept") == (call == "this") for name in result)
 
 
 @pytest.mark.parametrize("target", ["figures", "report"])
@@ -93,10 +93,10 @@ def test_one_missing_seed_is_one_target(fresh: Path) -> None:
 
 def test_a_run_that_the_config_cannot_resolve_is_refused_by_name(fresh: Path) -> None:
     path = record(dataclasses.replace(RUNS[0], protocol="nosuch"))
-    done = run_in(fresh, path, "-n", check=False)
-    assert done.returncode == 1
-    assert "no protocol is called nosuch; choose from quick, timing" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    result = run_in(fresh, path, "-n", check=False)
+    assert result.returncode == 1
+    assert "no protocol is called nosuch; choose from quick, timing" in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_config_that_is_laid_over_another_is_one_file_everywhere(fresh: Path) -> None:
@@ -107,10 +107,10 @@ def test_a_config_that_is_laid_over_another_is_one_file_everywhere(fresh: Path) 
         f"over: ../config.yaml\ntitle: More\nstudies: {{{name}: {{axes: {{seed: [7]}}}}}}\n"
     )
     file = ("--configfile", "studies/more.yaml")
-    done = run_in(fresh, *file, "-n", "--config", "title=Most")
-    assert "seed7" in done.stdout
+    result = run_in(fresh, *file, "-n", "--config", "title=Most")
+    assert "seed7" in result.stdout
     config = analysis.read(fresh / "studies/more.yaml")
-    assert config.title == "More" and len(config.runs) == planned(done)["train"]
+    assert config.title == "More" and len(config.runs) == planned(result)["train"]
     # A job reads the file again.
     record = f"results/{next(run for run in config.runs if run.seed == 7).path}"
     run_in(fresh, record, *file)
@@ -120,9 +120,9 @@ def test_a_config_that_is_laid_over_another_is_one_file_everywhere(fresh: Path) 
 def test_two_config_files_are_refused_in_a_line(fresh: Path) -> None:
     """Snakemake would train the last alone."""
     (fresh / "other.yaml").write_text((fresh / "config.yaml").read_text())
-    done = run_in(fresh, "--configfile", "config.yaml", "other.yaml", "-n", check=False)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "`over: config.yaml`" in done.stderr
+    result = run_in(fresh, "--configfile", "config.yaml", "other.yaml", "-n", check=False)
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "`over: config.yaml`" in result.stderr
 
 
 def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:
@@ -130,8 +130,8 @@ def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:
     run_in(finished, "--report", "report.zip")
     with zipfile.ZipFile(finished / "report.zip") as archive:
         names = archive.namelist()
-    drawn = {name.rpartition("/")[2] for name in names if name.endswith(".svg")}
-    assert drawn >= {f"{each.name}.svg" for each in figures_of(TINY)}
+    figures = {name.rpartition("/")[2] for name in names if name.endswith(".svg")}
+    assert figures >= {f"{each.name}.svg" for each in figures_of(TINY)}
     assert sum(name.endswith(".csv") for name in names) >= len(TABLES)
     assert sum("/data/" in name and name.endswith("/report.html") for name in names) == 1
 
@@ -141,8 +141,8 @@ def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:
 
 def test_one_failed_run_costs_neither_tables_nor_report(fresh: Path) -> None:
     failing = RUNS[0]
-    done = run_in(fresh, "--profile", "profiles/local", check=False, STAND_IN_FAILS=record(failing))
-    assert done.returncode == 1
+    result = run_in(fresh, "--profile", "profiles/local", check=False, STAND_IN_FAILS=record(failing))
+    assert result.returncode == 1
     assert not (fresh / "results/report.html").exists()
     assert all((fresh / record(run)).exists() for run in RUNS if run != failing)
     run_in(fresh, "--profile", "profiles/local", "report", "--config", "partial=true")
@@ -166,7 +166,7 @@ def test_a_partial_report_trains_nothing_even_without_features(finished: Path) -
 def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> None:
     partial = ("--profile", "profiles/local", "report", "--config", "partial=true")
     run_in(finished, *partial)
-    assert "Nothing to be done" in (done := run_in(finished, *partial, "-n")).stdout + done.stderr
+    assert "Nothing to be done" in (result := run_in(finished, *partial, "-n")).stdout + result.stderr
     (finished / record(RUNS[0])).unlink()
     assert planned(run_in(finished, *partial, "-n"))["tabulate"] == 1
 
@@ -185,8 +185,8 @@ def test_a_workload_that_no_study_uses_is_checked_at_the_start_and_never_in_the_
     run_in(finished, *LOCAL)
     assert [call["command"] for call in calls(finished)] == ["report"] * 3
     config.write_text(text.replace("workloads:\n", f"workloads:\n{own.replace('file: nowhere.npz, ', '')}"))
-    done = run_in(finished, *LOCAL, "-n", check=False)
-    assert done.returncode == 1 and "workloads.own" in done.stderr
+    result = run_in(finished, *LOCAL, "-n", check=False)
+    assert result.returncode == 1 and "workloads.own" in result.stderr
 
 
 def test_a_config_that_no_command_can_be_given_is_refused_before_anything_runs(fresh: Path) -> None:
@@ -194,8 +194,8 @@ def test_a_config_that_no_command_can_be_given_is_refused_before_anything_runs(f
     config.write_text(
         config.read_text().replace("What does a larger", f"What {'really ' * 30_000} does a larger")
     )
-    done = run_in(fresh, *LOCAL, "-n", check=False)
-    assert done.returncode == 1 and "the config is longer than a command may be" in done.stderr
+    result = run_in(fresh, *LOCAL, "-n", check=False)
+    assert result.returncode == 1 and "the config is longer than a command may be" in result.stderr
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     seen = lambda: {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files(tmp_path)}  # noqa: E731
     before = seen()
-    done = run_in(tmp_path, "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local"), "-n")
-    assert planned(done)["prepare"] == 1
+    result = run_in(tmp_path, "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local"), "-n")
+    assert planned(result)["prepare"] == 1
     assert seen() == before
 
 
@@ -234,11 +234,11 @@ def test_a_mistake_is_one_readable_error_and_nothing_runs(
     assert old in text
     (fresh / "config.yaml").write_text(text.replace(old, new))
     before = files(fresh)
-    done = run_in(fresh, "--profile", "profiles/local", check=False)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    errors = [line for line in done.stderr.splitlines() if not line.startswith("Using ")]
+    result = run_in(fresh, "--profile", "profiles/local", check=False)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    errors = [line for line in result.stderr.splitlines() if not line.startswith("Using ")]
     assert 1 <= len(errors) <= 2
     assert files(fresh) == before
 
@@ -248,13 +248,13 @@ def test_a_mistake_is_one_readable_error_and_nothing_runs(
 
 def test_timed_runs_never_share_the_machine(finished_once: Path) -> None:
     """Not with each other, not with untimed runs; and the seeds follow each other."""
-    made = [call for call in calls(finished_once) if call["command"] == "launch"]
-    timed = [call for call in made if "/timing/" in call["name"]]
+    values = [call for call in calls(finished_once) if call["command"] == "launch"]
+    timed = [call for call in values if "/timing/" in call["name"]]
     assert len(timed) >= 4
     for one in timed:
-        for other in made:
+        for other in values:
             assert one is other or one["stop"] <= other["start"] or other["stop"] <= one["start"]
-    seeds = [Run.parse(call["name"]).seed for call in sorted(made, key=lambda call: call["start"])]
+    seeds = [Run.parse(call["name"]).seed for call in sorted(values, key=lambda call: call["start"])]
     assert seeds == sorted(seeds)
 
 
@@ -272,18 +272,18 @@ def test_untimed_runs_share_the_machine(fresh: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
     run_in(fresh, "--profile", "profiles/local", "runs", STAND_IN_SECONDS="0.5")
-    made = [call for call in calls(fresh) if call["command"] == "launch"]
-    assert any(a["start"] < b["start"] < a["stop"] for a in made for b in made)
+    values = [call for call in calls(fresh) if call["command"] == "launch"]
+    assert any(a["start"] < b["start"] < a["stop"] for a in values for b in values)
 
 
 def functions_of_a_run(project: Path, *options: str) -> set[str]:
     """What Snakemake has to work out by a function for each run: its resources, and its group."""
-    told = """
+    messages = """
 train = workflow.get_rule("train")
 print("FUNCTIONS", *(name for name, value in train.resources.items() if value.is_evaluable()))
 print("FUNCTIONS", "group" if callable(train._group) else "")
 """
-    (project / "Snakefile").write_text((ROOT / "Snakefile").read_text() + told)
+    (project / "Snakefile").write_text((ROOT / "Snakefile").read_text() + messages)
     lines = run_in(project, *options, "--list-rules").stdout.splitlines()
     return {name for line in lines if line.startswith("FUNCTIONS") for name in line.split()[1:]}
 
@@ -299,5 +299,5 @@ def test_on_one_machine_snakemake_asks_few_functions_about_each_run(
 def test_what_runs_need_is_known_where_it_is_asked(fresh: Path) -> None:
     needs = {"mem_mb", "runtime"}
     assert needs | {"group", "nodes", "gres"} <= functions_of_a_run(fresh, "--profile", "slurm")
-    done = run_in(fresh, *LOCAL, "--resources", "mem=4GB", "-np", record(RUNS[0]))
-    assert all(f"{name}=" in done.stdout for name in needs)
+    result = run_in(fresh, *LOCAL, "--resources", "mem=4GB", "-np", record(RUNS[0]))
+    assert all(f"{name}=" in result.stdout for name in needs)

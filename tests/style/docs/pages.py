@@ -33,8 +33,8 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> Iterator[Block]:
     fence = r"^(?:<!-- not run: (.*) -->\n)?```(\S*)[^\n]*\n(.*?)^```$"
-    for found in re.finditer(fence, page.read_text(), re.MULTILINE | re.DOTALL):
-        yield Block(found[2], found[3], found[1])
+    for result in re.finditer(fence, page.read_text(), re.MULTILINE | re.DOTALL):
+        yield Block(result[2], result[3], result[1])
 
 
 def named(page: Path) -> str:
@@ -48,20 +48,20 @@ def prose(page: Path) -> str:
 
 def commands() -> dict[str, str]:
     """Every command of a block of shell, and every one in a sentence that has arguments or is a module, with a page that has it."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for page in PAGES:
         for block in blocks(page):
             for line in block.text.splitlines() if block.language == "sh" and block.reason is None else ():
                 for command in re.sub(r"\s+#.*|^#.*", "", line).split("&&"):
                     if command.strip():
-                        found.setdefault(command.strip(), named(page))
+                        result.setdefault(command.strip(), named(page))
         if page not in OLD:
             for command in re.findall(
                 r"`((?:(?:ketscale|snakemake) [^`\n]* |python -m )[^`\n]+)`", prose(page)
             ):
                 if not re.search(r"\b(NAME|CHECKOUT)\b", command):  # a reader's own
-                    found.setdefault(command, named(page))
-    return found
+                    result.setdefault(command, named(page))
+    return result
 
 
 COMMANDS = commands()
@@ -69,5 +69,5 @@ COMMANDS = commands()
 
 def of(program: str) -> list[str]:
     """The arguments of every shown call of a program."""
-    shown = [text for text in COMMANDS if Path(text.split()[0]).name == program]
-    return [re.sub(r" > \S+$", "", text.partition(" ")[2]) for text in shown]
+    commands = [text for text in COMMANDS if Path(text.split()[0]).name == program]
+    return [re.sub(r" > \S+$", "", text.partition(" ")[2]) for text in commands]

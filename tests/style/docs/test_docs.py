@@ -29,9 +29,9 @@ def test_the_readme_makes_a_qnode_fast_and_prints_the_same_value_twice(capsys):
     exec(compile(code, "README.md", "exec"), namespace)
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     text = (ROOT / "README.md").read_text()
-    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    (output,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     # All but the times are as README shows them.
-    assert [words[:-2] for words in printed] == [line.split()[:-2] for line in shown.splitlines()]
+    assert [words[:-2] for words in printed] == [line.split()[:-2] for line in output.splitlines()]
     assert printed[0][0] == printed[1][0]
     fast, inputs, weights = namespace["f"], namespace["x"], namespace["w"]
     (gradient,) = torch.autograd.grad(fast(inputs, weights).sum(), weights)
@@ -83,10 +83,10 @@ def test_a_trained_policy_makes_a_pulse(tmp_path, monkeypatch):
 
 def test_the_block_of_pulses_is_accepted():
     text = (ROOT / "docs" / "problems.md").read_text().split("## Pulses")[1]
-    given = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    arguments = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     axes = {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4}
-    made = tiny_config({**given, "axes": axes, "precision": "fp64"})
-    assert analysis.of({**made, "studies": {"accuracy": made["studies"]["accuracy"]}}).runs
+    result = tiny_config({**arguments, "axes": axes, "precision": "fp64"})
+    assert analysis.of({**result, "studies": {"accuracy": result["studies"]["accuracy"]}}).runs
 
 
 def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):

@@ -24,11 +24,11 @@ def test_a_table_is_an_excerpt_of_the_csv_file_that_it_names(page: Path) -> None
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_marked_number_is_that_of_its_cell(page: Path) -> None:
-    found = list(measured.marks(page))
-    assert {mark.said: why for mark in found if (why := measured.wrong(mark))} == {}
+    values = list(measured.marks(page))
+    assert {mark.said: why for mark in values if (why := measured.wrong(mark))} == {}
     # Every comment that names a CSV file marks a number, or what has none yet.
-    said = re.findall(rf"(?<!{readers.MISSING})<!-- [^>]*\.csv ", measured.prose(page))
-    assert len(found) == len(said)
+    message = re.findall(rf"(?<!{readers.MISSING})<!-- [^>]*\.csv ", measured.prose(page))
+    assert len(values) == len(message)
 
 
 def test_a_mark_that_is_wrong_is_found(tmp_path: Path) -> None:

@@ -68,12 +68,12 @@ def test_the_python_of_the_other_pages_has_a_test(page: str, test: str) -> None:
 
 
 def test_no_block_is_left_out_silently() -> None:
-    found = {named(page): [b.reason for b in blocks(page) if b.reason is not None] for page in PAGES}
-    assert {page: reasons for page, reasons in found.items() if reasons} == NOT_RUN
+    result = {named(page): [b.reason for b in blocks(page) if b.reason is not None] for page in PAGES}
+    assert {page: reasons for page, reasons in result.items() if reasons} == NOT_RUN
 
 
 def test_every_block_has_a_language() -> None:
-    known = {
+    options = {
         "python",
         "yaml",
         "sh",
@@ -84,7 +84,7 @@ def test_every_block_has_a_language() -> None:
         "{code-cell}",
     }
     for page in PAGES:
-        assert {block.language for block in blocks(page)} <= known, named(page)
+        assert {block.language for block in blocks(page)} <= options, named(page)
 
 
 def test_every_block_of_yaml_is_yaml() -> None:
@@ -108,10 +108,10 @@ def test_a_notebook_is_one_for_jupytext_and_its_cells_are_python(page: Path) -> 
 
 
 def test_every_command_is_of_a_kind_that_is_checked() -> None:
-    checked = {"ketscale", "snakemake", "make", "python", "check", "cd"}
+    programs = {"ketscale", "snakemake", "make", "python", "check", "cd"}
     for command, page in COMMANDS.items():
         program = re.sub(r"^(\S+=\S+ )+", "", command).split()[0]
-        assert Path(program).name in checked | OTHERS, f"{page}: {command}"
+        assert Path(program).name in programs | OTHERS, f"{page}: {command}"
 
 
 @pytest.mark.parametrize("arguments", of("ketscale"))
@@ -124,10 +124,10 @@ def test_ketscale_accepts_what_is_shown(arguments: str) -> None:
 
 def test_every_target_of_make_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    shown = {word for text in of("make") for word in text.split() if "=" not in word}
+    variables = {word for text in of("make") for word in text.split() if "=" not in word}
     inline = set(re.findall(r"`make ([a-z-]+)", "".join(page.read_text() for page in PAGES)))
-    assert shown | inline <= targets
-    assert {"docs", "setup", "test"} <= shown | inline
+    assert variables | inline <= targets
+    assert {"docs", "setup", "test"} <= variables | inline
 
 
 def test_every_module_that_is_named_exists() -> None:
@@ -150,15 +150,15 @@ def snakemake_parser() -> argparse.ArgumentParser:
 @pytest.mark.parametrize("arguments", of("snakemake"))
 def test_snakemake_accepts_what_is_shown(arguments: str) -> None:
     # It reads the profile that is named, too.
-    known = snakemake_parser().parse_args(
+    options = snakemake_parser().parse_args(
         ["--cores", "1", *(w for w in shlex.split(arguments) if "CHECKOUT" not in w)]
     )
     written = {"moons.yaml"}  # by the tutorial
-    for file in known.configfile or ():
+    for file in options.configfile or ():
         assert Path(file).name in written or (ROOT / file).exists(), file
     for profile in re.findall(r"--profile (\S+)", arguments):
         assert (ROOT / profile / "profile.yaml").exists()
-    for target in known.targets:
+    for target in options.targets:
         if target.endswith("metrics.json") and "..." not in target:
             assert Run.parse(target)
         else:
@@ -171,11 +171,11 @@ def test_snakemake_accepts_what_is_shown(arguments: str) -> None:
 def slugs(text: str) -> set[str]:
     """The anchors of a page's headings, as forges and MyST make them."""
     bare = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    found: set[str] = set()
+    result: set[str] = set()
     for heading in re.findall(r"^#+ (.+)$", bare, re.MULTILINE):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
-        found.add(re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-"))
-    return found
+        result.add(re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-"))
+    return result
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "config" / "README.md"], ids=named)
@@ -183,25 +183,25 @@ def test_links_lead_somewhere(page: Path) -> None:
     bare = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"""(?:\]\(|(?:src|href)=")(?!http)([^)"\s]+)[)"]""", bare):
         file, _, anchor = target.partition("#")
-        found = (page.parent / file).resolve() if file else page
-        assert found.exists(), target
-        assert found.is_relative_to(ROOT), target
+        result = (page.parent / file).resolve() if file else page
+        assert result.exists(), target
+        assert result.is_relative_to(ROOT), target
         if anchor:
-            assert anchor in slugs(found.read_text()), target
+            assert anchor in slugs(result.read_text()), target
 
 
 def test_pages_that_are_named_elsewhere_exist() -> None:
     """In errors, docstrings, configs and scripts, with their anchors."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     others = [ROOT / name for name in listed.stdout.split("\0") if name and not name.endswith(".md")]
-    found = {
+    result = {
         target
         for file in others
         if file.is_file() and file.suffix in {".py", ".yaml", ".smk", ".toml", ".sh", ".j2", ""}
         for target in re.findall(r"\bdocs/[\w/.-]+\.md(?:#[\w-]+)?", file.read_text())
     }
-    assert len(found) > 5
-    for target in found:
+    assert len(result) > 5
+    for target in result:
         file, _, anchor = target.partition("#")
         assert (ROOT / file).exists(), target
         assert not anchor or anchor in slugs((ROOT / file).read_text()), target
@@ -251,12 +251,12 @@ def test_every_column_of_every_table_is_in_the_reference() -> None:
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:
-    found = list(cli.commands())
-    assert len(found) >= 18
-    for parser in found:
-        shown = rows(MADE["cli"], f"## {parser.prog}")
+    values = list(cli.commands())
+    assert len(values) >= 18
+    for parser in values:
+        printed = rows(MADE["cli"], f"## {parser.prog}")
         options = {action.option_strings[-1] for action in parser._actions if action.option_strings}
-        assert options - {"--help"} <= shown, parser.prog
+        assert options - {"--help"} <= printed, parser.prog
 
 
 # ---------------------------------------------------------------- pictures
@@ -282,5 +282,5 @@ def test_the_readme_is_short_and_begins_with_what_to_do() -> None:
 
 def test_the_configuration_of_the_site_is_read() -> None:
     """Only `make docs` reads it otherwise; it names packages whose members it lists."""
-    done = subprocess.run([sys.executable, DOCS / "conf.py"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-500:]
+    result = subprocess.run([sys.executable, DOCS / "conf.py"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-500:]

@@ -63,16 +63,16 @@ print(json.dumps({
 
 
 def test_circuits_run_where_linuxs_locks_allocator_and_threads_are_missing(tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", TAKEN_AWAY + EVALUATED],
         env={**os.environ, "KETSCALE_CACHE": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert [text.partition(":")[0] for text in said["warned"]] == ["compiled code runs on one thread"]
-    assert max(said["apart"]) < 1e-12 and said["slope apart"] < 1e-9
-    assert said["classes"] == 2
+    assert result.returncode == 0, result.stderr
+    message = json.loads(result.stdout)
+    assert [text.partition(":")[0] for text in message["warned"]] == ["compiled code runs on one thread"]
+    assert max(message["apart"]) < 1e-12 and message["slope apart"] < 1e-9
+    assert message["classes"] == 2
     assert list(tmp_path.glob("*.o"))

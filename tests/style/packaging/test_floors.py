@@ -32,8 +32,8 @@ def imports(node: ast.AST, types: bool) -> Iterator[str]:
         return
     if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "ketscale":
         for alias in node.names:
-            whole = f"{node.module}.{alias.name}"
-            yield whole if whole in MODULES else str(node.module)
+            complete = f"{node.module}.{alias.name}"
+            yield complete if complete in MODULES else str(node.module)
     elif isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in MODULES)
     for child in ast.iter_child_nodes(node):
@@ -56,11 +56,11 @@ def floors() -> dict[str, int]:
     table = (
         text.partition("An import only points down this list")[2].partition("\n\n")[2].partition("\n\n")[0]
     )
-    found = {"__main__": 0, "": 1000}
+    result = {"__main__": 0, "": 1000}
     for number, row in enumerate(table.splitlines()[2:]):
         for room in re.findall(r"`(\w+)(?:/|\.py)`", row.split("|")[1]):
-            found[room] = number
-    return found | {"lazy": 1001}  # which the package itself imports
+            result[room] = number
+    return result | {"lazy": 1001}  # which the package itself imports
 
 
 def test_every_room_has_its_row_in_the_layout() -> None:

@@ -74,7 +74,7 @@ main(sys.argv[1:])
 def imported(script: str, *arguments: str, folder: Path) -> set[str]:
     """The modules that a script has imported when it says so."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=folder,
         env={**os.environ, **threads},
@@ -82,9 +82,9 @@ def imported(script: str, *arguments: str, folder: Path) -> set[str]:
         text=True,
         timeout=120,
     )
-    told = [line for line in done.stdout.splitlines() if line.startswith("MODULES ")]
-    assert len(told) == 1, done.stdout[-2000:] + done.stderr[-2000:]
-    return set(told[0].split()[1:])
+    lines = [line for line in result.stdout.splitlines() if line.startswith("MODULES ")]
+    assert len(lines) == 1, result.stdout[-2000:] + result.stderr[-2000:]
+    return set(lines[0].split()[1:])
 
 
 @functools.cache
@@ -99,12 +99,12 @@ def unwanted(modules: set[str], never: tuple[str, ...]) -> list[str]:
 
 
 def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -> None:
-    found = imported("import os, sys\nfrom ketscale import Layer\n" + SAY, folder=Path()) - of_torch()
+    result = imported("import os, sys\nfrom ketscale import Layer\n" + SAY, folder=Path()) - of_torch()
     # Which modules of the standard library torch has imported already depends on the packages beside it.
-    packages = {name.partition(".")[0] for name in found} - set(sys.stdlib_module_names)
+    packages = {name.partition(".")[0] for name in result} - set(sys.stdlib_module_names)
     assert packages == {"ketscale", "msgspec", "numpy"}
-    ours = [name.split(".")[1:] for name in found if name.startswith("ketscale.")]
-    assert {name[0] for name in ours} <= {
+    actual = [name.split(".")[1:] for name in result if name.startswith("ketscale.")]
+    assert {name[0] for name in actual} <= {
         "autograd_function",
         "config",
         "engines",
@@ -120,16 +120,16 @@ def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -
         "simulators",
         "words",
     }
-    assert {name[1] for name in ours if name[0] == "interop" and name[1:]} == {"expressions", "layer"}
-    assert not {name[1] for name in ours if name[0] == "engines" and name[1:]} & {"dynamics", "pulses"}
+    assert {name[1] for name in actual if name[0] == "interop" and name[1:]} == {"expressions", "layer"}
+    assert not {name[1] for name in actual if name[0] == "engines" and name[1:]} & {"dynamics", "pulses"}
 
 
 def arguments(settings: Settings) -> list[str]:
     """What Snakemake gives to a run."""
-    given = ["--settings", settings.text]
+    arguments = ["--settings", settings.text]
     if settings.family.prepared:
-        given += ["--features", f"out/tiny/{PREPARED.format(workload=settings.run.workload)}"]
-    return [f"out/tiny/{settings.run.path}", *given]
+        arguments += ["--features", f"out/tiny/{PREPARED.format(workload=settings.run.workload)}"]
+    return [f"out/tiny/{settings.run.path}", *arguments]
 
 
 def settings_of(project: Project, layout: str = "cpu-n1r1t1") -> Settings:

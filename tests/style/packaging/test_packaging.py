@@ -57,15 +57,15 @@ def imported() -> set[str]:
 
     Modules that are imported for types alone need not be there.
     """
-    found = set()
+    result = set()
     for path in PACKAGE.rglob("*.py"):
         for node in for_more_than_types(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
+                result |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module.partition(".")[0])
+                result.add(node.module.partition(".")[0])
     # The benchmarks are asked for only where there is a checkout.
-    return found - set(sys.stdlib_module_names) - {"ketscale", "benchmarks"}
+    return result - set(sys.stdlib_module_names) - {"ketscale", "benchmarks"}
 
 
 def test_every_module_that_is_imported_is_declared() -> None:
@@ -86,10 +86,10 @@ def test_the_pins_are_within_the_ranges() -> None:
     for lock in ("cpu.lock", "bench.lock", "triton.lock", "trackers.lock"):
         lines = (ROOT / "envs" / lock).read_text().splitlines()
         pins |= {canonical(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
-    wanted = requirements(
+    expected = requirements(
         PROJECT["dependencies"] + [r for lines in PROJECT["optional-dependencies"].values() for r in lines]
     )
-    for requirement in wanted:
+    for requirement in expected:
         if requirement.name != "ketscale":
             assert requirement.specifier.contains(pins[canonical(requirement.name)]), requirement
 
@@ -111,11 +111,11 @@ def test_citation_and_changelog_name_the_version() -> None:
 
 
 def run_python(script: str, **variables: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, **variables}
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()[-1]
 
 
 def test_the_command_line_and_a_config_are_read_without_anything_heavy() -> None:

@@ -75,8 +75,8 @@ def coverage(
     truths = np.array([shares[0], shares[0] - shares[1]])
     for _ in range(repeats):
         one, other = drawn(seeds, samples, shares, effects, draw, **more)
-        found = [estimate(one, ACCURACY), difference(one, other, ACCURACY)]
-        ends = np.array([(each.low, each.high) for each in found if each], float).T
+        values = [estimate(one, ACCURACY), difference(one, other, ACCURACY)]
+        ends = np.array([(each.low, each.high) for each in values if each], float).T
         held += (ends[0] <= truths + 1e-12) & (truths <= ends[1] + 1e-12)
         widths += ends[1] - ends[0]
     return tuple(Covered(*pair) for pair in zip(held / repeats, widths / repeats, strict=True))  # type: ignore[return-value]
@@ -89,10 +89,10 @@ def main(repeats: int) -> None:
     for seeds in SEEDS:
         for samples in SAMPLES:
             few = repeats if seeds * samples < 9000 else (repeats + 1) // 2
-            found = np.array(
+            result = np.array(
                 [coverage(seeds, samples, shares, effects, few) for shares in SHARES for effects in EFFECTS]
             )
-            least, mean = found[..., 0].min(0), found.mean(0)
+            least, mean = result[..., 0].min(0), result.mean(0)
             cells = (
                 f"{100 * least[n]:.1f} % | {100 * mean[n, 0]:.1f} % | {100 * mean[n, 1]:.1f}" for n in (0, 1)
             )

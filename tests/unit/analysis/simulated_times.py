@@ -31,9 +31,9 @@ class Covered(NamedTuple):
 
 def ours(own: Sequence[float], folder: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The interval of the package."""
-    found = typical(own, comparison.pooled(folder))
-    assert found is not None and found.low is not None and found.high is not None
-    return found.low, found.high
+    result = typical(own, comparison.pooled(folder))
+    assert result is not None and result.low is not None and result.high is not None
+    return result.low, result.high
 
 
 def student(own: Sequence[float], folder: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -66,19 +66,19 @@ def _ratios(generator: np.random.Generator, seeds: int, noise: float, slow: str)
             side += (generator.random(seeds) < 1 / 7) * np.log(generator.uniform(1.2, 3, seeds))
     elif slow == SLOW[2]:
         two[: max(1, seeds // 7)] += math.log(generator.uniform(1.2, 3))
-    found: list[float] = (math.log(RATIO) + two - one).tolist()
-    return found
+    result: list[float] = (math.log(RATIO) + two - one).tolist()
+    return result
 
 
 def covered(method: Interval, seeds: int, slow: str, replicates: int) -> list[Covered]:
     """What the simulation says of each pair."""
-    truth, found = math.log(RATIO), []
-    drawn = list(folders(seeds, slow, replicates))
+    truth, result = math.log(RATIO), []
+    samples = list(folders(seeds, slow, replicates))
     for pair in range(len(NOISES)):
-        ends = [method(folder[pair], folder) for folder in drawn]
+        ends = [method(folder[pair], folder) for folder in samples]
         held = statistics.fmean(low <= truth <= high for low, high in ends)
-        found.append(Covered(held, 100 * statistics.median(math.expm1(high - low) for low, high in ends)))
-    return found
+        result.append(Covered(held, 100 * statistics.median(math.expm1(high - low) for low, high in ends)))
+    return result
 
 
 def table(replicates: int) -> Iterator[str]:
@@ -89,10 +89,10 @@ def table(replicates: int) -> Iterator[str]:
     yield f"|---|---|{'---|' * len(names)}"
     for slow in SLOW:
         for seeds in SEEDS:
-            found: list[Any] = [
+            values: list[Any] = [
                 pair for method in methods.values() for pair in covered(method, seeds, slow, replicates)
             ]
-            cells = [f"{100 * pair.share:.1f} % ({pair.width:.3g} %)" for pair in found]
+            cells = [f"{100 * pair.share:.1f} % ({pair.width:.3g} %)" for pair in values]
             yield f"| {slow} | {seeds} | {' | '.join(cells)} |"
 
 

@@ -44,15 +44,15 @@ FAMILY = dataclasses.replace(
 
 def config(**axes: Any) -> Config:
     """A study of two workloads, with one variant more of the model that adapts."""
-    given = copy.deepcopy(factory.default_study())
-    given["workloads"] |= {"gate": {}, "wide": {"kind": "gate"}}
-    given["models"] = {"fast": {"kind": "learner"}}
-    given["simulators"]["expm"] = {"device": "expm"}
-    usual = {**AXES, "workload": ["gate", "wide"], "model": ["learner", "fast", "best"], **axes}
-    given["studies"] = {"asked": {"kind": "accuracy", "question": "?", "axes": usual}}
-    made = Config.of({**given, "partial": True}, {**FAMILIES, FAMILY.name: FAMILY})
-    kinds.check(made)
-    return made
+    settings = copy.deepcopy(factory.default_study())
+    settings["workloads"] |= {"gate": {}, "wide": {"kind": "gate"}}
+    settings["models"] = {"fast": {"kind": "learner"}}
+    settings["simulators"]["expm"] = {"device": "expm"}
+    defaults = {**AXES, "workload": ["gate", "wide"], "model": ["learner", "fast", "best"], **axes}
+    settings["studies"] = {"asked": {"kind": "accuracy", "question": "?", "axes": defaults}}
+    config = Config.of({**settings, "partial": True}, {**FAMILIES, FAMILY.name: FAMILY})
+    kinds.check(config)
+    return config
 
 
 def errors(run: Run) -> dict[str, Any]:
@@ -76,16 +76,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_models_that_adapt_have_verdicts_beside_what_does_not(results: Path) -> None:
-    found = Analysed.read(config(), results)
-    rows = found.tables["quality"].set_index(["workload", "model"])
+    result = Analysed.read(config(), results)
+    rows = result.tables["quality"].set_index(["workload", "model"])
     assert len(rows) == 6 and (rows["study"] == "asked").all()
     # The geometric mean of 0.1, 0.2 and 0.3.
     assert rows["value"]["gate", "learner"] == pytest.approx(6 ** (1 / 3) / 10)
     assert rows[["n", "failed"]].loc[("wide", "fast")].tolist() == [2, 1]
     # Nothing is asked of what does not adapt.
     words = {"learner": verdicts.WORSE, "fast": verdicts.CANNOT_TELL}
-    told = rows["verdict"].dropna()
-    assert told.to_dict() == {(name, model): words[model] for name in ("gate", "wide") for model in words}
+    words_of = rows["verdict"].dropna()
+    assert words_of.to_dict() == {(name, model): words[model] for name in ("gate", "wide") for model in words}
     ratio = rows.loc["gate", "learner"]
     assert (ratio["control"], ratio["unit"]) == ("best", "times")
     assert ratio["effect"] == pytest.approx(10 / 1.32 ** (1 / 3)) and ratio["low"] > 1

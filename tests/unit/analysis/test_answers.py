@@ -47,13 +47,13 @@ def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_pa
     config = small(path)
     for name, change in factory.fates().items():
         tables = answered(config, tmp_path / name, change)
-        found = tables["answers"]
-        assert sorted(found["study"].unique()) == sorted(study.name for study in config.studies)
-        assert found[["question", "answer", "verdict"]].notna().all().all()
-        assert name != "none" or set(found["verdict"]) == {verdicts.MISSING}
-        lost = found[found["verdict"].isin([verdicts.MISSING, verdicts.FAILED])]
-        assert name != "whole" or {*lost["why"]} <= {"no control"}
-        for table in (tables["speed"], tables["quality"], tables["fits"], found):
+        result = tables["answers"]
+        assert sorted(result["study"].unique()) == sorted(study.name for study in config.studies)
+        assert result[["question", "answer", "verdict"]].notna().all().all()
+        assert name != "none" or set(result["verdict"]) == {verdicts.MISSING}
+        missing = result[result["verdict"].isin([verdicts.MISSING, verdicts.FAILED])]
+        assert name != "whole" or {*missing["why"]} <= {"no control"}
+        for table in (tables["speed"], tables["quality"], tables["fits"], result):
             assert {*table["verdict"].dropna()} <= {*verdicts.MEANINGS}
             known = table.dropna(subset=["low", "high"])
             assert ((known["low"] <= known["effect"]) & (known["effect"] <= known["high"])).all()
@@ -61,7 +61,7 @@ def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_pa
         rows = pd.concat(
             [tables[name][["study", *LEADING]].astype(object) for name in ("speed", "quality", "fits")]
         )
-        led = found.dropna(subset=["effect"])[["study", *LEADING]].astype(object)
+        led = result.dropna(subset=["effect"])[["study", *LEADING]].astype(object)
         assert {*map(tuple, led.where(led.notna(), None).values)} <= {
             *map(tuple, rows.where(rows.notna(), None).values)
         }
@@ -125,9 +125,9 @@ def test_times_of_two_codes_are_not_compared(tmp_path: Path) -> None:
     assert answer["verdict"] == verdicts.NOT_COMPARABLE and answer["why"].startswith("other code")
 
 
-@pytest.mark.parametrize(("batch", "said"), [(2, "faster from 4 ms"), (8, ""), (1, "faster from 2 ms")])
+@pytest.mark.parametrize(("batch", "message"), [(2, "faster from 4 ms"), (8, ""), (1, "faster from 2 ms")])
 def test_a_layout_is_faster_from_the_work_on_above_which_it_surely_is(
-    batch: int, said: str, tmp_path: Path
+    batch: int, message: str, tmp_path: Path
 ) -> None:
     """One core takes 2 ms for each sample, and two ranks half of that; at one batch the times are not comparable."""
 
@@ -138,7 +138,7 @@ def test_a_layout_is_faster_from_the_work_on_above_which_it_surely_is(
     notes = told(given("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 4, 8]), tmp_path, change)[
         "notes"
     ]
-    assert said in notes if said else "faster" not in str(notes)
+    assert message in notes if message else "faster" not in str(notes)
 
 
 def test_the_cheapest_simulator_at_each_error_is_named(tmp_path: Path) -> None:

@@ -26,18 +26,18 @@ def least(tmp_path: Path, preempted: int | None = None, **quiet: Any) -> Any:
     (run,) = config.runs
     unknown = {"cpus": None} if quiet.pop("unknown", False) else {}
     threads = quiet.pop("threads", 1)
-    made = factory.record(config, run)
-    timing = {**made["timing"], "step": STEP, "preempted": preempted, "steps_s": 11.0, "train_s": 12.0}
+    record = factory.record(config, run)
+    timing = {**record["timing"], "step": STEP, "preempted": preempted, "steps_s": 11.0, "train_s": 12.0}
     timing |= {"epoch_s": 1.1 * timing["steps_per_epoch"], "samples_per_s": 64.0, "steps": 20}
     topology = {"sockets": 1, "physical_cores": 2, "threads_per_core": threads, "core_of": {"0": 0}}
-    machine = {**made["machine"], "topology": topology}
+    machine = {**record["machine"], "topology": topology}
     # Nine steps of 1.1 s on average, and as much time between them.
     watched = {"watched_s": 19.8} | unknown
     factory.write(
-        config, tmp_path, {**made, "timing": timing, "machine": machine, "quiet": beside(**quiet) | watched}
+        config, tmp_path, {**record, "timing": timing, "machine": machine, "quiet": beside(**quiet) | watched}
     )
-    (found,) = factory.collect(config, tmp_path).tables["runs"]["least_step_s"]
-    return None if np.isnan(found) else float(found)
+    (result,) = factory.collect(config, tmp_path).tables["runs"]["least_step_s"]
+    return None if np.isnan(result) else float(result)
 
 
 @pytest.mark.parametrize(("preempted", "quiet", "expected"), [
@@ -65,13 +65,13 @@ def test_the_bound_holds_for_any_loss_of_that_mean() -> None:
     rng = np.random.default_rng(5)
     for share in (0.05, 0.1, 0.2):
         for _ in range(200):
-            alone = rng.lognormal(0, rng.choice([0.01, 0.3]), 99)
-            lost = rng.exponential(1, 99) * (rng.random(99) < rng.uniform(0.05, 1))
+            single = rng.lognormal(0, rng.choice([0.01, 0.3]), 99)
+            loss = rng.exponential(1, 99) * (rng.random(99) < rng.uniform(0.05, 1))
             # The share is of the whole time, with what was lost.
-            lost *= share / (1 - share) * alone.mean() / max(lost.mean(), 1e-9)
-            measured = alone + lost
+            loss *= share / (1 - share) * single.mean() / max(loss.mean(), 1e-9)
+            measured = single + loss
             bound = np.quantile(measured, 0.25) - 4 * share * measured.mean()
-            assert bound <= np.median(alone) <= np.median(measured)
+            assert bound <= np.median(single) <= np.median(measured)
 
 
 def busy(found: dict[str, Any], least_s: float | None) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def test_three_undisturbed_seeds_are_enough_and_fewer_count_with_bounds() -> Non
 def test_a_busy_reference_is_not_hidden_by_bounds() -> None:
     fast = [busy(ranks(2, seed=seed, step_s=1.0), 0.8) for seed in range(3)]
     slow = [busy(row(seed=seed, step_s=5.0), None) for seed in range(3)]
-    found = Times({points.point(group[0]): group for group in (slow, fast)}).speedup(fast, slow)
-    assert found.flag == "busy reference" and verdicts.ratios([found]) == [
+    result = Times({points.point(group[0]): group for group in (slow, fast)}).speedup(fast, slow)
+    assert result.flag == "busy reference" and verdicts.ratios([result]) == [
         (verdicts.CANNOT_TELL, verdicts.BUSY)
     ]
 
@@ -103,10 +103,10 @@ def test_a_large_ratio_is_decided_by_bounds_and_a_small_one_is_not() -> None:
         fast = [busy(ranks(2, seed=seed, step_s=1 + 0.001 * seed), 0.8) for seed in range(3)]
         slower = [busy(each, 0.8 * each["step_s"]) for each in slow]
         times = Times({points.point(group[0]): group for group in (slow, fast)})
-        found = times.speedup(fast, slower)
-        assert found.ratio is not None and found.flag == BOUNDED
-        assert found.ratio.low < 0.81 * factor < 1.24 * factor < found.ratio.high
-        assert verdicts.ratios([found]) == [(verdict, "")]
+        result = times.speedup(fast, slower)
+        assert result.ratio is not None and result.flag == BOUNDED
+        assert result.ratio.low < 0.81 * factor < 1.24 * factor < result.ratio.high
+        assert verdicts.ratios([result]) == [(verdict, "")]
 
 
 def test_runs_of_before_are_read(tmp_path: Path) -> None:

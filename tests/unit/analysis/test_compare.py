@@ -60,9 +60,9 @@ def status(a, b, *options):
 @pytest.mark.parametrize(("factor", "verdict", "code"), [(1.3, "slower", 1), (1 / 1.3, "faster", 0)])
 def test_one_point_that_changed_is_found_and_sets_the_exit_code(tmp_path, factor, verdict, code):
     a, b = written(tmp_path, lambda run: {"step_s": 0.01 * factor ** (run.batch == 64) * noise(run, 0.01)})
-    table, whole = tmp_path / "c.csv", tmp_path / "c.json"
-    assert status(a, b, "--csv", table, "--json", whole) == code
-    (row,) = [row for row in json.loads(whole.read_text())["rows"] if row["verdict"] == verdict]
+    table, complete = tmp_path / "c.csv", tmp_path / "c.json"
+    assert status(a, b, "--csv", table, "--json", complete) == code
+    (row,) = [row for row in json.loads(complete.read_text())["rows"] if row["verdict"] == verdict]
     assert row["batch"] == 64 and row["n"] == 5 and row["low"] < factor < row["high"]
     assert row["unit"] == "times as long" and row["b"] / row["a"] == pytest.approx(factor, rel=0.02)
     rows = list(csv.DictReader(table.read_text().splitlines()))
@@ -163,15 +163,15 @@ def test_nothing_in_common_or_a_wrong_threshold_is_refused(tmp_path, capsys, thr
 )
 def test_metrics_are_judged_in_their_own_direction(tmp_path, family, change, verdict):
     back, metric = {"worse": "better"}.get(verdict, verdict), FAMILIES[family].headline.name
-    made = tiny_study.config(tiny_study.TINY[family])
-    (study := made["studies"]["accuracy"])["axes"]["seed"] = [0, 1, 2, 3, 4]
-    of = analysis.of({**made, "studies": {"accuracy": study}})
+    settings = tiny_study.config(tiny_study.TINY[family])
+    (study := settings["studies"]["accuracy"])["axes"]["seed"] = [0, 1, 2, 3, 4]
+    of = analysis.of({**settings, "studies": {"accuracy": study}})
 
     def measured(run, changed):
-        found = factory.record(of, run)["quality"]
-        value = found["test"][metric] + changed * change * (1 + 0.1 * run.seed)
+        result = factory.record(of, run)["quality"]
+        value = result["test"][metric] + changed * change * (1 + 0.1 * run.seed)
         value = round(180 * value) / 180 if family == "images" else value
-        return {"quality": {**found, "validation": {}, "test": {metric: value, "count": 180}}}
+        return {"quality": {**result, "validation": {}, "test": {metric: value, "count": 180}}}
 
     a, b = written(tmp_path, lambda run: measured(run, 1), of, lambda run: measured(run, 0))
     assert [{*words(*both, metric).values()} for both in ((a, b), (b, a))] == [{verdict}, {back}]

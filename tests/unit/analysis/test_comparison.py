@@ -56,9 +56,9 @@ BETTER = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
 
 def of_data(rows: pd.DataFrame) -> dict[str, str]:
     """The verdict of each data set."""
-    told = rows[rows["verdict"].notna() & rows["row"].isna()]
-    assert not told["workload"].duplicated().any(), "one verdict for each data set"
-    return dict(zip(told["workload"], told["verdict"], strict=True))
+    decided = rows[rows["verdict"].notna() & rows["row"].isna()]
+    assert not decided["workload"].duplicated().any(), "one verdict for each data set"
+    return dict(zip(decided["workload"], decided["verdict"], strict=True))
 
 
 def test_a_gain_on_every_data_set_is_better_for_each_and_for_all(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_a_gain_on_every_data_set_is_better_for_each_and_for_all(tmp_path: Path)
     assert (answer["verdict"], answer["n"], answer["unit"]) == (verdicts.BETTER, 6, "points")
     assert answer["effect"] == pytest.approx(20, abs=1) and 0 < answer["low"] <= answer["high"]
     assert of_data(rows) == dict.fromkeys((f"set{number}" for number in range(6)), verdicts.BETTER)
-    told = rows[rows["verdict"].notna() & rows["row"].isna()]
-    assert {*zip(told.index, told["control"], strict=True)} == {("vqc", "mlp")}
-    assert ((told["low"] < told["effect"]) & (told["effect"] < told["high"])).all()
+    decided = rows[rows["verdict"].notna() & rows["row"].isna()]
+    assert {*zip(decided.index, decided["control"], strict=True)} == {("vqc", "mlp")}
+    assert ((decided["low"] < decided["effect"]) & (decided["effect"] < decided["high"])).all()
 
 
 def test_the_intervals_that_are_shown_are_those_that_decide_and_hold_together(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_validation_chooses_the_side_and_the_test_does_not(tmp_path: Path) -> No
     validation = {"hybrid": 0.9, "vqc": 0.8, "narrow": 0.9, "mlp": 0.8}
     answer, rows = asked(study(6), tmp_path, lambda run: (validation[run.model], of(run)[1]))  # type: ignore[index]
     assert answer["effect"] == pytest.approx(10, abs=1) and answer["reference"] == "narrow"
-    told = rows[rows["verdict"].notna() & rows["row"].isna()]
-    assert {*told.index} == {"hybrid"} and told["why"].str.contains("mlp is better than both").any()
+    decided = rows[rows["verdict"].notna() & rows["row"].isna()]
+    assert {*decided.index} == {"hybrid"} and decided["why"].str.contains("mlp is better than both").any()
 
 
 def test_gains_and_losses_tell_nothing_for_all_and_of_few_data_sets_ranks_do_not_decide(
@@ -142,12 +142,12 @@ def test_one_side_alone_is_compared_with_nothing(models: str, tmp_path: Path) ->
 
 def test_errors_are_joined_by_their_ratios(tmp_path: Path) -> None:
     """Six regressions, on which the error of the circuit is 20 % smaller than that of its control, more or less."""
-    made = study(1, seeds=3)
+    settings = study(1, seeds=3)
     names, table = [f"set{number}" for number in range(6)], {"kind": "sample-table", "table": "diabetes"}
-    made["workloads"] = {name: {**table, "split_seed": number} for number, name in enumerate(names)}
-    block = made["studies"]["asked"]
+    settings["workloads"] = {name: {**table, "split_seed": number} for number, name in enumerate(names)}
+    block = settings["studies"]["asked"]
     block["axes"]["workload"], block["points"] = names, [{}, {"model": "mlp", **NONE}]
-    config = analysis.of(made)
+    config = analysis.of(settings)
 
     def change(run: Run) -> dict[str, Any]:
         factor = 0.8 if run.model == "vqc" else 1.0
@@ -164,9 +164,9 @@ def test_errors_are_joined_by_their_ratios(tmp_path: Path) -> None:
 
 
 def test_data_sets_of_several_metrics_are_refused() -> None:
-    made = study(1)
-    made["workloads"]["numbers"] = {"kind": "sample-table", "table": "diabetes", "split_seed": 0}
-    block = made["studies"]["asked"]
+    settings = study(1)
+    settings["workloads"]["numbers"] = {"kind": "sample-table", "table": "diabetes", "split_seed": 0}
+    block = settings["studies"]["asked"]
     block["axes"]["workload"], block["points"] = ["set0", "numbers"], [{"model": "mlp", **NONE}]
     with pytest.raises(UserError, match="joins data sets of one metric, not accuracy, rmse"):
-        analysis.of(made)
+        analysis.of(settings)

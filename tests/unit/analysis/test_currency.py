@@ -131,9 +131,9 @@ def test_a_record_that_changes_or_comes_meanwhile_does_not_agree_with_the_tables
 def test_the_order_of_studies_changes_nothing(tmp_path: Path) -> None:
     """Snakemake hands the config over as text, whose studies are sorted."""
     config = factory.partial(factory.default_config())
-    again = analysis.of({**json.loads(config.text), "partial": True})
-    assert [study.name for study in again.studies] != [study.name for study in config.studies]
-    assert analysed.digest(again, tmp_path) == analysed.digest(config, tmp_path)
+    repeat = analysis.of({**json.loads(config.text), "partial": True})
+    assert [study.name for study in repeat.studies] != [study.name for study in config.studies]
+    assert analysed.digest(repeat, tmp_path) == analysed.digest(config, tmp_path)
 
 
 def test_what_was_made_while_runs_were_missing_is_made_again_for_all(made: Path) -> None:

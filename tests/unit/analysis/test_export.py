@@ -39,8 +39,8 @@ def runs(monkeypatch, tmp_path):
 
 def export(capsys, form, status=0):
     assert cli.main(["export", "results", "--to", form, "--out", "out"]) == status
-    said = capsys.readouterr()
-    return said.err if status else said.out
+    message = capsys.readouterr()
+    return message.err if status else message.out
 
 
 def test_tensorboard_shows_every_run_with_its_history_its_metrics_and_its_settings(capsys, runs):
@@ -49,8 +49,8 @@ def test_tensorboard_shows_every_run_with_its_history_its_metrics_and_its_settin
     from tensorboard.plugins.hparams import metadata
 
     assert export(capsys, "tensorboard") == "2 of 3 records in out: tensorboard --logdir out\n"
-    found = {run: EventAccumulator(str(Path("out", run.name))).Reload() for run in runs[:2]}
-    first, second = found.values()
+    result = {run: EventAccumulator(str(Path("out", run.name))).Reload() for run in runs[:2]}
+    first, second = result.values()
     losses = first.Scalars("history/train_loss")
     assert [(one.step, one.wall_time) for one in losses] == [(10, BEGAN + 2), (20, BEGAN + 2)]
     assert losses[0].value == pytest.approx(0.9) and math.isnan(losses[1].value)
@@ -71,9 +71,9 @@ def test_mlflow_finds_every_run_with_its_history_its_metrics_and_its_settings(ca
     assert export(capsys, "mlflow").startswith("2 of 3 records in out: mlflow ui ")
     client = MlflowClient("sqlite:///out/mlflow.db")
     experiment = client.get_experiment_by_name("results")
-    found = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
-    assert set(found) == {run.name for run in runs[:2]}
-    first, second = (found[run.name] for run in runs[:2])
+    result = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
+    assert set(result) == {run.name for run in runs[:2]}
+    first, second = (result[run.name] for run in runs[:2])
     assert [one.info.status for one in (first, second)] == ["FINISHED", "FAILED"]
     assert first.info.end_time - first.info.start_time == 3_600_000
     history = client.get_metric_history(first.info.run_id, "history/train_loss")

@@ -41,8 +41,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_comparison_that_the_runs_cannot_give_is_refused(name: str) -> None:
-    settings, said = REFUSED[name]
-    with pytest.raises(UserError, match=rf"^studies\.asked.*{said}"):
+    settings, message = REFUSED[name]
+    with pytest.raises(UserError, match=rf"^studies\.asked.*{message}"):
         analysis.of(settings)
 
 
@@ -93,10 +93,10 @@ AXES = {
 
 def of(studies: dict[str, Any]) -> Config:
     """A config of the family beside digits."""
-    made = factory.default_study()
-    made["workloads"]["gate"] = {}
-    made["simulators"] |= {"rk4": {"device": "rk4"}, "expm": {"device": "expm"}}
-    config = Config.of({**made, "studies": studies}, WITH_TOY)
+    settings = factory.default_study()
+    settings["workloads"]["gate"] = {}
+    settings["simulators"] |= {"rk4": {"device": "rk4"}, "expm": {"device": "expm"}}
+    config = Config.of({**settings, "studies": studies}, WITH_TOY)
     kinds.check(config)
     return config
 
@@ -141,8 +141,8 @@ def test_less_is_better_where_the_family_says_so(tmp_path: Path) -> None:
     factory.write_all(config, tmp_path, lambda run: better_than_constant(run, config))
     quality = factory.collect(config, tmp_path).tables["quality"].set_index("model")
     # The control is the declared one, though it is no classical model and not the first.
-    found = quality[["metric", "verdict", "control"]].astype(object).fillna("")
-    assert dict(zip(found.index, found.itertuples(index=False, name=None), strict=True)) == {
+    result = quality[["metric", "verdict", "control"]].astype(object).fillna("")
+    assert dict(zip(result.index, result.itertuples(index=False, name=None), strict=True)) == {
         "sine": ("infidelity", verdicts.WORSE, "constant"), "shaped": ("infidelity", verdicts.BETTER, "constant"),
         "constant": ("infidelity", "", ""), "vqc": ("accuracy", verdicts.CANNOT_TELL, "mlp"), "mlp": ("accuracy", "", ""),
     }  # fmt: skip

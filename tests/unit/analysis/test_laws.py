@@ -35,14 +35,14 @@ def test_parameters_are_within_their_intervals_as_often_as_they_should(case: str
     fits = [laws.fit(law, RANKS, times * np.exp(0.01 * rng.standard_normal((4, 5)))) for _ in range(repeats)]
     least, most = binom.ppf([0.0005, 0.9995], repeats, 0.95)
     for i, true in enumerate(parameters):
-        assert least <= sum(found[i].low <= true <= found[i].high for found in fits) <= most
+        assert least <= sum(result[i].low <= true <= result[i].high for result in fits) <= most
 
 
 def test_a_law_needs_points_that_can_contradict_it() -> None:
     assert laws.fit(AMDAHL, (1, 2), [[1.0, 0.5]]) == () == laws.fit(USL, (1, 2, 4), [[1.0, 0.5, 0.25]])
     assert laws.fit(AMDAHL, (1, 2, 4), []) == ()
-    (found,) = laws.fit(AMDAHL, (1, 2, 4), [[1.0, 0.5, 0.25]])
-    assert found.low is None
+    (result,) = laws.fit(AMDAHL, (1, 2, 4), [[1.0, 0.5, 0.25]])
+    assert result.low is None
 
 
 def runs(text: str, seconds: float, seeds: Iterable[int] = range(3), **changes: Any) -> list[dict[str, Any]]:
@@ -66,13 +66,13 @@ def rows(kind: str, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_each_series_of_a_study_has_its_laws() -> None:
     threads = [row for p in (1, 2, 4) for row in runs(f"cpu-n1r1t{p}", 1 / p)]
-    found = rows("strong", [*ranks((2, 4, 8)), *threads])
-    amdahl = {row["series"]: row for row in found if row["law"] == "Amdahl"}
+    result = rows("strong", [*ranks((2, 4, 8)), *threads])
+    amdahl = {row["series"]: row for row in result if row["law"] == "Amdahl"}
     # One rank is the process with one thread.
     counts = {name: (row["points"], row["n"]) for name, row in amdahl.items()}
     assert counts == {"mpi-n1r*t1": (4, 3), "cpu-n1r1t*": (3, 3)}
     assert amdahl["mpi-n1r*t1"]["low"] < 0.1 < amdahl["mpi-n1r*t1"]["high"]
-    assert {row["series"] for row in found if row["law"] == "USL"} == {"mpi-n1r*t1"}
+    assert {row["series"] for row in result if row["law"] == "USL"} == {"mpi-n1r*t1"}
     weak = [row for p in (1, 2, 4) for row in runs(f"mpi-n1r{p}t1", p / (p - 0.2 * (p - 1)), batch=32 * p)]
     (gustafson,) = rows("weak", weak)
     assert (gustafson["law"], gustafson["batch"]) == ("Gustafson", None)
@@ -83,8 +83,8 @@ def test_each_series_of_a_study_has_its_laws() -> None:
     {"shared_cores": True}, {"shared_cores": None}, {"quiet": False}, {"timed": False}, {"status": "diverged"},
 ])  # fmt: skip
 def test_runs_that_cannot_show_a_law_are_left_out(change: dict[str, Any]) -> None:
-    found = rows("strong", [*ranks((1, 2, 4)), *ranks((8,), **change)])
-    assert [(row["law"], row["points"]) for row in found] == [("Amdahl", 3)]
+    result = rows("strong", [*ranks((1, 2, 4)), *ranks((8,), **change)])
+    assert [(row["law"], row["points"]) for row in result] == [("Amdahl", 3)]
 
 
 def test_ranks_that_share_a_gpu_and_runs_of_other_code_are_left_out() -> None:
@@ -94,8 +94,8 @@ def test_ranks_that_share_a_gpu_and_runs_of_other_code_are_left_out() -> None:
 
 
 def test_only_seeds_of_every_point_count() -> None:
-    found = rows("strong", [*ranks((1, 4)), *ranks((2,), seeds=(0, 1))])
-    assert [(row["n"], row["low"]) for row in found] == [(2, None)]
+    result = rows("strong", [*ranks((1, 4)), *ranks((2,), seeds=(0, 1))])
+    assert [(row["n"], row["low"]) for row in result] == [(2, None)]
 
 
 def test_a_line_has_the_first_law_of_its_kind() -> None:
@@ -111,13 +111,13 @@ def test_a_line_has_the_first_law_of_its_kind() -> None:
 def sweep(times: Callable[[int], float]) -> list[dict[str, Any]]:
     """Runs of circuits with 2, 4, 8 and 16 qubits."""
     sizes = {qubits: {"size": f"q{qubits}-l3", "qubits": qubits} for qubits in (2, 4, 8, 16)}
-    return [made for qubits, size in sizes.items() for made in runs("cpu-n1r1t1", times(qubits), **size)]
+    return [result for qubits, size in sizes.items() for result in runs("cpu-n1r1t1", times(qubits), **size)]
 
 
 def test_a_sweep_has_the_exponent_of_its_growth_where_one_describes_it() -> None:
-    (found,) = rows("qubits", sweep(lambda qubits: 0.01 * qubits**1.5))
-    assert (found["law"], found["points"], found["n"]) == ("power", 4, 3)
-    assert found["low"] < 1.5 < found["high"] and found["high"] - found["low"] < 0.1
+    (result,) = rows("qubits", sweep(lambda qubits: 0.01 * qubits**1.5))
+    assert (result["law"], result["points"], result["n"]) == ("power", 4, 3)
+    assert result["low"] < 1.5 < result["high"] and result["high"] - result["low"] < 0.1
     # An exponential is no power; two sizes contradict none.
     assert rows("qubits", sweep(lambda qubits: 0.01 * 2.0**qubits)) == []
     assert rows("qubits", sweep(lambda qubits: 0.01 * qubits)[:6]) == []
@@ -126,8 +126,8 @@ def test_a_sweep_has_the_exponent_of_its_growth_where_one_describes_it() -> None
 def test_the_slope_is_that_of_least_squares_with_students_interval() -> None:
     """Slopes 1, 2 and 3 of three seeds make 2 with a half width of 4.3027 / sqrt(3)."""
     at = np.array([0.0, 1.0, 3.0])
-    found, p_value = laws.slope(at, np.array([1.0, 2.0, 3.0])[:, None] * at)
-    assert (found.value, found.high - found.low) == pytest.approx((2.0, 2 * 4.302653 / 3**0.5))
+    result, p_value = laws.slope(at, np.array([1.0, 2.0, 3.0])[:, None] * at)
+    assert (result.value, result.high - result.low) == pytest.approx((2.0, 2 * 4.302653 / 3**0.5))
     assert p_value == pytest.approx(1.0)
     # All seeds have the same bend, so it is not noise.
     _, p_value = laws.slope(at, at**2 + np.array([[0, 0, 1e-3], [0, 1e-3, 0], [1e-3, 0, 0]]))

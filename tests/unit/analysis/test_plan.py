@@ -81,8 +81,8 @@ def test_without_records_it_says_so_and_what_to_measure(capsys):
 
 def test_the_plan_names_costs_and_the_command(capsys, monkeypatch):
     config = study(batch=[64, 32], seed=[0, 1, 2])
-    done = [run for run in config.runs if run.batch == 64][:2]
-    for run in done:
+    result = [run for run in config.runs if run.batch == 64][:2]
+    for run in result:
         finish(config, run)
     left = next(run for run in config.runs if run.batch == 64 and run.seed == 2)
     monkeypatch.setattr(sys, "argv", ["/bin/ketscale", "plan", "--node-hours", "0.11"])
@@ -93,7 +93,7 @@ def test_the_plan_names_costs_and_the_command(capsys, monkeypatch):
     assert "\nLeft out: 3 runs over the budget, " in out
     assert out.endswith("  snakemake --profile profiles/local $(ketscale plan --node-hours 0.11 --targets)\n")
     assert call(capsys, "--node-hours", "0.11", "--targets") == f"results/{left.path}\n"
-    for run in {*config.runs} - {*done}:
+    for run in {*config.runs} - {*result}:
         finish(config, run)
     assert call(capsys) == "nothing is missing\n"
 

@@ -40,8 +40,8 @@ def given(
     points += [{"model": name, **NONE, "batch": 1, "protocol": "fit"} for name in baselines]
     study = {"kind": "accuracy", "question": "?", "axes": point, "points": points}
     blocks = {name: {"kind": "mlp", "width": 4 + number} for number, name in enumerate(controls)}
-    made = factory.small_study({"asked": study}, models=blocks)
-    return {**made, "protocols": {**made["protocols"], "fit": {"precision": "fp64", "timed": False}}}
+    settings = factory.small_study({"asked": study}, models=blocks)
+    return {**settings, "protocols": {**settings["protocols"], "fit": {"precision": "fp64", "timed": False}}}
 
 
 def recorded(
@@ -53,10 +53,10 @@ def recorded(
     """Write the records of a study, and return it without those that are missing."""
 
     def made(run: Run) -> Mapping[str, Any]:
-        found = truth(run)
-        if found is None:
+        result = truth(run)
+        if result is None:
             return FAILED
-        (validation, right), epochs = found, {"epochs": 30, "best_epoch": 20, "chosen": {}}
+        (validation, right), epochs = result, {"epochs": 30, "best_epoch": 20, "chosen": {}}
         figures = {**factory.metrics(config, run), "accuracy": validation}
         if config.is_trial(run):
             return {"quality": {**epochs, "validation": figures, "test": {}, "right": None}}
@@ -81,16 +81,16 @@ def asked(
 
 def right(share: float, samples: int, seed: int, kept: float = 0.9) -> np.ndarray[Any, Any]:
     """A seed's right samples: the easy ones, but for some that chance exchanges."""
-    draw, found = np.random.default_rng([seed, samples]), np.arange(samples) < round(share * samples)
-    moved = draw.random(samples) > kept
-    found[moved] = draw.permutation(found[moved])
-    return found
+    draw, result = np.random.default_rng([seed, samples]), np.arange(samples) < round(share * samples)
+    flipped = draw.random(samples) > kept
+    result[flipped] = draw.permutation(result[flipped])
+    return result
 
 
 def shares(samples: int = 180, validation: Mapping[str, float] | None = None, **of: float) -> Truth:
     """Accuracies by model, and by the same names on validation data."""
-    known = validation or of
-    return lambda run: (known[run.model], right(of[run.model], samples, run.seed + 100 * len(run.model)))
+    scores = validation or of
+    return lambda run: (scores[run.model], right(of[run.model], samples, run.seed + 100 * len(run.model)))
 
 
 def lost(truth: Truth, model: str, seeds: int) -> Truth:
@@ -268,16 +268,16 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
     study["studies"]["asked"]["points"] = [{"batch": [64, 256]}, *({"model": name, **NONE} for name in names)]
     validation = {"vqc": 0.8, "a": 0.9, "b": 0.9, "c": 0.7}
     truth = lost(shares(40, validation=validation, vqc=0.8, a=0.7, b=0.6, c=0.9), "c", 1)
-    found = []
-    for order, made in enumerate((copy.deepcopy(study), turned(study))):
+    values = []
+    for order, result in enumerate((copy.deepcopy(study), turned(study))):
         results = tmp_path / str(order)
-        config = recorded(analysis.of(made), results, truth)
+        config = recorded(analysis.of(result), results, truth)
         report.build(config, results)
-        found.append(Analysed.read(config, results))
-    rows = found[0].tables["quality"]
+        values.append(Analysed.read(config, results))
+    rows = values[0].tables["quality"]
     assert {*rows[rows["verdict"].notna() & rows["row"].isna()]["control"]} == {"a"}, "ties break by name"
-    for name in found[0].tables:
-        first, second = (each.csv[name].splitlines() for each in found)
+    for name in values[0].tables:
+        first, second = (each.csv[name].splitlines() for each in values)
         assert first == second or (name not in ("answers", "quality") and sorted(first) == sorted(second)), (
             name
         )
@@ -289,16 +289,16 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
     """What is chosen from three batches of a model and two controls is the same whatever they get right in the test."""
     study = given(seeds=3, controls=("a", "b"), batch=[16, 64, 256])
     study["studies"]["asked"]["kind"] = kind
-    config, known = analysis.of(study), {("vqc", 64): 0.9, ("a", 16): 0.8, ("b", 256): 0.7}
+    config, scores = analysis.of(study), {("vqc", 64): 0.9, ("a", 16): 0.8, ("b", 256): 0.7}
     for number in range(3):
         draw = np.random.default_rng(number)
         tests = {
-            run: (known.get((run.model, run.batch), 0.3), right(draw.random(), 40, run.seed))
+            run: (scores.get((run.model, run.batch), 0.3), right(draw.random(), 40, run.seed))
             for run in config.runs
         }
         _, rows = asked(config, tmp_path / str(number), tests.get)
-        chosen = rows[rows["chosen"].astype(bool)][["batch", "control"]].fillna("")
-        assert chosen.to_dict("index") == {
+        best = rows[rows["chosen"].astype(bool)][["batch", "control"]].fillna("")
+        assert best.to_dict("index") == {
             "vqc": {"batch": 64, "control": "a"},
             "a": {"batch": 16, "control": ""},
             "b": {"batch": 256, "control": ""},
@@ -331,12 +331,12 @@ def test_a_failed_seed_of_one_split_counts_in_that_split_alone() -> None:
     tests = {
         (split, seed): metrics.Scored(1.0, np.ones(4)) for split in ("s0", "s1", "s2") for seed in (0, 1)
     }
-    beside = {seed: metrics.Scored(0.5, np.array([0.0, 0, 1, 1]), None, 0.2) for seed in tests}
+    guesses = {seed: metrics.Scored(0.5, np.array([0.0, 0, 1, 1]), None, 0.2) for seed in tests}
     del tests["s0", 1]
-    control = selection.replace(configuration(beside, ("s0", 1)), failed=())
-    found = selection.Comparison(configuration(tests, ("s0", 1)), control).effect(failed=True)
+    control = selection.replace(configuration(guesses, ("s0", 1)), failed=())
+    result = selection.Comparison(configuration(tests, ("s0", 1)), control).effect(failed=True)
     # The splits' means are (0.5 - 0.5) / 2, 0.5 and 0.5.
-    assert found is not None and found.value == pytest.approx(100 / 3)
+    assert result is not None and result.value == pytest.approx(100 / 3)
 
 
 BASELINES = ("linear", "majority")
@@ -377,9 +377,9 @@ def test_in_a_comparison_of_data_sets_a_baseline_is_one_of_the_controls(tmp_path
 
 
 def split_in(seeds: Sequence[int]) -> dict[str, Any]:
-    made = given(seeds=3)
-    block = {key: value for key, value in made["workloads"]["digits"].items() if key != "split_seed"}
-    return {**made, "workloads": {**made["workloads"], "digits": {**block, "split_seeds": [*seeds]}}}
+    result = given(seeds=3)
+    block = {key: value for key, value in result["workloads"]["digits"].items() if key != "split_seed"}
+    return {**result, "workloads": {**result["workloads"], "digits": {**block, "split_seeds": [*seeds]}}}
 
 
 def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
@@ -406,9 +406,9 @@ def test_without_validation_a_model_has_one_configuration(layers: list[int], tmp
     config, one = analysis.of(given(seeds=4, layers=layers)), layers == [3]
 
     def unvalidated(run: Run) -> Mapping[str, Any]:
-        made = factory.record(config, run)["quality"]
-        test = {**made["test"], "accuracy": {"vqc": 0.9, "mlp": 0.6}[run.model], "count": 200}
-        return {"quality": {**made, "validation": {}, "test": test}}
+        result = factory.record(config, run)["quality"]
+        test = {**result["test"], "accuracy": {"vqc": 0.9, "mlp": 0.6}[run.model], "count": 200}
+        return {"quality": {**result, "validation": {}, "test": test}}
 
     factory.write_all(config, tmp_path, unvalidated)
     tables = factory.collect(factory.partial(config), tmp_path).tables

@@ -95,6 +95,6 @@ def test_trials_are_kept_as_records_and_are_no_runs_of_the_study(capsys, monkeyp
     only = ["--layouts", ONE, "--simulators", "exact"]
     assert cli.main(["recommend", f"results/{run.path}", *only]) == 0
     assert capsys.readouterr().out.endswith(f"take exact on {ONE}\n")
-    found = [read(path).record for path in Path("results", recommend.FOLDER).rglob("metrics.json")]
-    assert sorted((one.run["seed"], one.timing.steps) for one in found) == [(0, 40), (1, 40)]
+    values = [read(path).record for path in Path("results", recommend.FOLDER).rglob("metrics.json")]
+    assert sorted((one.run["seed"], one.timing.steps) for one in values) == [(0, 40), (1, 40)]
     assert not Path("results", "runs").exists()

@@ -62,57 +62,57 @@ class Page(HTMLParser):
         assert {link[1:] for link in links if link.startswith("#")} <= {*self.ids}
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.ids += [given["id"]] if "id" in given else []
-        self.links += [given["href"]] if tag == "a" else []
+        arguments = {name: value or "" for name, value in attrs}
+        self.ids += [arguments["id"]] if "id" in arguments else []
+        self.links += [arguments["href"]] if tag == "a" else []
         self.loaded += [
-            given[name] for name in ("src", "srcset", "data", "poster", "action") if name in given
+            arguments[name] for name in ("src", "srcset", "data", "poster", "action") if name in arguments
         ]
-        self.loaded += [given["href"]] if tag == "link" else []
+        self.loaded += [arguments["href"]] if tag == "link" else []
 
 
 def test_the_page_loads_nothing_escapes_all_text_and_its_links_lead_somewhere(results: Path) -> None:
-    shown = (results / "report.html").read_text()
-    found = Page(shown)
-    assert found.loaded and all(link.startswith("data:") for link in found.loaded)
-    assert not re.search(r"https?://|@import|url\(|fetch\(|XMLHttpRequest", shown)
-    assert len(found.ids) == len(set(found.ids))
-    assert {f"figures/strong.{kind}" for kind in ("svg", "png", "csv")} <= found.files
-    assert "tables/runs.csv" in found.files and any(link.startswith("runs/") for link in found.files)
-    assert all((results / link).exists() for link in found.files)
-    runs = shown.split('id="runs"')[1].split("</table>")[0]
+    page = (results / "report.html").read_text()
+    result = Page(page)
+    assert result.loaded and all(link.startswith("data:") for link in result.loaded)
+    assert not re.search(r"https?://|@import|url\(|fetch\(|XMLHttpRequest", page)
+    assert len(result.ids) == len(set(result.ids))
+    assert {f"figures/strong.{kind}" for kind in ("svg", "png", "csv")} <= result.files
+    assert "tables/runs.csv" in result.files and any(link.startswith("runs/") for link in result.files)
+    assert all((results / link).exists() for link in result.files)
+    runs = page.split('id="runs"')[1].split("</table>")[0]
     assert runs.index("not run yet") < runs.index("completed"), "what is missing comes first"
-    assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in shown
-    assert "loss is <NaN>" not in shown and "loss is &lt;NaN&gt; at step 7" in shown
-    assert "<b>" not in shown
+    assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in page
+    assert "loss is <NaN>" not in page and "loss is &lt;NaN&gt; at step 7" in page
+    assert "<b>" not in page
 
 
 def test_every_study_has_its_answer_and_its_verdict_which_the_page_explains(results: Path) -> None:
-    shown, answers = (results / "report.html").read_text(), pd.read_csv(results / "tables/answers.csv")
+    page, answers = (results / "report.html").read_text(), pd.read_csv(results / "tables/answers.csv")
     assert answers["study"].sort_values().tolist() == sorted(STUDIES)
-    rows = re.findall(r'data-head="answer">(.*?)</td><td.*?href="#verdict-.*?">(.*?)</a>', shown)
-    assert {verdict for _, verdict in rows} <= {*re.findall(r'<dt id="verdict-[\w-]+">(.*?)</dt>', shown)}
+    rows = re.findall(r'data-head="answer">(.*?)</td><td.*?href="#verdict-.*?">(.*?)</a>', page)
+    assert {verdict for _, verdict in rows} <= {*re.findall(r'<dt id="verdict-[\w-]+">(.*?)</dt>', page)}
     assert [verdict for _, verdict in rows] == answers["verdict"].tolist()
 
 
 def test_times_are_sorted_by_their_value(results: Path) -> None:
     steps = re.findall(r'data-head="step" data-value="(.*?)">(.*?)<', (results / "report.html").read_text())
-    found = {words.replace("\u00a0", " "): float(value) for value, words in steps}
-    assert found["750 µs"] == pytest.approx(7.5e-4) and found["2 ms"] == pytest.approx(2e-3)
+    result = {words.replace("\u00a0", " "): float(value) for value, words in steps}
+    assert result["750 µs"] == pytest.approx(7.5e-4) and result["2 ms"] == pytest.approx(2e-3)
 
 
 def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None:
     runs = Analysed.read(CONFIG, results).tables["runs"]
     table = table_of("runs", runs, RUNS, CONFIG, 7)
     assert (len(table.rows), table.size, table.file) == (7, len(runs), "tables/runs.csv")
-    shown = Pictures(results, remaining=9).of("strong", figures.figures_of(CONFIG)[0])
-    assert shown and shown["drawing"] == "figures/strong.svg"
+    picture = Pictures(results, remaining=9).of("strong", figures.figures_of(CONFIG)[0])
+    assert picture and picture["drawing"] == "figures/strong.svg"
 
 
 def test_the_config_of_the_page_makes_the_same_runs(results: Path) -> None:
     text = (results / report.PAGE).read_text().partition('<pre class="whole" tabindex="0">')[2]
-    again = factory.analysis.of(yaml.safe_load(unescape(text.partition("</pre>")[0])))
-    assert set(again.runs) == set(CONFIG.runs) and again.text == CONFIG.text
+    repeat = factory.analysis.of(yaml.safe_load(unescape(text.partition("</pre>")[0])))
+    assert set(repeat.runs) == set(CONFIG.runs) and repeat.text == CONFIG.text
 
 
 def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:

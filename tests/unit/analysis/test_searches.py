@@ -37,18 +37,18 @@ def test_a_missing_trial_is_missed_and_a_partial_report_has_no_run_that_chose_by
     (tmp_path / TRIALS[0].path).unlink()
     with pytest.raises(UserError, match="4 of 14 runs cannot be used"):
         factory.collect(CONFIG, tmp_path)
-    found = factory.collect(factory.partial(CONFIG), tmp_path)
-    runs, quality = found.tables["runs"], found.tables["quality"].set_index("model")
+    result = factory.collect(factory.partial(CONFIG), tmp_path)
+    runs, quality = result.tables["runs"], result.tables["quality"].set_index("model")
     assert runs["status"].value_counts().to_dict() == {"completed": 10, "stale": 3, "missing": 1}
-    assert not found.complete and quality["chosen"].sum() == 1
+    assert not result.complete and quality["chosen"].sum() == 1
 
 
 def test_status_and_plan_count_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = report.as_text(report.report(CONFIG, Path("config.yaml"), tmp_path))
-    assert ["accuracy", "14", ".", "14"] in map(str.split, said.splitlines())
-    made = plan.make(CONFIG, Path("config.yaml"), None, ())
-    assert len(made.omitted) == 14 and sum(map(CONFIG.is_trial, made.omitted)) == 8
+    message = report.as_text(report.report(CONFIG, Path("config.yaml"), tmp_path))
+    assert ["accuracy", "14", ".", "14"] in map(str.split, message.splitlines())
+    outline = plan.make(CONFIG, Path("config.yaml"), None, ())
+    assert len(outline.omitted) == 14 and sum(map(CONFIG.is_trial, outline.omitted)) == 8
 
 
 def test_trials_come_with_the_first_seeds_of_their_point() -> None:

@@ -50,24 +50,24 @@ CONTROL = {
 
 def given(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
     """Settings with one study, and the blocks that some kinds need."""
-    usual = factory.point(**{"simulator": "fused", **axes})
-    axes = {name: value for name, value in usual.items() if value is not None}
+    defaults = factory.point(**{"simulator": "fused", **axes})
+    axes = {name: value for name, value in defaults.items() if value is not None}
     block = {"kind": kind, "question": "?", "axes": axes}
-    made = factory.small_study({"asked": {**block, **({"points": points} if points else {})}})
-    made["workloads"] |= {
+    built = factory.small_study({"asked": {**block, **({"points": points} if points else {})}})
+    built["workloads"] |= {
         "tasks": {"kind": "qubit-spectrum"},
         "others": {"kind": "qubit-relaxation"},
         "bars": {"kind": "bars-and-stripes", "split_seed": 0},
     }
-    made["models"] = {"narrow": {"kind": "policy", "width": 8}}
-    made["simulators"] |= {**INTEGRATORS, "fused-loop": {**made["simulators"]["fused"], "batching": "loop"}}
+    built["models"] = {"narrow": {"kind": "policy", "width": 8}}
+    built["simulators"] |= {**INTEGRATORS, "fused-loop": {**built["simulators"]["fused"], "batching": "loop"}}
     double = {"precision": "fp64", "timed": True, "learning_rate": 0.001}
-    made["protocols"] |= {
+    built["protocols"] |= {
         "double": {**double, "steps": 20}, "single": {**double, "steps": 20, "precision": "fp32"}, "both": {**double, "epochs": 3},
-        "unsharded": {**made["protocols"]["timing"], "mistake": "unsharded"},
+        "unsharded": {**built["protocols"]["timing"], "mistake": "unsharded"},
         "fitted": {"precision": "fp64", "timed": False},
     }  # fmt: skip
-    return made
+    return built
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,11 @@ def test_the_effects_and_verdicts_of_every_kind(name: str, tmp_path: Path) -> No
         )
     }
     assert len(rows) == len(table)
-    told = {
+    answers = {
         at: (effect and pytest.approx(effect, rel=1e-12), verdict)
         for at, (effect, verdict) in case.expected.items()
     }
-    assert {at: (row["effect"], row["verdict"] or "") for at, row in rows.items()} == told
+    assert {at: (row["effect"], row["verdict"] or "") for at, row in rows.items()} == answers
     for row in rows.values():
         assert row["reference"] or row["effect"] is None
         assert row["low"] is None or row["low"] <= row["effect"] <= row["high"]
@@ -230,7 +230,7 @@ def test_the_effects_and_verdicts_of_every_kind(name: str, tmp_path: Path) -> No
 
 def row(**changes: Any) -> dict[str, Any]:
     """A row of runs.csv as far as studies of speed read it."""
-    usual = {
+    defaults = {
         "workload": "digits", "model": "vqc", "size": "q4-l3", "family": "images", "qubits": 4, "layers": 3, "batch": 64,
         "simulator": "default.qubit", "layout": "cpu-n1r1t1", "protocol": "timing", "seed": 0, "mistake": None,
         "status": "completed", "resumed": 0, "quiet": True, "least_step_s": None, "timed": True, "precision": "fp32", "features": "cached",
@@ -238,10 +238,10 @@ def row(**changes: Any) -> dict[str, Any]:
         "hardware": "CPU, 2 cores", "code": "0.1.0", "imported": "namehash",
         "packages": "torch=2.9", "mpi_library": None, "shared_cores": None, "data_hash": "d", "features_hash": "f",
     }  # fmt: skip
-    made = {**usual, **changes}
-    made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
-    made = {"epoch_s": made["step_s"] and 20 * made["step_s"], **made}
-    return {**made, **layout(made["layout"])}
+    result = {**defaults, **changes}
+    result["samples_per_s"] = result["step_s"] and result["batch"] / result["step_s"]
+    result = {"epoch_s": result["step_s"] and 20 * result["step_s"], **result}
+    return {**result, **layout(result["layout"])}
 
 
 def ranks(count: int, **changes: Any) -> dict[str, Any]:
@@ -265,9 +265,9 @@ def grown(qubits: int, layers: int = 3, **changes: Any) -> dict[str, Any]:
 
 def told(kind: str, rows: list[dict[str, Any]], asked: int | None = None) -> list[dict[str, Any]]:
     """The rows of speed.csv of one study of the first `asked` of these rows."""
-    study = Study("s", kind, "?", tuple(Run.of(found) for found in rows[:asked]))
+    study = Study("s", kind, "?", tuple(Run.of(result) for result in rows[:asked]))
     return [
-        dict(made) for made in kinds(CONFIG.families)[kind].rows(study, Collected.of(CONFIG, rows, (), {}))
+        dict(built) for built in kinds(CONFIG.families)[kind].rows(study, Collected.of(CONFIG, rows, (), {}))
     ]
 
 
@@ -326,8 +326,8 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_what_the_row_of_a_point_has(name: str) -> None:
     kind, rows, expected = ROWS[name]
-    (found,) = (each for each in told(kind, rows) if points.point(each) == points.point(rows[-1]))
-    assert {column: found.get(column) for column in expected} == pytest.approx(expected)
+    (result,) = (each for each in told(kind, rows) if points.point(each) == points.point(rows[-1]))
+    assert {column: result.get(column) for column in expected} == pytest.approx(expected)
 
 
 def test_the_runs_of_a_point_are_not_looked_at_for_each_other_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,9 +401,9 @@ def test_parity_says_by_how_much_losses_differ(tmp_path: Path, off: float, verdi
     settings = given("parity", backend=["cpu-n1r1t1", TWO], protocol="parity", seed=0)
     losses = {ranks: [loss * (1 + off * (ranks > 1)) for loss in LOSSES] for ranks in (1, 2)}
     tables = analysed(settings, tmp_path, lambda run: {"losses": losses[run.ranks]})
-    (found,) = tables["speed"].to_dict("records")
-    assert (found["verdict"], found["layout"]) == (verdict, TWO)
-    assert found["effect"] == pytest.approx(off, rel=1e-9)
+    (result,) = tables["speed"].to_dict("records")
+    assert (result["verdict"], result["layout"]) == (verdict, TWO)
+    assert result["effect"] == pytest.approx(off, rel=1e-9)
     assert tables["answers"]["verdict"].tolist() == [verdict]
 
 

@@ -64,11 +64,11 @@ ALL = [("cpu-n1r1t1", 3, 0, 0), ("mpi-n1r2t1", 3, 0, 0)]
 
 def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    found = collected(tmp_path)
+    result = collected(tmp_path)
     assert {path.stem for path in (tmp_path / "tables").glob("*.csv")} == {*TABLES}
-    assert len(found["runs"]) == len(RUNS) and {*found["runs"]["status"]} == {"completed"}
-    assert {*found["runs"]["studies"]} == {"strong", "accuracy"}
-    assert used(found) == ALL
+    assert len(result["runs"]) == len(RUNS) and {*result["runs"]["status"]} == {"completed"}
+    assert {*result["runs"]["studies"]} == {"strong", "accuracy"}
+    assert used(result) == ALL
 
 
 def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: Path) -> None:
@@ -86,33 +86,33 @@ def test_a_partial_collection_shows_what_is_missing_and_why_it_failed(tmp_path: 
     factory.write_all(CONFIG, tmp_path, lambda run: None if run.seed == 1 else {})
     note = tmp_path / FIRST.folder.replace("seed0", "seed1") / supervise.NOTE
     supervise.leave_note(note.parent, "no MPI library found")
-    found = collected(tmp_path, PARTIAL)
+    result = collected(tmp_path, PARTIAL)
     failed = Run.parse(str(note.parent))
-    assert state(found, failed) == ("missing", "no MPI library found")
+    assert state(result, failed) == ("missing", "no MPI library found")
     other = next(run for run in RUNS if run.seed == 1 and run != failed)
-    assert state(found, other) == ("missing", "not run yet")
-    assert used(found) == [("cpu-n1r1t1", 2, 0, 1), ("mpi-n1r2t1", 2, 0, 1)]
-    assert len(found["runs"]) == len(RUNS) and (found["quality"]["n"] == 2).all()
-    assert found["answers"]["notes"].str.contains("Of 6 runs, 2 missing.").all()
+    assert state(result, other) == ("missing", "not run yet")
+    assert used(result) == [("cpu-n1r1t1", 2, 0, 1), ("mpi-n1r2t1", 2, 0, 1)]
+    assert len(result["runs"]) == len(RUNS) and (result["quality"]["n"] == 2).all()
+    assert result["answers"]["notes"].str.contains("Of 6 runs, 2 missing.").all()
 
 
 def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    given = dict(CONFIG.raw)
-    timing = {**given["protocols"]["timing"], "learning_rate": 0.002}
-    changed = analysis.of({**given, "protocols": {**given["protocols"], "timing": timing}})
+    arguments = dict(CONFIG.raw)
+    timing = {**arguments["protocols"]["timing"], "learning_rate": 0.002}
+    changed = analysis.of({**arguments, "protocols": {**arguments["protocols"], "timing": timing}})
     with pytest.raises(UserError, match="6 stale"):
         collected(tmp_path, changed)
-    found = collected(tmp_path, factory.partial(changed))
-    assert state(found, FIRST)[0] == "stale" and found["speed"].empty and len(found["quality"]) == 2
-    assert found["answers"].set_index("study")["verdict"].loc["strong"] == "missing"
+    result = collected(tmp_path, factory.partial(changed))
+    assert state(result, FIRST)[0] == "stale" and result["speed"].empty and len(result["quality"]) == 2
+    assert result["answers"].set_index("study")["verdict"].loc["strong"] == "missing"
 
 
 def resumed(results: Path) -> None:
     path = results / FIRST.path
-    made = json.loads(path.read_text())
-    del made["digest"]
-    path.write_text(json.dumps(factory.sealed({**made, "resumed": 1})))
+    content = json.loads(path.read_text())
+    del content["digest"]
+    path.write_text(json.dumps(factory.sealed({**content, "resumed": 1})))
 
 
 def moved(results: Path) -> None:
@@ -136,11 +136,11 @@ def test_a_record_that_cannot_be_trusted_is_named_and_in_no_study(
     factory.write_all(CONFIG, tmp_path, only(run, **change))
     if damage:
         damage(tmp_path)
-    found = collected(tmp_path, PARTIAL)
-    assert state(found, run)[0] == status and why in state(found, run)[1]
+    result = collected(tmp_path, PARTIAL)
+    assert state(result, run)[0] == status and why in state(result, run)[1]
     with pytest.raises(UserError, match=f"1 {status}"):
         collected(tmp_path)
-    assert used(found) == [
+    assert used(result) == [
         (layout, n - (layout == run.layout), 0, int(layout == run.layout)) for layout, n, *_ in ALL
     ]
 
@@ -152,19 +152,19 @@ def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
         timed[1]: {"status": "out_of_memory", "reason": "17 GB asked for"},
     }
     factory.write_all(CONFIG, tmp_path, lambda run: changes.get(run, {}))
-    found = collected(tmp_path)
-    assert state(found, timed[0]) == ("diverged", "loss is NaN at step 7")
-    assert state(found, timed[1]) == ("out_of_memory", "17 GB asked for")
-    assert used(found) == [("cpu-n1r1t1", 1, 2, 0), ALL[1]]
+    result = collected(tmp_path)
+    assert state(result, timed[0]) == ("diverged", "loss is NaN at step 7")
+    assert state(result, timed[1]) == ("out_of_memory", "17 GB asked for")
+    assert used(result) == [("cpu-n1r1t1", 1, 2, 0), ALL[1]]
 
 
 @pytest.mark.parametrize(
     "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
 )
 def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
-    made = typed(factory.record(CONFIG, FIRST))
+    result = typed(factory.record(CONFIG, FIRST))
     used = [Rank(peak_rss_bytes=1, peak_device_bytes=None, shared_cores=rank) for rank in ranks]
-    record = replace(made, machine=replace(made.machine, ranks=used))
+    record = replace(result, machine=replace(result.machine, ranks=used))
     (row,) = columns.RUNS.of([Trained(record, CONFIG.settings(FIRST))], CONFIG)
     assert row["shared_cores"] is shared
 
@@ -194,7 +194,7 @@ HARD = {
 def test_a_file_of_a_table_loses_nothing_of_hard_values(rows: list[dict[str, Any]]) -> None:
     """Names that are numbers or words for nothing, numbers at the ends of what there is, and rows that lack a value or have NaN."""
     table, nan = columns.RUNS, {"fit_s": float("nan"), "span_data_s": float("nan")}
-    found = table.read(table.csv([{**row, **nan} for row in rows], CONFIG), CONFIG)
-    assert [*found] == [column.name for column in table.columns(CONFIG)] and len(found) == len(rows)
-    for row, read in zip(rows, columns.rows(found), strict=True):
+    result = table.read(table.csv([{**row, **nan} for row in rows], CONFIG), CONFIG)
+    assert [*result] == [column.name for column in table.columns(CONFIG)] and len(result) == len(rows)
+    for row, read in zip(rows, columns.rows(result), strict=True):
         assert {name: value for name, value in read.items() if value == value} == row

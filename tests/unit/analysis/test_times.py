@@ -97,18 +97,18 @@ def test_what_is_said_follows_from_what_is_known(name: str) -> None:
     case, seeds = DOCTORED[name], range(DOCTORED[name].seeds)
     rows = [row(seed=seed, step_s=case.one(seed), **case.first(seed)) for seed in seeds]
     rows += [ranks(2, seed=seed, step_s=case.two(seed), **case.second(seed)) for seed in seeds]
-    found = told("strong", rows)[-1]
-    assert (found["verdict"], found["outliers"] or 0) == (case.verdict, case.outliers)
-    assert found["why"].startswith(case.why) and bool(found["why"]) == bool(case.why)
-    assert (found["effect"] is None) == (case.verdict == APART)
-    assert found["low"] is None or found["low"] < 0.999 * found["high"]
+    result = told("strong", rows)[-1]
+    assert (result["verdict"], result["outliers"] or 0) == (case.verdict, case.outliers)
+    assert result["why"].startswith(case.why) and bool(result["why"]) == bool(case.why)
+    assert (result["effect"] is None) == (case.verdict == APART)
+    assert result["low"] is None or result["low"] < 0.999 * result["high"]
 
 
 def test_a_comparison_of_devices_names_both_classes_of_host() -> None:
     gpu = {"layout": "gpu-n1r1t1", "hardware": "b: CPU, 2 cores, H100", "packages": "torch=2.9"}
     core, fast = ([row(seed=seed, **changes) for seed in range(3)] for changes in ({}, gpu))
-    found = Times({}).speedup(fast, core)
-    assert found.ratio is not None and found.hosts == ("CPU, 2 cores", "b: CPU, 2 cores, H100")
+    result = Times({}).speedup(fast, core)
+    assert result.ratio is not None and result.hosts == ("CPU, 2 cores", "b: CPU, 2 cores, H100")
     assert Times({}).speedup([{**each, **layout("cpu-n1r1t2")} for each in fast], core).why
 
 
@@ -141,30 +141,30 @@ LOW, HIGH = 1 / verdicts.WORTH, verdicts.WORTH
 ])  # fmt: skip
 def test_the_whole_interval_decides(low: Any, high: Any, flag: str, why: str, verdict: str) -> None:
     ratio = Estimate(1.1 if low is None else math.sqrt(low * high), low, high, 3)
-    ((word, said),) = verdicts.ratios([Compared(ratio, flag, why)])
-    assert word == verdict and word in verdicts.MEANINGS and said.startswith(why)
-    assert bool(said) == (bool(why) or word == verdicts.FAILED or flag not in ("", "bounded") or low is None)
+    ((word, text),) = verdicts.ratios([Compared(ratio, flag, why)])
+    assert word == verdict and word in verdicts.MEANINGS and text.startswith(why)
+    assert bool(text) == (bool(why) or word == verdicts.FAILED or flag not in ("", "bounded") or low is None)
     opposite = {FASTER: SLOWER, SLOWER: FASTER}.get(verdict, verdict)
     assert verdicts.ratios([Compared(ratio.inverse(), flag, why)])[0][0] == opposite
 
 
 def test_verdicts_of_a_study_hold_together_and_may_have_another_threshold() -> None:
     """At 95 % this is 6 % faster, and at 97.5 %, Holm's first level of two, it may be less than 5 %."""
-    alone, wide = Compared(Estimate(1.1, 1.06, 1.1**2 / 1.06, 3)), Compared(Estimate(1.0, 0.5, 2.0, 3))
-    assert [word for word, _ in verdicts.ratios([alone])] == [FASTER]
-    assert [word for word, _ in verdicts.ratios([alone, wide])] == [UNSURE] * 2
-    assert alone.ratio and verdicts.of_ratio(alone.ratio, 0.975, within=1.2) == SAME
+    single, wide = Compared(Estimate(1.1, 1.06, 1.1**2 / 1.06, 3)), Compared(Estimate(1.0, 0.5, 2.0, 3))
+    assert [word for word, _ in verdicts.ratios([single])] == [FASTER]
+    assert [word for word, _ in verdicts.ratios([single, wide])] == [UNSURE] * 2
+    assert single.ratio and verdicts.of_ratio(single.ratio, 0.975, within=1.2) == SAME
 
 
 def test_holm_accepts_at_the_level_of_those_that_are_left() -> None:
     """Adjusted p-values of Holm's own procedure, step by step: 0.01 x 3, 0.02 x 2, 0.2."""
-    asked: list[float] = []
+    calls: list[float] = []
 
     def decide(p: float) -> Callable[[float], str | None]:
-        return lambda level: asked.append(level) or ("yes" if p <= 1 - level + 1e-12 else None)
+        return lambda level: calls.append(level) or ("yes" if p <= 1 - level + 1e-12 else None)
 
     assert verdicts.holm([decide(0.02), decide(0.01), decide(0.2)]) == ["yes", "yes", None]
-    assert sorted(set(asked)) == pytest.approx([0.95, 1 - 0.05 / 2, 1 - 0.05 / 3])
+    assert sorted(set(calls)) == pytest.approx([0.95, 1 - 0.05 / 2, 1 - 0.05 / 3])
     assert verdicts.holm([decide(0.03), decide(0.03), decide(0.03)]) == [None] * 3
 
 
@@ -187,7 +187,7 @@ def test_three_equal_times_are_no_proof_of_no_noise() -> None:
 
 
 def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path: Path) -> None:
-    found = []
+    result = []
 
     def step_s(run: Run) -> float:
         return 0.01 * noisy(1.0, 0.03, zlib.crc32(run.folder.rpartition("/")[0].encode()))(run.seed)
@@ -200,23 +200,23 @@ def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path:
             "seed": [0, 1, 2],
         }
         every = factory.point(**{name: values[::turn] for name, values in axes.items()})
-        alone = {**every, "backend": "cpu-n1r1t1"}
-        points = {"strong": {**every, "batch": 16}, "simulator": alone, "batch": alone, "break-even": every}
+        single = {**every, "backend": "cpu-n1r1t1"}
+        points = {"strong": {**every, "batch": 16}, "simulator": single, "batch": single, "break-even": every}
         studies = {
             kind: {"kind": kind, "question": "?", "axes": axes} for kind, axes in [*points.items()][::turn]
         }
-        given = factory.small_study(studies)
+        settings = factory.small_study(studies)
         blocks = {
-            name: dict([*given[name].items()][::turn]) for name in ("workloads", "simulators", "protocols")
+            name: dict([*settings[name].items()][::turn]) for name in ("workloads", "simulators", "protocols")
         }
-        config = analysis.of({**given, **blocks})
+        config = analysis.of({**settings, **blocks})
         if turn > 0:
             factory.write_all(config, tmp_path, lambda run: {"step_s": step_s(run)})
         tables = Analysed.of(config, tmp_path).tables
-        found.append(
+        result.append(
             [sorted(tables[name].to_csv(index=False).splitlines()) for name in ("speed", "fits", "answers")]
         )
-    for one, two in zip(*found, strict=True):
+    for one, two in zip(*result, strict=True):
         assert one == two
 
 

@@ -220,20 +220,20 @@ def test_more_runs_than_anybody_trains_are_refused_before_they_are_expanded(
     default: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid.study, "_combinations", pytest.fail)
-    given = copy.deepcopy(default)
-    study = given["studies"]["accuracy"]
+    arguments = copy.deepcopy(default)
+    study = arguments["studies"]["accuracy"]
     study["axes"] |= {"seed": list(range(2000)), "batch": list(range(1, 2001))}
-    given["studies"] = {"accuracy": study}
+    arguments["studies"] = {"accuracy": study}
     with pytest.raises(UserError, match=r"^studies\.accuracy: its lists multiply to 8,000,000 runs"):
-        analysis.of(given)
+        analysis.of(arguments)
 
 
 def with_mnist(default: Config, **settings: Any) -> settings.Config:
-    given = copy.deepcopy(default)
-    given["workloads"]["mnist"] = {
+    arguments = copy.deepcopy(default)
+    arguments["workloads"]["mnist"] = {
         key: value for key, value in {**MNIST, **settings}.items() if value is not None
     }
-    return analysis.of(given)
+    return analysis.of(arguments)
 
 
 def test_missing_data_files_are_refused_by_the_setting_that_names_them(
@@ -251,12 +251,12 @@ def test_missing_data_files_are_refused_by_the_setting_that_names_them(
 
 
 def test_a_study_says_nothing_of_where_data_are_and_is_a_config_itself(default: Config) -> None:
-    given = {**copy.deepcopy(default), "partial": True}
-    given["workloads"]["mnist"] = MNIST
-    study = json.loads(analysis.of(given).text)
+    arguments = {**copy.deepcopy(default), "partial": True}
+    arguments["workloads"]["mnist"] = MNIST
+    study = json.loads(analysis.of(arguments).text)
     assert "partial" not in study
     assert "folder" not in study["workloads"]["mnist"]
-    assert given["workloads"]["mnist"] == MNIST
+    assert arguments["workloads"]["mnist"] == MNIST
     analysis.of(study, placed=False)
 
 
@@ -273,13 +273,13 @@ def test_the_published_schema_is_made_from_the_types_and_takes_every_config() ->
     validator = jsonschema.Draft202012Validator(schema)
     for path in (ROOT / "config.yaml", *ALL):
         # As it is written, which is what an editor sees.
-        whole = yaml.safe_load(path.read_text())
-        assert list(validator.iter_errors(whole)) == []
-        for name in whole.keys() - {"over"}:
+        complete = yaml.safe_load(path.read_text())
+        assert list(validator.iter_errors(complete)) == []
+        for name in complete.keys() - {"over"}:
             # What must be there must be there, unless it is laid over another.
-            part = {key: value for key, value in whole.items() if key != name}
+            part = {key: value for key, value in complete.items() if key != name}
             assert validator.is_valid({"over": "a.yaml", **part}), (path, name)
-            if name in ("title", "protocols", "studies") and "over" not in whole:
+            if name in ("title", "protocols", "studies") and "over" not in complete:
                 assert not validator.is_valid(part), (path, name)
     for wrong in ({"titel": 1}, {"over": "a.yaml", "title": 3}):
         assert not validator.is_valid(wrong)

@@ -65,14 +65,14 @@ def test_what_a_file_imports_from_beside_it_is_found(project: Path, text: str, e
             "models/signal.py": RAISES,
         },
     )
-    found = covered(project, text, models__parts="decoder = 1", outer="import parts")
-    assert found == {"ring.py", *expected}
+    result = covered(project, text, models__parts="decoder = 1", outer="import parts")
+    assert result == {"ring.py", *expected}
 
 
 @given(st.data())
 def test_the_hash_ignores_comments_docstrings_and_layout_alone(data: st.DataObject) -> None:
     lines = ["def f(a, b=1):", "    c = a + b", "    return f'{c!r}'", "class A:", "    x = 1"]
-    said = "\n".join(lines)
+    message = "\n".join(lines)
 
     def hashed(text: str) -> str:
         return OwnCode("a.py", {"a.py": text.encode()}, {"a.py": "a.py"}).hash
@@ -83,15 +83,15 @@ def test_the_hash_ignores_comments_docstrings_and_layout_alone(data: st.DataObje
     if data.draw(st.booleans()):
         same.insert(same.index("class A:") + 1, '    """A class."""')
         same.insert(0, '"""A module."""')
-    assert hashed("\n".join(same)) == hashed(said)
+    assert hashed("\n".join(same)) == hashed(message)
     number = data.draw(st.sampled_from([1, 2, 4]))
-    assert hashed(said.replace(lines[number], lines[number] + "; y = 'd'")) != hashed(said)
+    assert hashed(message.replace(lines[number], lines[number] + "; y = 'd'")) != hashed(message)
 
 
 def test_the_hash_is_of_all_these_files_and_of_nothing_else(project: Path) -> None:
     covered(project, "import parts\n", models__parts="a = 1\n", models__other="a = 1\n")
     first = OwnCode.read("models/ring.py").hash
-    seen = {first}
+    hashes = {first}
     for name, text, changes in (
         ("models/other.py", "a = 2\n", False),
         ("models/parts.py", "a = 2\n", True),
@@ -99,21 +99,21 @@ def test_the_hash_is_of_all_these_files_and_of_nothing_else(project: Path) -> No
         ("models/ring.py", "import parts\n", True),
     ):
         (project / name).write_text(text)
-        found = OwnCode.read("models/ring.py").hash
-        assert (found not in seen) is changes, name
-        seen.add(found)
+        result = OwnCode.read("models/ring.py").hash
+        assert (result not in hashes) is changes, name
+        hashes.add(result)
     # What stands at the end of one file and what stands at the beginning of the next are not the same.
     write(
         project,
         {"models/ring.py": "import parts, bits\n", "models/parts.py": "a = 1\n", "models/bits.py": "b = 1\n"},
     )
-    apart = OwnCode.read("models/ring.py").hash
+    other = OwnCode.read("models/ring.py").hash
     write(project, {"models/parts.py": "", "models/bits.py": "b = 1\na = 1\n"})
-    assert OwnCode.read("models/ring.py").hash != apart
+    assert OwnCode.read("models/ring.py").hash != other
     # The same text under another name is imported by another one.
     (project / "models/parts.py").rename(project / "models/bits.py")
     (project / "models/ring.py").write_text("import bits\n")
-    assert OwnCode.read("models/ring.py").hash not in seen
+    assert OwnCode.read("models/ring.py").hash not in hashes
 
 
 def test_a_copy_has_the_same_hash(project: Path) -> None:

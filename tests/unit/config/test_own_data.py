@@ -39,9 +39,9 @@ from tests.own_files import (
 
 def assert_split(data: Any, parts: dict[str, np.ndarray]) -> None:
     """Disjoint parts of everything, with every class in each."""
-    together = np.concatenate([parts[name] for name in SPLITS])
+    union = np.concatenate([parts[name] for name in SPLITS])
     labels = data.targets
-    assert sorted(together.tolist()) == list(range(len(labels)))
+    assert sorted(union.tolist()) == list(range(len(labels)))
     for name in SPLITS:
         assert set(labels[parts[name]].tolist()) == set(labels.tolist())
 
@@ -157,14 +157,14 @@ def test_features_are_standardised_one_by_one_over_the_training_split(tmp_path: 
     data = loaded(block)
     manifest = tmp_path / "store" / "features.json"
     prepared.prepare(config(block).workloads["mine"][1], manifest, None)
-    kept = dataset(store.opened(manifest, prepared.VERSION))
-    assert kept.inputs.dtype == np.float32
-    varied = np.delete(kept.inputs, 4, axis=1)[data.splits["train"]]
+    restored = dataset(store.opened(manifest, prepared.VERSION))
+    assert restored.inputs.dtype == np.float32
+    varied = np.delete(restored.inputs, 4, axis=1)[data.splits["train"]]
     assert np.abs(varied.mean(0)).max() < 1e-5
     assert np.abs(varied.std(0) - 1).max() < 1e-5
-    assert np.abs(kept.inputs[:, 4]).max() < 1e-6
-    assert kept.names == ("cat", "dog", "eel")
-    assert all(np.array_equal(kept.splits[name], data.splits[name]) for name in SPLITS)
+    assert np.abs(restored.inputs[:, 4]).max() < 1e-6
+    assert restored.names == ("cat", "dog", "eel")
+    assert all(np.array_equal(restored.splits[name], data.splits[name]) for name in SPLITS)
 
 
 def test_paths_are_no_part_of_the_content_but_names_of_classes_are(tmp_path: Path) -> None:
@@ -186,9 +186,9 @@ def test_paths_are_no_part_of_the_content_but_names_of_classes_are(tmp_path: Pat
 
 def test_a_bad_file_leaves_nothing_behind(tmp_path: Path) -> None:
     missing = np.where(VECTORS[3, 2] == VECTORS, np.nan, VECTORS)
-    for values, said in ((missing, "NaN"), (1e300 * VECTORS, "too large to be standardised")):
+    for values, message in ((missing, "NaN"), (1e300 * VECTORS, "too large to be standardised")):
         block = {"kind": "rows", "file": npz(tmp_path, x=values, y=ANIMALS)}
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             prepared.prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
         assert not (tmp_path / "store" / "features.json").exists()
 
@@ -199,13 +199,13 @@ def test_colour_images_are_embedded_and_the_backbone_gives_the_same(tmp_path: Pa
     pretrain(data, 8, tmp_path / "w", steps=1)
     features.compute(workload, data, tmp_path / "w", tmp_path / "features.json")
     folder = store.opened(tmp_path / "features.json", features.FEATURES_VERSION)
-    found, inline = features.dataset(folder).inputs, features.dataset(folder, inline=True)
-    assert found.shape == (40, 512) and np.isfinite(found).all()
+    result, inline = features.dataset(folder).inputs, features.dataset(folder, inline=True)
+    assert result.shape == (40, 512) and np.isfinite(result).all()
     network = inline.backbone()  # type: ignore[misc]
-    assert np.abs(network(torch.from_numpy(np.array(inline.inputs))).numpy() - found).max() < 1e-4
+    assert np.abs(network(torch.from_numpy(np.array(inline.inputs))).numpy() - result).max() < 1e-4
     # Channels are not mixed up: other colours are other embeddings.
     swapped = network(torch.from_numpy(np.array(inline.inputs)[..., ::-1].copy()))
-    assert np.abs(swapped.numpy() - found).max() > 1e-3
+    assert np.abs(swapped.numpy() - result).max() > 1e-3
 
 
 # --- image-folder ---
@@ -245,8 +245,8 @@ def test_photographs_are_turned_upright(tmp_path: Path) -> None:
     pixels[:4] = 255
     Image.fromarray(pixels).save(tmp_path / "day" / "a.jpg", exif=exif, quality=100)
     data = loaded({"kind": "image-folder", "folder": str(tmp_path), **NETWORK})
-    turned = data.values[5]
-    assert turned[:3].max() < 10 and turned[5:].min() > 245
+    photo = data.values[5]
+    assert photo[:3].max() < 10 and photo[5:].min() > 245
 
 
 # --- series ---
@@ -271,8 +271,8 @@ def test_no_group_is_in_two_parts(tmp_path: Path) -> None:
     assert [len(s) for s in sets] == [3, 1, 1]
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
     block = {"kind": "series", "split": "groups", "file": file}
-    drawn = [loaded({**block, "split_seed": s}).splits for s in range(5)]
-    assert len({tuple(parts["test"].tolist()) for parts in drawn}) > 1
+    splits = [loaded({**block, "split_seed": s}).splits for s in range(5)]
+    assert len({tuple(parts["test"].tolist()) for parts in splits}) > 1
 
 
 def test_a_split_of_trials_may_be_given_and_is_part_of_the_content(tmp_path: Path) -> None:
@@ -300,15 +300,15 @@ def test_standardised_trials_have_mean_0_and_deviation_1_and_flat_channels_are_0
 
 
 def test_every_eeg_model_takes_any_channels_steps_and_classes(tmp_path: Path) -> None:
-    made = config({"kind": "series", "split": "trials", "file": npz(tmp_path, x=SIGNALS, y=ANIMALS)})
-    (run,) = made.runs
+    result = config({"kind": "series", "split": "trials", "file": npz(tmp_path, x=SIGNALS, y=ANIMALS)})
+    (run,) = result.runs
     family = FAMILIES["eeg"]
-    family.prepare(made.settings(run).workload, tmp_path / "features.json", None)
+    family.prepare(result.settings(run).workload, tmp_path / "features.json", None)
     for model, kind in family.models.items():
         if kind.fitted:
             continue  # tests/unit/problems/test_baselines.py
         none = {"size": "q0-l0", "simulator": "none"} if kind.classical else {}
-        settings = made.settings(Run(**{**run.__dict__, "model": model, **none}))
+        settings = result.settings(Run(**{**run.__dict__, "model": model, **none}))
         problem = family.build(
             settings, family.read(settings, tmp_path / "features.json"), torch.device("cpu")
         )

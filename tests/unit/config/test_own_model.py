@@ -68,15 +68,15 @@ def test_what_a_model_reads_is_part_of_its_settings(folder: Path, monkeypatch: p
         monkeypatch.delenv("SCALE", raising=False)
         if variable is not None:
             monkeypatch.setenv("SCALE", variable)
-        made = config(folder, block)
-        settings = made.settings(next(run for run in made.runs if run.model == "ring"))
+        result = config(folder, block)
+        settings = result.settings(next(run for run in result.runs if run.model == "ring"))
         hashes.add(settings.hash)
         # Another process has the same, by its settings and by the text of the config, whatever the file says now.
-        again = type(settings).of(json.loads(settings.text), FAMILIES, "--settings")
+        repeat = type(settings).of(json.loads(settings.text), FAMILIES, "--settings")
         write(folder, {"scale.txt": "5"})
-        assert (again.hash, analysis.of(json.loads(made.text), placed=False).text) == (
+        assert (repeat.hash, analysis.of(json.loads(result.text), placed=False).text) == (
             settings.hash,
-            made.text,
+            result.text,
         )
         assert isinstance(settings.model, FileModel) and list(settings.model.reads) == block["reads"]
     assert len(hashes) == 4
@@ -87,8 +87,8 @@ def test_a_run_that_finds_another_content_than_its_settings_is_refused(
 ) -> None:
     write(folder, {"scale.txt": "2"})
     monkeypatch.setenv("SCALE", "2")
-    made = config(folder, {**BLOCK, "reads": ["scale.txt", "$SCALE"]})
-    settings = made.settings(next(run for run in made.runs if run.model == "ring"))
+    result = config(folder, {**BLOCK, "reads": ["scale.txt", "$SCALE"]})
+    settings = result.settings(next(run for run in result.runs if run.model == "ring"))
     assert models.of_settings(settings, "fused", inputs=3, outputs=2)
     monkeypatch.setenv("SCALE", "3")
     with pytest.raises(
@@ -102,7 +102,7 @@ def test_a_run_that_finds_another_content_than_its_settings_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"file": "models/rung.py"}, "models.ring"),
         ({"qubits": 3}, "models.ring.qubits"),
@@ -111,8 +111,8 @@ def test_a_run_that_finds_another_content_than_its_settings_is_refused(
         ({"weights": {1: 50}}, r"models.ring.weights.1"),
     ],
 )  # fmt: skip
-def test_a_wrong_block_is_refused_with_what_to_do(folder: Path, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_a_wrong_block_is_refused_with_what_to_do(folder: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         config(folder, {**BLOCK, **change})
 
 

@@ -20,9 +20,9 @@ from tests.searched import GIVEN, RATE, SEARCH
 
 def of(**changes: Any) -> Config:
     """The config of `searched` with other settings of the search."""
-    given = copy.deepcopy(GIVEN)
-    given["protocols"]["tuned"]["search"] |= changes
-    return analysis.of(given)
+    settings = copy.deepcopy(GIVEN)
+    settings["protocols"]["tuned"]["search"] |= changes
+    return analysis.of(settings)
 
 
 def refusal(given: dict[str, Any]) -> str:
@@ -44,23 +44,23 @@ def search(**changes: Any) -> Search:
 
 
 def test_trials_are_runs_before_those_that_train_with_the_choice() -> None:
-    made = of()
-    trials, finals = made.runs[:8], made.runs[8:]
+    result = of()
+    trials, finals = result.runs[:8], result.runs[8:]
     assert {run.protocol for run in trials} == {f"tuned-t0{number}" for number in range(4)}
     assert {run.seed for run in trials} == {1000}
-    assert {*finals} == {*made.studies[0].runs} and {run.protocol for run in finals} == {"tuned"}
-    assert all(map(made.is_trial, trials)) and not any(map(made.is_trial, finals))
-    assert {trial for run in finals for trial in made.trials_of(run)} == {*trials}
-    assert not any([*made.trials_of(run)] for run in trials)
+    assert {*finals} == {*result.studies[0].runs} and {run.protocol for run in finals} == {"tuned"}
+    assert all(map(result.is_trial, trials)) and not any(map(result.is_trial, finals))
+    assert {trial for run in finals for trial in result.trials_of(run)} == {*trials}
+    assert not any([*result.trials_of(run)] for run in trials)
     # A report is made for the same trials.
-    assert analysis.of(json.loads(made.text), placed=False).runs == made.runs
+    assert analysis.of(json.loads(result.text), placed=False).runs == result.runs
 
 
 def test_each_trial_has_what_was_drawn_and_both_sides_have_the_same_rates() -> None:
-    made = of()
+    result = of()
     rates = {}
-    for run in made.runs[:8]:
-        settings = made.settings(run)
+    for run in result.runs[:8]:
+        settings = result.settings(run)
         assert settings.protocol.search is None and not settings.protocol.keep_model
         assert settings.trial_of == "tuned"
         rates.setdefault(run.model, []).append(settings.protocol.learning_rate)
@@ -72,8 +72,8 @@ def test_each_trial_has_what_was_drawn_and_both_sides_have_the_same_rates() -> N
 
 def test_what_is_drawn_depends_on_nothing_but_the_seed_the_setting_and_the_trial() -> None:
     one = search()
-    turned = dict(reversed(SEARCH["settings"].items()))
-    assert [search(settings=turned).point("mlp", n) for n in range(4)] == [
+    reordered = dict(reversed(SEARCH["settings"].items()))
+    assert [search(settings=reordered).point("mlp", n) for n in range(4)] == [
         one.point("mlp", n) for n in range(4)
     ]
     lists = {"settings": {**RATE, "weight_decay": [1e-4, 0.0]}, "models": {"mlp": {"width": [8, 4, 6]}}}
@@ -87,16 +87,16 @@ def test_what_is_drawn_depends_on_nothing_but_the_seed_the_setting_and_the_trial
 
 def test_a_finite_space_is_drawn_to_its_end_without_repetition() -> None:
     space = {"learning_rate": [0.001, 0.01, 0.1], "weight_decay": [0.0, 1e-4]}
-    drawn = search(trials=6, settings=space, models={})
-    assert len({repr(drawn.point("vqc", number)) for number in range(6)}) == 6
+    drawing = search(trials=6, settings=space, models={})
+    assert len({repr(drawing.point("vqc", number)) for number in range(6)}) == 6
     assert "6 settings for vqc and 7 trials" in refused(trials=7, settings=space, models={})
     assert "trials" in refused(settings={"learning_rate": {"low": 0.1, "high": 0.10001}}, models={})
 
 
 def test_a_grid_is_every_combination_and_as_many_for_each_model() -> None:
     space = {"learning_rate": [0.001, 0.1]}
-    made = search(method="grid", trials=2, settings=space, models={})
-    assert [made.point("mlp", number).training for number in range(2)] == [
+    result = search(method="grid", trials=2, settings=space, models={})
+    assert [result.point("mlp", number).training for number in range(2)] == [
         {"learning_rate": 0.001},
         {"learning_rate": 0.1},
     ]
@@ -106,35 +106,35 @@ def test_a_grid_is_every_combination_and_as_many_for_each_model() -> None:
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
 def test_a_range_is_filled_from_end_to_end(scale: str) -> None:
-    whole, real = Range(low=2, high=5, scale=scale), Range(low=0.5, high=8.0, scale=scale)
+    complete, real = Range(low=2, high=5, scale=scale), Range(low=0.5, high=8.0, scale=scale)
     shares = [number / 1000 for number in range(1000)]
-    assert {whole.at(share) for share in shares} == {2, 3, 4, 5}
+    assert {complete.at(share) for share in shares} == {2, 3, 4, 5}
     values = [real.at(share) for share in shares]
     assert values == sorted(values) and (values[0], values[-1] > 7.9) == (0.5, True)
     assert real.at(0.5) == (2.0 if scale == "log" else 4.25)
 
 
 def test_a_range_of_a_real_setting_has_real_numbers_however_it_is_written() -> None:
-    drawn = search(settings={**SEARCH["settings"], "clip_norm": {"low": 1, "high": 3}}, models={})
-    assert drawn.point("vqc", 0).training["clip_norm"] % 1 != 0
-    whole = search(settings=RATE, models={"mlp": {"width": {"low": 2, "high": 90}}})
-    assert all(isinstance(whole.point("mlp", number).model["width"], int) for number in range(4))
+    drawing = search(settings={**SEARCH["settings"], "clip_norm": {"low": 1, "high": 3}}, models={})
+    assert drawing.point("vqc", 0).training["clip_norm"] % 1 != 0
+    complete = search(settings=RATE, models={"mlp": {"width": {"low": 2, "high": 90}}})
+    assert all(isinstance(complete.point("mlp", number).model["width"], int) for number in range(4))
 
 
 def test_what_was_chosen_is_in_the_settings_with_the_hash_of_the_choice() -> None:
-    made = of()
-    final = made.settings(made.runs[-1])
-    chosen, trial = final.chosen(2, "a" * 8), final.trial(2, 1000)
-    assert chosen.protocol.learning_rate == trial.protocol.learning_rate
-    assert (chosen.model, chosen.run, chosen.choice, chosen.trial_of) == (
+    result = of()
+    final = result.settings(result.runs[-1])
+    picked, trial = final.chosen(2, "a" * 8), final.trial(2, 1000)
+    assert picked.protocol.learning_rate == trial.protocol.learning_rate
+    assert (picked.model, picked.run, picked.choice, picked.trial_of) == (
         trial.model,
         final.run,
         "a" * 8,
         None,
     )
-    assert chosen.protocol.search is not None and chosen.protocol.keep_model
-    assert chosen.hash not in (final.hash, final.chosen(2, "b" * 8).hash)
-    for settings in (final, chosen, trial):
+    assert picked.protocol.search is not None and picked.protocol.keep_model
+    assert picked.hash not in (final.hash, final.chosen(2, "b" * 8).hash)
+    for settings in (final, picked, trial):
         assert Settings.of(settings.content, FAMILIES, "here").content == settings.content
 
 
@@ -171,16 +171,16 @@ def test_what_cannot_be_searched_is_refused_by_name(changes: dict[str, Any], pat
     ],
 )
 def test_a_protocol_that_cannot_be_searched_is_refused(changes: dict[str, Any], path: str) -> None:
-    given = copy.deepcopy(GIVEN)
-    tuned = {**given["protocols"]["tuned"], **changes}
-    given["protocols"]["tuned"] = {name: value for name, value in tuned.items() if value is not None}
-    assert path in refusal(given)
+    settings = copy.deepcopy(GIVEN)
+    tuned = {**settings["protocols"]["tuned"], **changes}
+    settings["protocols"]["tuned"] = {name: value for name, value in tuned.items() if value is not None}
+    assert path in refusal(settings)
 
 
 def test_a_choice_belongs_to_a_point_and_takes_no_notice_of_seeds() -> None:
-    given = copy.deepcopy(GIVEN)
-    given["protocols"]["tuned"]["search"]["seeds"] = [0]
-    given["studies"]["accuracy"]["axes"]["seed"] = [1, 2]
-    made = analysis.of(given)
-    point = dataclasses.replace(made.studies[0].runs[0], seed=0)
-    assert made.settings(point).protocol.search is not None
+    settings = copy.deepcopy(GIVEN)
+    settings["protocols"]["tuned"]["search"]["seeds"] = [0]
+    settings["studies"]["accuracy"]["axes"]["seed"] = [1, 2]
+    config = analysis.of(settings)
+    point = dataclasses.replace(config.studies[0].runs[0], seed=0)
+    assert config.settings(point).protocol.search is not None

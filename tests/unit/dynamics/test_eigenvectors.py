@@ -22,8 +22,8 @@ ROUNDING = 2.2e-16
 
 def system(levels: int, rng: np.random.Generator) -> kd.System:
     def hermitian() -> np.ndarray[Any, Any]:
-        made = rng.normal(size=(levels, levels, 2)) @ [1, 1j]
-        return (made + made.conj().T) / 2
+        result = rng.normal(size=(levels, levels, 2)) @ [1, 1j]
+        return (result + result.conj().T) / 2
 
     drift, controls = {"a": hermitian(), "b": hermitian()}, {"x": hermitian(), "y": hermitian()}
     return kd.System(drift, {"a": 1.0, "b": 0.5}, controls)
@@ -31,7 +31,7 @@ def system(levels: int, rng: np.random.Generator) -> kd.System:
 
 def in_fifty_digits(system: kd.System, parameters: Any, controls: Any) -> Any:
     """The unitary (d, d) of controls (segments, K)."""
-    made = mpmath.eye(system.dimension)
+    result = mpmath.eye(system.dimension)
     for amplitudes in controls:
         terms = [
             (value, matrix)
@@ -43,9 +43,9 @@ def in_fifty_digits(system: kd.System, parameters: Any, controls: Any) -> Any:
             hamiltonian += value * mpmath.matrix(np.asarray(matrix).tolist())
         energies, vectors = mpmath.eighe(hamiltonian)
         step = mpmath.mpf(DURATION) / len(controls)
-        turned = mpmath.diag([mpmath.expj(-step * energy) for energy in energies])
-        made = vectors * turned * vectors.H * made
-    return made
+        phases = mpmath.diag([mpmath.expj(-step * energy) for energy in energies])
+        result = vectors * phases * vectors.H * result
+    return result
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -53,11 +53,11 @@ def in_fifty_digits(system: kd.System, parameters: Any, controls: Any) -> Any:
 def test_values_and_gradients_have_the_error_of_rounding(
     levels: int, segments: int, strength: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[int] = []
+    steps: list[int] = []
     called = spectral.Exponential.__call__
 
     def counted(self: spectral.Exponential, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        taken.append(1)
+        steps.append(1)
         return called(self, *given)
 
     monkeypatch.setattr(spectral.Exponential, "__call__", counted)
@@ -68,35 +68,35 @@ def test_values_and_gradients_have_the_error_of_rounding(
     weights = rng.normal(size=(levels, levels, 2)) @ [1, 1j]
     final = kd.evolve(one, controls, DURATION, kind="unitary", parameters=parameters)
     (final.to(torch.complex128) * torch.tensor(weights)).real.sum().backward()
-    assert taken
-    given = [*map(mpmath.mpf, parameters.tolist())], [[*map(mpmath.mpf, each)] for each in controls.tolist()]
+    assert steps
+    inputs = [*map(mpmath.mpf, parameters.tolist())], [[*map(mpmath.mpf, each)] for each in controls.tolist()]
     with mpmath.workdps(50):
-        wanted = in_fifty_digits(one, *given)
+        expected = in_fifty_digits(one, *inputs)
         angle = DURATION * strength * levels
         # All is computed in fp64, whatever is given.
         rounding = ROUNDING if dtype == torch.float64 else 1e-7 / angle
         error = max(
-            abs(complex(wanted[row, column]) - final[row, column].item())
+            abs(complex(expected[row, column]) - final[row, column].item())
             for row in range(levels) for column in range(levels)
         )  # fmt: skip
         assert error < 10 * angle * rounding
 
         def loss(place: int, number: int, change: float) -> Any:
-            new_parameters, new_controls = [*given[0]], [[*each] for each in given[1]]
+            new_parameters, new_controls = [*inputs[0]], [[*each] for each in inputs[1]]
             (new_parameters if place < 0 else new_controls[place])[number] += change
-            made = in_fifty_digits(one, new_parameters, new_controls)
+            result = in_fifty_digits(one, new_parameters, new_controls)
             return sum(
-                mpmath.re(mpmath.mpmathify(complex(weights[row, column])) * made[row, column])
+                mpmath.re(mpmath.mpmathify(complex(weights[row, column])) * result[row, column])
                 for row in range(levels) for column in range(levels)
             )  # fmt: skip
 
         step = mpmath.mpf(10) ** -15
         assert parameters.grad is not None and controls.grad is not None
         for place, gradients in enumerate([parameters.grad, *controls.grad], -1):
-            for number, found in enumerate(gradients.tolist()):
+            for number, value in enumerate(gradients.tolist()):
                 exact = (loss(place, number, step) - loss(place, number, -step)) / (2 * step)
                 # A gradient by a coefficient is of the size of the duration.
-                assert abs(exact - found) < 100 * DURATION * levels * angle * rounding
+                assert abs(exact - value) < 100 * DURATION * levels * angle * rounding
 
 
 def test_eigenvectors_are_taken_where_they_are_faster() -> None:
@@ -121,9 +121,9 @@ def test_equal_energies_have_gradients_too() -> None:
     controls = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
     final = kd.evolve(one, controls, 1.0, kind="unitary")
     parts = torch.view_as_real(final[0, 1]).unbind()
-    found = torch.stack([torch.autograd.grad(part, controls, retain_graph=True)[0] for part in parts])
-    wanted = -1j * np.exp(-500j)
-    torch.testing.assert_close(found.flatten(), torch.tensor([wanted.real, wanted.imag]), rtol=0, atol=1e-12)
+    result = torch.stack([torch.autograd.grad(part, controls, retain_graph=True)[0] for part in parts])
+    target = -1j * np.exp(-500j)
+    torch.testing.assert_close(result.flatten(), torch.tensor([target.real, target.imag]), rtol=0, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
@@ -159,8 +159,8 @@ def test_what_is_kept_does_not_depend_on_the_mode_of_the_first_call() -> None:
         kd.evolve(one, LONG, 1.0)
     leaf = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
     for route in ("torch", "auto"):
-        (found,) = torch.autograd.grad(kd.evolve(one, leaf, 1.0, route=route)[0].real, leaf)
-        assert found.item() == pytest.approx(-1.5 * np.sin(1.5))
+        (result,) = torch.autograd.grad(kd.evolve(one, leaf, 1.0, route=route)[0].real, leaf)
+        assert result.item() == pytest.approx(-1.5 * np.sin(1.5))
     other, ket = kd.System({}, {}, {"x": [[0, 2.5], [2.5, 0]]}), torch.tensor([1, 0], dtype=torch.complex128)
     with torch.device("meta"):
         kd.evolve(other, LONG, 1.0, initial=ket)

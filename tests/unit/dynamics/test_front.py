@@ -53,26 +53,26 @@ INITIAL: dict[str, torch.Tensor] = {"ket": KET, "unitary": COLUMNS, "density": O
 
 def arguments(kind: str) -> dict[str, torch.Tensor]:
     """All tensors that `evolve` takes for a kind."""
-    made = {
+    result = {
         "controls": CONTROLS,
         "duration": torch.tensor(DURATION, dtype=torch.float64),
         "parameters": PARAMETERS,
         "initial": INITIAL[kind],
     }
-    return made | ({"rates": RATES} if kind == "density" else {})
+    return result | ({"rates": RATES} if kind == "density" else {})
 
 
 @pytest.mark.parametrize("scale", [1.0, 300.0])  # so that segments are evolved by eigenvectors, too
 @pytest.mark.parametrize("kind", INITIAL)
 def test_any_argument_may_have_a_batch_axis(kind: Any, scale: float) -> None:
-    given = arguments(kind)
-    given |= {"controls": scale * given["controls"]}
-    batches = {name: torch.stack([each, 0.7 * each, 1.2 * each]) for name, each in given.items()}
+    inputs = arguments(kind)
+    inputs |= {"controls": scale * inputs["controls"]}
+    batches = {name: torch.stack([each, 0.7 * each, 1.2 * each]) for name, each in inputs.items()}
     for name, batch in [*batches.items(), ("all", None)]:
-        together = kd.evolve(SYSTEM, kind=kind, **(batches if batch is None else given | {name: batch}))
+        batch_result = kd.evolve(SYSTEM, kind=kind, **(batches if batch is None else inputs | {name: batch}))
         for number in range(3):
             own = {other: each[number] for other, each in batches.items() if batch is None or other == name}
-            torch.testing.assert_close(together[number], kd.evolve(SYSTEM, kind=kind, **given | own))
+            torch.testing.assert_close(batch_result[number], kd.evolve(SYSTEM, kind=kind, **inputs | own))
 
 
 @pytest.mark.parametrize("kind", INITIAL)
@@ -88,52 +88,52 @@ def test_a_batch_may_be_empty(kind: Any) -> None:
 def test_a_trajectory_has_the_ends_of_segments_of_any_lengths(
     kind: Any, method: Any, dt: Any, lengths: Any
 ) -> None:
-    given: dict[str, Any] = {"kind": kind, "method": method, "dt": dt, **arguments(kind)}
-    leaves = [given["controls"].clone().requires_grad_(), given["duration"].requires_grad_()]
-    given |= {"controls": leaves[0], "duration": leaves[1]}
+    inputs: dict[str, Any] = {"kind": kind, "method": method, "dt": dt, **arguments(kind)}
+    leaves = [inputs["controls"].clone().requires_grad_(), inputs["duration"].requires_grad_()]
+    inputs |= {"controls": leaves[0], "duration": leaves[1]}
     factors = torch.linspace(0.5, 3, 2 * SEGMENTS, dtype=torch.float64).view(SEGMENTS, 2).requires_grad_()
     own = [{"rates": RATES * each} if kind == "density" else {} for each in factors]
     if kind == "density":
-        given["rate_factors"], leaves = factors, [*leaves, factors]
+        inputs["rate_factors"], leaves = factors, [*leaves, factors]
     shares = (
         torch.full((SEGMENTS,), 1 / SEGMENTS, dtype=torch.float64)
         if lengths is None
         else lengths / lengths.sum()
     )
-    found, states = kd.evolve(SYSTEM, lengths=lengths, trajectory=True, **given), [given["initial"]]
+    result, states = kd.evolve(SYSTEM, lengths=lengths, trajectory=True, **inputs), [inputs["initial"]]
     for segment, share, rates in zip(leaves[0].split(1), shares, own, strict=True):
-        part = given | {"controls": segment, "duration": leaves[1] * share, "initial": states[-1]}
+        part = inputs | {"controls": segment, "duration": leaves[1] * share, "initial": states[-1]}
         states.append(kd.evolve(SYSTEM, **part | {"rate_factors": None} | rates))
     error = 1e-8 if dt else 1e-12
-    torch.testing.assert_close(found, torch.stack(states), rtol=0, atol=error)
+    torch.testing.assert_close(result, torch.stack(states), rtol=0, atol=error)
     with torch.no_grad():
-        assert torch.equal(kd.evolve(SYSTEM, lengths=lengths, trajectory=True, **given), found)
+        assert torch.equal(kd.evolve(SYSTEM, lengths=lengths, trajectory=True, **inputs), result)
     for number in (1, -1):
-        sums = (each[number].abs().sum() for each in (found, states))
+        sums = (each[number].abs().sum() for each in (result, states))
         pair = (torch.autograd.grad(each, leaves, retain_graph=True) for each in sums)
-        for ours, theirs in zip(*pair, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=100 * error)
-    final = kd.evolve(SYSTEM, lengths=None if lengths is None else torch.stack([3 * lengths]), **given)
-    torch.testing.assert_close(final.view_as(found[-1]), found[-1], rtol=0, atol=1e-13)
-    assert kd.error_estimate(SYSTEM, lengths=lengths, **given) < error
+        for actual, expected in zip(*pair, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=0, atol=100 * error)
+    final = kd.evolve(SYSTEM, lengths=None if lengths is None else torch.stack([3 * lengths]), **inputs)
+    torch.testing.assert_close(final.view_as(result[-1]), result[-1], rtol=0, atol=1e-13)
+    assert kd.error_estimate(SYSTEM, lengths=lengths, **inputs) < error
 
 
 @pytest.mark.parametrize("kind", ["ket", "density"])
 def test_expectation_values_are_those_of_the_states(kind: Any) -> None:
-    given = arguments(kind) | {"controls": CONTROLS.clone().requires_grad_()}
+    inputs = arguments(kind) | {"controls": CONTROLS.clone().requires_grad_()}
     observables = torch.stack([OPERATOR + OPERATOR.mH, torch.diag(torch.arange(6.0)).to(torch.complex128)])
-    states = kd.evolve(SYSTEM, kind=kind, trajectory=True, **given)
+    states = kd.evolve(SYSTEM, kind=kind, trajectory=True, **inputs)
     if kind == "ket":
         states = states[:, :, None] * states[:, None].conj()
-    wanted = torch.einsum("tij,oji->to", states, observables).real
-    found = kd.evolve(SYSTEM, kind=kind, trajectory=True, expect=observables, **given)
-    torch.testing.assert_close(found, wanted)
-    ours, theirs = (
-        torch.autograd.grad(each.square().sum(), given["controls"])[0] for each in (found, wanted)
+    expected = torch.einsum("tij,oji->to", states, observables).real
+    state = kd.evolve(SYSTEM, kind=kind, trajectory=True, expect=observables, **inputs)
+    torch.testing.assert_close(state, expected)
+    actual, reference = (
+        torch.autograd.grad(each.square().sum(), inputs["controls"])[0] for each in (state, expected)
     )
-    torch.testing.assert_close(ours, theirs)
-    final = kd.evolve(SYSTEM, kind=kind, expect=observables.numpy(), **given)
-    torch.testing.assert_close(final, found[-1])
+    torch.testing.assert_close(actual, reference)
+    final = kd.evolve(SYSTEM, kind=kind, expect=observables.numpy(), **inputs)
+    torch.testing.assert_close(final, state[-1])
 
 
 def test_one_level_has_a_phase() -> None:
@@ -145,17 +145,17 @@ def test_one_level_has_a_phase() -> None:
 
 def test_values_are_given_by_name_and_keep_what_is_usual() -> None:
     b = torch.tensor([0.1, 0.4], dtype=torch.float64)
-    found = kd.evolve(SYSTEM, CONTROLS, DURATION, parameters={"b": b})
+    state = kd.evolve(SYSTEM, CONTROLS, DURATION, parameters={"b": b})
     expected = kd.evolve(SYSTEM, CONTROLS, DURATION, parameters=torch.stack([torch.full_like(b, 0.3), b], 1))
-    assert torch.equal(found, expected)
-    found = kd.evolve(SYSTEM, CONTROLS, DURATION, rates={"b": 0.2, "a": 0.1})
-    assert torch.equal(found, kd.evolve(SYSTEM, CONTROLS, DURATION, rates=[0.1, 0.2]))
+    assert torch.equal(state, expected)
+    state = kd.evolve(SYSTEM, CONTROLS, DURATION, rates={"b": 0.2, "a": 0.1})
+    assert torch.equal(state, kd.evolve(SYSTEM, CONTROLS, DURATION, rates=[0.1, 0.2]))
 
 
 def test_a_hermitian_operator_has_the_derivative_by_any_other() -> None:
     initial = torch.diag(torch.tensor([0.7, 0.3, 0.0], dtype=torch.complex128)).requires_grad_()
     torch.autograd.gradcheck(
-        lambda given: kd.evolve(kd.transmon(t1=20.0), 0.1 * CONTROL.expand(3, 2), 5.0, initial=given),
+        lambda arguments: kd.evolve(kd.transmon(t1=20.0), 0.1 * CONTROL.expand(3, 2), 5.0, initial=arguments),
         [initial],
     )
 
@@ -176,9 +176,9 @@ def test_the_gradients_of_what_a_batch_shares_are_sums_over_the_batch(kind: Any)
         shared.append(rates)
 
     def gradients(controls: torch.Tensor) -> list[torch.Tensor]:
-        given = [each.clone().requires_grad_() for each in shared]
-        parameters, duration, state, *others = given
-        made = kd.evolve(
+        arguments = [each.clone().requires_grad_() for each in shared]
+        parameters, duration, state, *others = arguments
+        result = kd.evolve(
             system,
             controls,
             duration,
@@ -187,12 +187,12 @@ def test_the_gradients_of_what_a_batch_shares_are_sums_over_the_batch(kind: Any)
             parameters=parameters,
             rates=others[0] if others else None,
         )
-        weights = torch.linspace(0.1, 1, made[0].numel(), dtype=torch.float64).reshape(made.shape[1:])
-        return list(torch.autograd.grad((made * weights).real.sum(), given))
+        weights = torch.linspace(0.1, 1, result[0].numel(), dtype=torch.float64).reshape(result.shape[1:])
+        return list(torch.autograd.grad((result * weights).real.sum(), arguments))
 
     each = [gradients(controls[None]) for controls in batch]
-    for together, apart in zip(gradients(batch), zip(*each, strict=True), strict=True):
-        torch.testing.assert_close(together, sum(apart), rtol=1e-12, atol=1e-12)
+    for joint, single in zip(gradients(batch), zip(*each, strict=True), strict=True):
+        torch.testing.assert_close(joint, sum(single), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's compiler
@@ -206,9 +206,9 @@ def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities(kind: Kind)
         return 1 - kd.average_gate_fidelity(final, gate, states)
 
     controls = torch.full((4, 2), 0.1, dtype=torch.float64, requires_grad=True)
-    expected, found = loss(controls), torch.compile(loss, backend="eager")(controls)
-    assert torch.equal(found, expected)
-    assert torch.equal(*(torch.autograd.grad(each, controls)[0] for each in (expected, found)))
+    expected, result = loss(controls), torch.compile(loss, backend="eager")(controls)
+    assert torch.equal(result, expected)
+    assert torch.equal(*(torch.autograd.grad(each, controls)[0] for each in (expected, result)))
 
 
 def test_sparse_operators_are_sites_and_have_frames() -> None:
@@ -240,29 +240,29 @@ def test_what_is_evolved_is_what_the_rates_say_unless_it_is_named() -> None:
 
 def test_the_images_of_a_channel_are_those_of_each_operator() -> None:
     states = COLUMNS[:, :2]
-    found = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="channel", initial=states, rates=RATES)
+    state = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="channel", initial=states, rates=RATES)
     for i in range(2):
         for j in range(2):
             operator = torch.outer(states[:, i], states[:, j].conj())
-            alone = kd.evolve(SYSTEM, CONTROLS, DURATION, initial=operator, rates=RATES)
-            torch.testing.assert_close(found[i, j], alone, rtol=1e-12, atol=1e-12)
+            single = kd.evolve(SYSTEM, CONTROLS, DURATION, initial=operator, rates=RATES)
+            torch.testing.assert_close(state[i, j], single, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("method, dt", [("exact", None), ("rk4", 0.01), ("euler", 1e-3)])
 @pytest.mark.parametrize("kind", ["ket", "unitary", "density", "channel"])
 def test_the_estimated_error_is_the_error(kind: Any, method: Any, dt: Any) -> None:
     controls = torch.stack([CONTROLS, 0.5 * CONTROLS])
-    found = kd.error_estimate(SYSTEM, controls, DURATION, kind=kind, method=method, dt=dt)
+    result = kd.error_estimate(SYSTEM, controls, DURATION, kind=kind, method=method, dt=dt)
     exact, coarse = (
         kd.evolve(SYSTEM, controls, DURATION, kind=kind, method=each, dt=step)
         for each, step in (("exact", None), (method, dt))
     )
     error = (exact - coarse).flatten(1).norm(dim=1)
     if method == "exact":
-        assert found.shape == (2,)
-        assert found.max() < 1e-12
+        assert result.shape == (2,)
+        assert result.max() < 1e-12
     else:
-        assert ((found / error > 0.4) & (found / error < 1.1)).all()
+        assert ((result / error > 0.4) & (result / error < 1.1)).all()
 
 
 # Gates and fidelities
@@ -299,8 +299,8 @@ def test_the_average_fidelity_is_the_mean_over_all_states() -> None:
     for function in (kd.average_gate_fidelity, kd.process_fidelity):
         of_both = [function(each, target, states).item() for each in (final, channel)]
         assert of_both[0] == pytest.approx(of_both[1], abs=1e-13)
-    lost = [kd.leakage(each, states).item() for each in (final, channel)]
-    assert lost == pytest.approx([1 - np.linalg.norm(block) ** 2 / 4] * 2, abs=1e-13)
+    leakages = [kd.leakage(each, states).item() for each in (final, channel)]
+    assert leakages == pytest.approx([1 - np.linalg.norm(block) ** 2 / 4] * 2, abs=1e-13)
 
 
 def test_relaxation_and_dephasing_lower_the_fidelity_of_waiting_as_they_do_in_closed_form() -> None:
@@ -321,7 +321,7 @@ def test_virtual_z_of_a_channel_turns_the_gate_to_its_best() -> None:
     channel = kd.evolve(system, controls, 20.0, kind="channel", rates=dict.fromkeys(rates, 0.0))
     target = kd.gate("iswap").numpy()
     for function in (kd.average_gate_fidelity, kd.process_fidelity):
-        found = function(noisy, target, virtual_z=True)
+        result = function(noisy, target, virtual_z=True)
         for member in range(2):
 
             def lost(angles: Any, function: Any = function, member: int = member) -> float:
@@ -330,7 +330,7 @@ def test_virtual_z_of_a_channel_turns_the_gate_to_its_best() -> None:
 
             starts = np.random.default_rng(0).uniform(-3, 3, (4, 2))
             best = -min(scipy.optimize.minimize(lost, start, options={"gtol": 1e-8}).fun for start in starts)
-            assert found[member].item() == pytest.approx(best, abs=1e-10)
+            assert result[member].item() == pytest.approx(best, abs=1e-10)
             assert best > function(noisy[member], target).item() + 1e-3
         torch.testing.assert_close(
             function(channel, target, virtual_z=True),
@@ -346,9 +346,9 @@ def test_targets_may_be_a_batch() -> None:
     channel = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="channel")
     gates = torch.stack([kd.gate("cz"), kd.gate("iswap")])
     for function in (kd.average_gate_fidelity, kd.process_fidelity):
-        found, of_channel = function(final, gates, states), function(channel, gates, states)
+        result, of_channel = function(final, gates, states), function(channel, gates, states)
         for number in range(2):
-            assert found[number] == function(final, gates[number], states)[number]
+            assert result[number] == function(final, gates[number], states)[number]
             assert of_channel[number] == pytest.approx(
                 function(channel, gates[number], states).item(), abs=1e-14
             )
@@ -369,20 +369,20 @@ def test_fidelities_of_kets_are_those_of_their_density_matrices() -> None:
 
 def test_a_chain_has_each_term_at_its_place() -> None:
     a, b = kd.transmon(0.1, levels=3, t1=50.0), kd.transmon(-0.2, levels=2)
-    made = kd.chain([a, b, a], {(0, 1): 0.3, (2, 1): np.diag([1.0, 2, 3, 4, 5, 6])}, driven=[(0, 2)])
-    assert made.levels == (3, 2, 3)
+    result = kd.chain([a, b, a], {(0, 1): 0.3, (2, 1): np.diag([1.0, 2, 3, 4, 5, 6])}, driven=[(0, 2)])
+    assert result.levels == (3, 2, 3)
     np.testing.assert_array_equal(
-        made.controls["x_2"], np.kron(np.kron(np.eye(3), b.controls["x"]), np.eye(3))
+        result.controls["x_2"], np.kron(np.kron(np.eye(3), b.controls["x"]), np.eye(3))
     )
     lower, sigma = np.diag(np.sqrt([1, 2]), 1), np.diag([1], 1)
     exchange = np.kron(lower.T, sigma) + np.kron(lower, sigma.T)
-    np.testing.assert_allclose(made.drift["coupling_1_2"], np.kron(exchange, np.eye(3)))
+    np.testing.assert_allclose(result.drift["coupling_1_2"], np.kron(exchange, np.eye(3)))
     swapped = np.diag([1.0, 2, 3, 4, 5, 6]).reshape(3, 2, 3, 2).transpose(1, 0, 3, 2).reshape(6, 6)
-    np.testing.assert_allclose(made.drift["coupling_3_2"], np.kron(np.eye(3), swapped))
+    np.testing.assert_allclose(result.drift["coupling_3_2"], np.kron(np.eye(3), swapped))
     far = np.einsum("ab,cd,ef->acebdf", lower.T, np.eye(2), lower).reshape(18, 18)
-    np.testing.assert_allclose(made.controls["coupling_1_3"], far + far.T)
-    assert made.parameters["coupling_1_2"] == 0.3
-    assert made.rates == {
+    np.testing.assert_allclose(result.controls["coupling_1_3"], far + far.T)
+    assert result.parameters["coupling_1_2"] == 0.3
+    assert result.rates == {
         "relaxation_1": 0.02, "dephasing_1": 0.0, "relaxation_2": 0.0, "dephasing_2": 0.0, "relaxation_3": 0.02, "dephasing_3": 0.0,
     }  # fmt: skip
 
@@ -402,8 +402,8 @@ def test_many_sites_have_sparse_operators_and_the_same_kets(
     assert not isinstance(sparse.drift["coupling_1_2"], np.ndarray)
     np.testing.assert_array_equal(sparse.hamiltonian(), dense.hamiltonian())
     controls = 0.1 * normal(4, 6)
-    found, expected = (kd.evolve(each, controls, 5.0, method=method, dt=dt) for each in (sparse, dense))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+    result, expected = (kd.evolve(each, controls, 5.0, method=method, dt=dt) for each in (sparse, dense))
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-14)
     with pytest.raises(UserError, match="density matrices of 8 states with sparse operators are too large"):
         kd.evolve(sparse, controls, 5.0, kind="density")
 
@@ -412,12 +412,12 @@ def test_many_sites_have_sparse_operators_and_the_same_kets(
 def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
     """Uncoupled and undriven, each excited qubit decays with T1 and each coherence with T2."""
     t1, t2, time = 40.0, 50.0, 13.0
-    made = kd.chain(
+    result = kd.chain(
         [kd.transmon(levels=2, t1=t1, t2=t2)] * sites, {(site, site + 1): 0.0 for site in range(sites - 1)}
     )
     plus = np.full(2**sites, 2 ** (-sites / 2))
     length = torch.tensor(time, dtype=torch.float64, requires_grad=True)
-    rho = kd.evolve(made, None, length, initial=plus)
+    rho = kd.evolve(result, None, length, initial=plus)
     excited, coherence = math.exp(-time / t1) / 2, math.exp(-time / t2) / 2
     expected = np.ones((1, 1))
     for _ in range(sites):
@@ -441,19 +441,19 @@ def test_chains_are_evolved_by_the_integrators_of_pulses_too() -> None:
     }
     for each in leaves.values():
         each.requires_grad_()
-    found, expected = (
+    result, expected = (
         kd.evolve(system, kind="unitary", trajectory=True, method=method, dt=dt, **leaves)
         for method, dt in (("suzuki4", 0.05), ("exact", None))
     )
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
-    weights = torch.complex(normal(*found.shape), normal(*found.shape))
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-7)
+    weights = torch.complex(normal(*result.shape), normal(*result.shape))
     gradients = [
-        torch.autograd.grad((weights * each).sum().real, list(leaves.values())) for each in (found, expected)
+        torch.autograd.grad((weights * each).sum().real, list(leaves.values())) for each in (result, expected)
     ]
     for own, exact in zip(*gradients, strict=True):
         torch.testing.assert_close(own, exact, rtol=1e-6, atol=1e-6)
     ends = kd.evolve(system, kind="unitary", method="suzuki4", dt=0.05, **leaves)
-    torch.testing.assert_close(ends, found[:, -1], rtol=0, atol=1e-13)
+    torch.testing.assert_close(ends, result[:, -1], rtol=0, atol=1e-13)
     coarse = kd.evolve(system, kind="unitary", method="suzuki4", dt=0.4, **leaves)
     estimate = kd.error_estimate(system, kind="unitary", method="suzuki4", dt=0.4, **leaves)
     torch.testing.assert_close(estimate, (coarse - expected[:, -1]).flatten(1).norm(dim=1), rtol=0.1, atol=0)
@@ -466,13 +466,13 @@ def test_a_task_of_a_chain_has_the_same_bits_in_every_batch(method: str) -> None
     parameters = torch.tensor(list(system.parameters.values()), dtype=torch.float64, requires_grad=True)
     each = [kd.evolve(system, one, 4.0, parameters=parameters, method=method, dt=0.2) for one in controls]
     for batch in (1, 2, 5):
-        made = kd.evolve(system, controls[:batch], 4.0, parameters=parameters, method=method, dt=0.2)
-        assert torch.equal(made, torch.stack(each[:batch]))
-    (shared,), (apart,) = (
+        state = kd.evolve(system, controls[:batch], 4.0, parameters=parameters, method=method, dt=0.2)
+        assert torch.equal(state, torch.stack(each[:batch]))
+    (shared,), (single,) = (
         torch.autograd.grad(torch.stack(list(states)).abs()[:, 1].sum(), parameters)
-        for states in (made, each)
+        for states in (state, each)
     )
-    torch.testing.assert_close(shared, apart, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(shared, single, rtol=1e-12, atol=1e-14)
 
 
 # What is refused
@@ -486,7 +486,7 @@ def refused(**changes: Any) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize(
-    "call, said",
+    "call, message",
     [
         (refused(method="suzuki4", dt=0.1), "method: a splitting needs sites with equal levels, not (2, 3); use exact"),
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
@@ -526,7 +526,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.System({}, {}, {}, {"a": torch.eye(2).requires_grad_()}), "jumps.a: has a gradient"),
     ],
 )  # fmt: skip
-def test_bad_arguments_are_refused_in_words(call: Callable[[], object], said: str) -> None:
+def test_bad_arguments_are_refused_in_words(call: Callable[[], object], message: str) -> None:
     with pytest.raises(UserError) as caught:
         call()
-    assert said in str(caught.value)
+    assert message in str(caught.value)

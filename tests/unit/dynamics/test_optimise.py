@@ -22,12 +22,12 @@ QUIET: dict[str, Any] = {"starts": 4, "progress": False}
 
 def unitary(found: kd.Optimised) -> np.ndarray:
     """By SciPy's exponential of each segment."""
-    system, made = found.system, np.eye(found.system.dimension, dtype=complex)
+    system, result = found.system, np.eye(found.system.dimension, dtype=complex)
     drift = sum(system.parameters[name] * term for name, term in system.drift.items())
     for row in found.controls.numpy():
         hamiltonian = drift + sum(u * term for u, term in zip(row, system.controls.values(), strict=True))
-        made = expm(-1j * hamiltonian * found.duration / len(found.controls)) @ made
-    return made
+        result = expm(-1j * hamiltonian * found.duration / len(found.controls)) @ result
+    return result
 
 
 def rosenbrock(x: torch.Tensor, _: object = None) -> torch.Tensor:
@@ -45,9 +45,9 @@ def test_lbfgs_takes_each_start_to_a_minimum_of_its_own_in_few_evaluations() -> 
     point = end.clone().requires_grad_()
     (slope,) = torch.autograd.grad(rosenbrock(point).sum(), point)
     assert slope.abs().max() < 1e-8
-    for row, alone in zip(start, end, strict=True):
+    for row, single in zip(start, end, strict=True):
         torch.testing.assert_close(
-            lbfgs(rosenbrock, row[None], 200, lambda _: True)[0], alone, rtol=0, atol=1e-9
+            lbfgs(rosenbrock, row[None], 200, lambda _: True)[0], single, rtol=0, atol=1e-9
         )
 
 
@@ -65,14 +65,14 @@ PULSES = [kd.Drag(segments=30), kd.Piecewise(segments=30, pieces=10), kd.Fourier
 @pytest.mark.parametrize("pulse", PULSES)
 @pytest.mark.parametrize("gate", ["x", "h"])
 def test_a_gate_of_a_transmon_is_found_and_is_one(pulse: kd.Pulse, gate: str) -> None:
-    found = kd.optimise(kd.transmon(), gate, pulse, 20.0, wanted=1e-5, **QUIET)
-    block = unitary(found)[:2, :2]
+    result = kd.optimise(kd.transmon(), gate, pulse, 20.0, wanted=1e-5, **QUIET)
+    block = unitary(result)[:2, :2]
     overlap = abs(np.trace(kd.gate(gate).numpy().conj().T @ block)) ** 2
     average = (overlap + np.linalg.norm(block) ** 2) / 6
-    assert found.infidelity <= 1e-5 and 1 - average == pytest.approx(found.infidelity, abs=1e-12)
-    assert found.history[-1].min().item() == pytest.approx(found.infidelity, abs=1e-12)
+    assert result.infidelity <= 1e-5 and 1 - average == pytest.approx(result.infidelity, abs=1e-12)
+    assert result.history[-1].min().item() == pytest.approx(result.infidelity, abs=1e-12)
     torch.testing.assert_close(
-        pulse(found.numbers[found.best], found.duration), found.controls, rtol=0, atol=0
+        pulse(result.numbers[result.best], result.duration), result.controls, rtol=0, atol=0
     )
 
 
@@ -86,17 +86,17 @@ def test_a_search_depends_on_its_seed_alone() -> None:
 def test_a_state_is_met_from_another() -> None:
     system = kd.transmon()
     target = np.array([0.6, 0.8j, 0])
-    found = kd.optimise(system, target, kd.Fourier(segments=30), 20.0, initial=[0, 1, 0], **QUIET)
-    assert abs(target.conj() @ unitary(found)[:, 1]) ** 2 == pytest.approx(1, abs=2e-6)
+    result = kd.optimise(system, target, kd.Fourier(segments=30), 20.0, initial=[0, 1, 0], **QUIET)
+    assert abs(target.conj() @ unitary(result)[:, 1]) ** 2 == pytest.approx(1, abs=2e-6)
 
 
 def test_a_duration_is_trained_within_its_range() -> None:
     narrow = kd.Piecewise(segments=8, limits=kd.Limits(amplitude=0.2))
-    found = kd.optimise(kd.transmon(), "x", narrow, (5.0, 40.0), **QUIET)
-    assert found.infidelity < 1e-6 and found.durations.min() > 5 and found.durations.max() < 40
-    assert found.durations.std() > 0.1
+    result = kd.optimise(kd.transmon(), "x", narrow, (5.0, 40.0), **QUIET)
+    assert result.infidelity < 1e-6 and result.durations.min() > 5 and result.durations.max() < 40
+    assert result.durations.std() > 0.1
     # A turn by pi at this amplitude needs pi / 0.2.
-    assert found.duration > 15
+    assert result.duration > 15
 
 
 def test_each_of_several_targets_is_found_by_starts_of_its_own() -> None:
@@ -106,16 +106,16 @@ def test_each_of_several_targets_is_found_by_starts_of_its_own() -> None:
         (["x", half, "h"], None),
         (np.array([[0, 1, 0], [0.6, 0.8j, 0]]), {"detuning": torch.zeros(2)}),
     ):
-        found = kd.optimise_each(
+        result = kd.optimise_each(
             system, targets, pulse, (15.0, 25.0), parameters=ensemble, wanted=1e-5, **QUIET
         )
-        assert len(found) == len(targets) and all(len(each.infidelities) == 4 for each in found)
-        for each, target in zip(found, targets, strict=True):
+        assert len(result) == len(targets) and all(len(each.infidelities) == 4 for each in result)
+        for each, target in zip(result, targets, strict=True):
             if len(target) == 3:
                 reached = abs(np.conj(target) @ unitary(each)[:, 0]) ** 2
             else:
-                wanted = kd.gate(target) if isinstance(target, str) else target
-                reached = kd.average_gate_fidelity(torch.from_numpy(unitary(each)[:2, :2]), wanted).item()
+                expected = kd.gate(target) if isinstance(target, str) else target
+                reached = kd.average_gate_fidelity(torch.from_numpy(unitary(each)[:2, :2]), expected).item()
             assert 1 - reached == pytest.approx(each.infidelity, abs=1e-12) and each.infidelity <= 1e-5
 
 
@@ -125,9 +125,9 @@ def test_starts_that_have_ended_leave_the_others_their_targets(rates: list[float
     system = kd.qubit(detuning=0.0)
     pulses = [kd.Gaussian(segments=4, width=0.3, quadratures=False)] * 2
     targets = [system.targets["x"], np.array([1, 0]), system.targets["hadamard"], np.array([0.8, 0.6j])]
-    found = kd.optimise_each(system, targets, pulses, 1.0, rates=rates, wanted=-1.0, evaluations=80, **QUIET)
-    assert len(found[0].history) < 80
-    for each in found:
+    result = kd.optimise_each(system, targets, pulses, 1.0, rates=rates, wanted=-1.0, evaluations=80, **QUIET)
+    assert len(result[0].history) < 80
+    for each in result:
         torch.testing.assert_close(each.history[-1], each.infidelities, rtol=0, atol=1e-12)
         assert each.infidelity < 2e-3
 
@@ -137,10 +137,10 @@ def unitaries(found: kd.Optimised, system: kd.System) -> torch.Tensor:
     operators = torch.tensor(np.array([*system.drift.values(), *system.controls.values()]))
     fixed = torch.tensor([*system.parameters.values()], dtype=torch.float64).expand(len(found.controls), -1)
     hamiltonians = torch.tensordot(torch.cat([fixed, found.controls], 1).to(operators.dtype), operators, 1)
-    made = [torch.eye(system.dimension, dtype=operators.dtype)]
+    values = [torch.eye(system.dimension, dtype=operators.dtype)]
     for step in torch.matrix_exp(-1j * found.duration / len(fixed) * hamiltonians):
-        made.append(step @ made[-1])
-    return torch.stack(made)
+        values.append(step @ values[-1])
+    return torch.stack(values)
 
 
 def test_a_cost_of_ones_own_is_that_of_torchs_exponentials() -> None:
@@ -152,12 +152,12 @@ def test_a_cost_of_ones_own_is_that_of_torchs_exponentials() -> None:
         return 1 - shares[:, -1, 1] + 0.1 * shares[..., 2].square().mean(1)
 
     options: dict[str, Any] = {"trajectory": True, "evaluations": 40, **QUIET}
-    found = kd.optimise(system, cost, pulse, (15.0, 20.0), expect=projectors, **options)
-    shares = unitaries(found, system)[None, :, :, 0].abs().square()
-    assert found.infidelity == pytest.approx(cost(shares).item(), abs=1e-12)
-    assert found.infidelity < 0.01 and len(found.history) == 41  # none is enough
+    result = kd.optimise(system, cost, pulse, (15.0, 20.0), expect=projectors, **options)
+    shares = unitaries(result, system)[None, :, :, 0].abs().square()
+    assert result.infidelity == pytest.approx(cost(shares).item(), abs=1e-12)
+    assert result.infidelity < 0.01 and len(result.history) == 41  # none is enough
     by_kets = kd.optimise(system, lambda kets: cost(kets.abs().square()), pulse, (15.0, 20.0), **options)
-    torch.testing.assert_close(by_kets.infidelities, found.infidelities, rtol=0, atol=1e-6)
+    torch.testing.assert_close(by_kets.infidelities, result.infidelities, rtol=0, atol=1e-6)
     rates, means = [0.02, 0.01], {"expect": np.diag([0, 1, 2])[None], "starts": 1, "evaluations": 2}
     noisy = kd.optimise(system, lambda n: n[:, 0], pulse, 20.0, rates=rates, progress=False, **means)
     rho = kd.evolve(system, noisy.controls, 20.0, rates=rates)
@@ -172,8 +172,8 @@ def test_each_of_several_costs_has_the_mean_of_an_ensemble() -> None:
         for places in ([1, 0, 2], [0, 2, 1])
     ]
     options: dict[str, Any] = {"parameters": {"detuning": detunings}, "initial": np.eye(3), "evaluations": 40}
-    found = kd.optimise_each(system, costs, kd.Piecewise(segments=20), 20.0, **options, **QUIET)
-    for each, cost in zip(found, costs, strict=True):
+    result = kd.optimise_each(system, costs, kd.Piecewise(segments=20), 20.0, **options, **QUIET)
+    for each, cost in zip(result, costs, strict=True):
         finals = [unitaries(each, kd.transmon(detuning))[-1] for detuning in detunings]
         assert each.infidelity == pytest.approx(cost(torch.stack(finals)).mean().item(), abs=1e-12)
         assert each.infidelity < -0.9
@@ -184,10 +184,10 @@ def test_several_pulses_play_at_once_each_on_controls_of_its_own() -> None:
         kd.Gaussian(segments=20, quadratures=False),
         kd.Fourier(segments=20, terms=2, quadratures=False),
     ]
-    found = kd.optimise(kd.transmon(), "x", pulses, 20.0, wanted=1e-5, **QUIET)
-    assert found.infidelity <= 1e-5 and list(found.parameters[1]["amplitude"].shape) == [1, 2]
-    alone = pulses[0](found.numbers[found.best, :1], found.duration)[:, 0]
-    torch.testing.assert_close(found.controls[:, 0], alone, rtol=0, atol=0)
+    result = kd.optimise(kd.transmon(), "x", pulses, 20.0, wanted=1e-5, **QUIET)
+    assert result.infidelity <= 1e-5 and list(result.parameters[1]["amplitude"].shape) == [1, 2]
+    single = pulses[0](result.numbers[result.best, :1], result.duration)[:, 0]
+    torch.testing.assert_close(result.controls[:, 0], single, rtol=0, atol=0)
 
 
 def test_a_search_goes_on_where_another_has_ended() -> None:
@@ -234,12 +234,12 @@ def test_a_list_of_systems_is_an_ensemble(target: Any) -> None:
 
 def test_an_ensemble_of_one_is_shared_by_a_longer_one() -> None:
     pulse, detunings = kd.Piecewise(segments=6), {"detuning": [0.1, 0.2, 0.3]}
-    given = {"starts": 2, "evaluations": 12, "progress": False}
+    arguments = {"starts": 2, "evaluations": 12, "progress": False}
     framed = kd.optimise(
-        kd.qubit(), "x", pulse, 1.0, parameters=detunings, frame=kd.dressed_frame([kd.qubit()]), **given
+        kd.qubit(), "x", pulse, 1.0, parameters=detunings, frame=kd.dressed_frame([kd.qubit()]), **arguments
     )
     shared = kd.optimise(
-        kd.qubit(), "x", pulse, 1.0, parameters=detunings, frame=kd.dressed_frame(kd.qubit()), **given
+        kd.qubit(), "x", pulse, 1.0, parameters=detunings, frame=kd.dressed_frame(kd.qubit()), **arguments
     )
     assert torch.equal(framed.numbers, shared.numbers)
 
@@ -250,14 +250,14 @@ def test_one_pulse_serves_circuits_of_different_energies() -> None:
     frame = kd.dressed_frame(systems)
     pulse = kd.Piecewise(segments=10, drives=2, quadratures=False)
     options = {"frame": frame, "evaluations": 10, **QUIET}
-    found = kd.optimise(systems, "cz", pulse, 5.0, **options)
-    apart = []
+    result = kd.optimise(systems, "cz", pulse, 5.0, **options)
+    slopes = []
     for system in systems:
         own = kd.dressed_frame(system)
-        final = kd.evolve(system, found.controls, 5.0, kind="unitary", initial=own.states)
-        apart.append(float(1 - kd.average_gate_fidelity(own.amplitudes(final, 5.0), kd.gate("cz"))))
-    assert found.infidelity == pytest.approx(np.mean(apart), abs=1e-12)
-    assert found.history[-1].min() < found.history[0].min()
+        final = kd.evolve(system, result.controls, 5.0, kind="unitary", initial=own.states)
+        slopes.append(float(1 - kd.average_gate_fidelity(own.amplitudes(final, 5.0), kd.gate("cz"))))
+    assert result.infidelity == pytest.approx(np.mean(slopes), abs=1e-12)
+    assert result.history[-1].min() < result.history[0].min()
     with pytest.raises(UserError, match=r"ensembles of different sizes \[2, 3\]"):
         kd.optimise(systems[:1] * 3, "cz", pulse, 5.0, **options)
 
@@ -265,33 +265,33 @@ def test_one_pulse_serves_circuits_of_different_energies() -> None:
 def test_noise_bounds_an_open_gate_and_its_gradient_is_used() -> None:
     system = kd.transmon()
     rates = {"relaxation": 1e-4, "dephasing": 0.0}
-    found = kd.optimise(system, "x", kd.Drag(segments=20), 20.0, rates=rates, evaluations=60, **QUIET)
+    result = kd.optimise(system, "x", kd.Drag(segments=20), 20.0, rates=rates, evaluations=60, **QUIET)
     # A qubit that relaxes with T1 loses about t / (3 T1) of a gate that keeps it half excited.
-    assert 0.5 < found.infidelity / (20 * 1e-4 / 3) < 1.1
+    assert 0.5 < result.infidelity / (20 * 1e-4 / 3) < 1.1
     shorter = kd.optimise(
         system, "x", kd.Drag(segments=20), (10.0, 20.0), rates=rates, evaluations=80, **QUIET
     )
-    assert shorter.infidelity < 0.8 * found.infidelity and shorter.duration < 16
+    assert shorter.infidelity < 0.8 * result.infidelity and shorter.duration < 16
 
 
 def test_virtual_z_saves_a_noisy_gate_the_pulse_of_its_phase() -> None:
     """S is a virtual rotation: what is left is the noise of waiting, in closed form."""
     t1, t2, time = 400.0, 300.0, 20.0
-    given: Any = (kd.transmon(levels=2, t1=t1, t2=t2), "s", kd.Piecewise(segments=8), time)
-    found = kd.optimise(*given, virtual_z=True, wanted=0.0, evaluations=60, **QUIET)
+    arguments: Any = (kd.transmon(levels=2, t1=t1, t2=t2), "s", kd.Piecewise(segments=8), time)
+    result = kd.optimise(*arguments, virtual_z=True, wanted=0.0, evaluations=60, **QUIET)
     waiting = (1 + math.exp(-time / t1) + 2 * math.exp(-time / t2)) / 4
-    assert found.infidelity <= 1 - (2 * waiting + 1) / 3 + 1e-5
-    assert found.infidelity < kd.optimise(*given, wanted=0.0, evaluations=60, **QUIET).infidelity
+    assert result.infidelity <= 1 - (2 * waiting + 1) / 3 + 1e-5
+    assert result.infidelity < kd.optimise(*arguments, wanted=0.0, evaluations=60, **QUIET).infidelity
 
 
 def test_two_qubits_with_virtual_z_in_the_dressed_frame() -> None:
     system = kd.chain([kd.transmon(1.26, levels=2), kd.transmon(levels=2)], {(0, 1): 0.1})
     frame = kd.dressed_frame(system)
     pulse = kd.Piecewise(segments=12, drives=2)
-    found = kd.optimise(system, "cz", pulse, 40.0, frame=frame, virtual_z=True, wanted=1e-4, **QUIET)
+    result = kd.optimise(system, "cz", pulse, 40.0, frame=frame, virtual_z=True, wanted=1e-4, **QUIET)
     states, energies = frame.states.numpy(), frame.energies.numpy()
-    block = np.exp(1j * energies * 40)[:, None] * (states.conj().T @ unitary(found) @ states)
-    assert found.infidelity < 1e-4
+    block = np.exp(1j * energies * 40)[:, None] * (states.conj().T @ unitary(result) @ states)
+    assert result.infidelity < 1e-4
     # Up to Z rotations of each qubit, of which phases of a CZ have no more than this product.
     phases = np.angle(np.diag(block))
     assert np.abs(block).diagonal().min() > 0.999
@@ -312,17 +312,17 @@ def test_torch_func_goes_from_parameters_to_fidelities() -> None:
     parameters = pulse.start(3, torch.Generator().manual_seed(0))
     gradients = torch.func.vmap(torch.func.grad(loss))(parameters)
     hessian, step = torch.func.hessian(loss)(parameters[0]), 1e-6 * torch.eye(4, dtype=torch.float64)
-    apart = [torch.func.grad(loss)(parameters[0] + sign * step[2]) for sign in (1, -1)]
-    torch.testing.assert_close(gradients[0], (apart[0] + apart[1]) / 2, rtol=0, atol=1e-9)
-    torch.testing.assert_close(hessian[2], (apart[0] - apart[1]) / 2e-6, rtol=0, atol=1e-6)
+    slopes = [torch.func.grad(loss)(parameters[0] + sign * step[2]) for sign in (1, -1)]
+    torch.testing.assert_close(gradients[0], (slopes[0] + slopes[1]) / 2, rtol=0, atol=1e-9)
+    torch.testing.assert_close(hessian[2], (slopes[0] - slopes[1]) / 2e-6, rtol=0, atol=1e-6)
 
 
 def test_what_was_found_is_exported() -> None:
-    found = kd.optimise(kd.transmon(), "x", kd.Drag(segments=30), 20.0, **QUIET)
-    arrays = found.arrays()
+    result = kd.optimise(kd.transmon(), "x", kd.Drag(segments=30), 20.0, **QUIET)
+    arrays = result.arrays()
     assert list(arrays) == [
         "time",
-        *found.system.controls,
+        *result.system.controls,
         "population_0",
         "population_1",
         "population_outside",
@@ -330,8 +330,8 @@ def test_what_was_found_is_exported() -> None:
     assert arrays["time"][[0, -1]].tolist() == [0, 20] and all(len(each) == 31 for each in arrays.values())
     assert arrays["population_1"][[0, -1]] == pytest.approx([1, 0], abs=1e-4)
     assert sum(arrays[f"population_{name}"] for name in ("0", "1", "outside")) == pytest.approx(np.ones(31))
-    assert found.arrays(column=0)["population_1"][[0, -1]] == pytest.approx([0, 1], abs=1e-4)
-    assert repr(found).startswith(f"Optimised(infidelity={found.infidelity:.3g}, duration=20, ")
+    assert result.arrays(column=0)["population_1"][[0, -1]] == pytest.approx([0, 1], abs=1e-4)
+    assert repr(result).startswith(f"Optimised(infidelity={result.infidelity:.3g}, duration=20, ")
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,8 @@ def test_what_was_found_is_exported() -> None:
     ],
 )
 def test_what_was_found_is_of_the_parameters_and_rates_of_the_search(given: dict[str, Any]) -> None:
-    found = kd.optimise(kd.transmon(), [0, 1, 0], kd.Drag(segments=5), 20.0, evaluations=1, **given, **QUIET)
-    assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)
+    result = kd.optimise(kd.transmon(), [0, 1, 0], kd.Drag(segments=5), 20.0, evaluations=1, **given, **QUIET)
+    assert result.populations()["1"][-1] == pytest.approx(1 - result.infidelity, abs=1e-12)
 
 
 @pytest.mark.parametrize("given", [{}, {"parameters": {"energies_1": 0.9}}])
@@ -353,21 +353,21 @@ def test_a_device_with_gradients_has_populations(given: dict[str, Any]) -> None:
     josephson = torch.tensor([6.0], dtype=torch.float64, requires_grad=True)
     system = kd.transmon_chain(1, josephson=josephson).system(3)
     pulse = kd.Gaussian(segments=5, quadratures=False)
-    found = kd.optimise(system, [0, 1, 0], pulse, 1.0, evaluations=1, **given, **QUIET)
-    assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)
+    result = kd.optimise(system, [0, 1, 0], pulse, 1.0, evaluations=1, **given, **QUIET)
+    assert result.populations()["1"][-1] == pytest.approx(1 - result.infidelity, abs=1e-12)
 
 
 def test_the_populations_of_a_gate_are_those_of_its_frame() -> None:
     system = kd.chain([kd.qubit(0.3), kd.qubit()], {(0, 1): 0.1})
     frame = kd.dressed_frame(system)
     pulse = kd.Piecewise(segments=4, drives=2)
-    found = kd.optimise(system, "cz", pulse, 3.0, frame=frame, starts=1, evaluations=3, progress=False)
-    kets = kd.evolve(system, found.controls, found.duration, initial=frame.states[:, 2], trajectory=True)
+    result = kd.optimise(system, "cz", pulse, 3.0, frame=frame, starts=1, evaluations=3, progress=False)
+    kets = kd.evolve(system, result.controls, result.duration, initial=frame.states[:, 2], trajectory=True)
     expected = (kets @ frame.states.conj()).abs().square()
-    for bits, shares in found.populations(2).items():
+    for bits, shares in result.populations(2).items():
         if bits != "outside":
             np.testing.assert_allclose(shares, expected[:, int(bits, 2)], atol=1e-13)
-    assert found.populations(2)["10"][0] == pytest.approx(1, abs=1e-13)
+    assert result.populations(2)["10"][0] == pytest.approx(1, abs=1e-13)
 
 
 def test_a_step_that_goes_too_far_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,8 +381,8 @@ def test_a_step_that_goes_too_far_is_shortened(monkeypatch: pytest.MonkeyPatch) 
         return kd.evolve(*given, **options)
 
     monkeypatch.setattr("ketscale.dynamics.optimisation.evolve", refusing)
-    found = kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, starts=1, progress=False)
-    assert found.infidelity < 1e-6 and torch.equal(found.history[0], found.history[2])
+    result = kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, starts=1, progress=False)
+    assert result.infidelity < 1e-6 and torch.equal(result.history[0], result.history[2])
     calls = 1
     with pytest.raises(UserError, match="too large"):
         kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, **QUIET)
@@ -403,11 +403,11 @@ def test_a_start_that_goes_too_far_hinders_no_other(monkeypatch: pytest.MonkeyPa
         return kd.optimise(kd.qubit(0.0), "x", pulse, 1.0, starts=starts, **options).history
 
     starts = torch.tensor([[0.5, 0.1], [-0.5, 0.1], [0.3, -0.2]], dtype=torch.float64)
-    alone = search(starts[[0, 2]])
+    single = search(starts[[0, 2]])
     monkeypatch.setattr("ketscale.dynamics.optimisation.evolve", refusing)
-    found = search(starts)
-    torch.testing.assert_close(found[:, [0, 2]], alone, rtol=0, atol=1e-12)
-    assert (found[:, 1] == found[0, 1]).all()
+    result = search(starts)
+    torch.testing.assert_close(result[:, [0, 2]], single, rtol=0, atol=1e-12)
+    assert (result[:, 1] == result[0, 1]).all()
 
 
 def test_a_gate_beside_a_coupler_is_refused_with_the_frame_that_it_needs() -> None:
@@ -416,12 +416,12 @@ def test_a_gate_beside_a_coupler_is_refused_with_the_frame_that_it_needs() -> No
     with pytest.raises(UserError, match=r"kd\.Frame\(f\.states\[:, k\], f\.energies\[k\]\)"):
         kd.optimise(system, "cz", pulse, 9.0, **QUIET)
     frame = kd.Frame(f.states[:, k], f.energies[k])
-    found = kd.optimise(system, "cz", pulse, 9.0, frame=frame, virtual_z=True, evaluations=2, progress=False)
-    assert 0 < found.infidelity < 1
+    result = kd.optimise(system, "cz", pulse, 9.0, frame=frame, virtual_z=True, evaluations=2, progress=False)
+    assert 0 < result.infidelity < 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"pulse": kd.Drag(segments=5, drives=2)}, "pulse: has 4 controls, and the system 2 (x, y)"),
         ({"pulse": [kd.Gaussian(segments=n, quadratures=False) for n in (4, 5)]}, "with the same number of segments"),
@@ -442,8 +442,8 @@ def test_a_gate_beside_a_coupler_is_refused_with_the_frame_that_it_needs() -> No
         ({"parameters": {"tuning": 0.1}}, "no tuning"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_words(changes: dict[str, Any], said: str) -> None:
+def test_what_makes_no_sense_is_refused_in_words(changes: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"target": "x", "pulse": kd.Drag(segments=5), "duration": 1.0, **QUIET, **changes}
     with pytest.raises(UserError) as caught:
         kd.optimise(replace(kd.qubit(), targets={"up": [1, 0]}), **given)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

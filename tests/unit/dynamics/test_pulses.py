@@ -32,33 +32,33 @@ def test_a_batch_of_pulses_and_durations_is_one_after_another(pulse: kd.Pulse) -
     parameters, durations = drawn(pulse, 3), torch.tensor([20.0, 30.0, 41.0], dtype=torch.float64)
     controls = pulse(parameters, durations)
     assert controls.shape == (3, pulse.segments, pulse.columns)
-    for row, duration, alone in zip(parameters, durations, controls, strict=True):
-        torch.testing.assert_close(pulse(row, float(duration)), alone, rtol=1e-12, atol=1e-15)
+    for row, duration, single in zip(parameters, durations, controls, strict=True):
+        torch.testing.assert_close(pulse(row, float(duration)), single, rtol=1e-12, atol=1e-15)
     assert all(values.shape[0] == 3 for values in pulse.named(parameters, durations).values())
 
 
 @pytest.mark.parametrize("pulse", PULSES)
 def test_controls_have_the_derivatives_of_finite_differences(pulse: kd.Pulse) -> None:
-    given = (
+    arguments = (
         drawn(pulse, 2).requires_grad_(),
         torch.tensor([20.0, 31.0], dtype=torch.float64, requires_grad=True),
     )
-    assert torch.autograd.gradcheck(pulse, given, fast_mode=pulse.segments > 12)
-    gradient = torch.func.grad(lambda p: pulse(p, 20.0).square().sum())(given[0].detach()[0])
+    assert torch.autograd.gradcheck(pulse, arguments, fast_mode=pulse.segments > 12)
+    gradient = torch.func.grad(lambda p: pulse(p, 20.0).square().sum())(arguments[0].detach()[0])
     assert gradient.isfinite().all() and gradient.any()
 
 
 def test_shapes_are_what_they_are_called() -> None:
     middles = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
     one = torch.tensor([1.0], dtype=torch.float64)
-    usual: dict[str, Any] = {"segments": 200, "quadratures": False, "amplitude": 0.5}
-    bell = kd.Gaussian(**usual, width=0.2)(one, 20.0)[:, 0]
+    defaults: dict[str, Any] = {"segments": 200, "quadratures": False, "amplitude": 0.5}
+    bell = kd.Gaussian(**defaults, width=0.2)(one, 20.0)[:, 0]
     raw = (-((middles - 0.5) ** 2) / 0.08).exp()
     edge = torch.tensor(-0.25 / 0.08, dtype=torch.float64).exp()
     torch.testing.assert_close(bell, 0.5 * (raw - edge) / (1 - edge))
-    sines = kd.Fourier(**usual, terms=2)(torch.tensor([1.0, -2.0], dtype=torch.float64), 20.0)[:, 0]
+    sines = kd.Fourier(**defaults, terms=2)(torch.tensor([1.0, -2.0], dtype=torch.float64), 20.0)[:, 0]
     torch.testing.assert_close(sines, 0.5 * ((torch.pi * middles).sin() - 2 * (2 * torch.pi * middles).sin()))
-    pieces = kd.Piecewise(**usual, pieces=2)(torch.tensor([1.0, -2.0], dtype=torch.float64), 20.0)[:, 0]
+    pieces = kd.Piecewise(**defaults, pieces=2)(torch.tensor([1.0, -2.0], dtype=torch.float64), 20.0)[:, 0]
     assert pieces.tolist() == [0.5] * 100 + [-1.0] * 100
 
 
@@ -69,9 +69,9 @@ def test_drag_has_the_derivative_in_quadrature_and_turns_with_its_detuning() -> 
     assert named["amplitude"].item() == pytest.approx(0.4 + 0.3j)
     assert named["drag"].item() == pytest.approx(2.0)
     bell = kd.Gaussian(segments=2000, amplitude=0.5)(parameters[:2], duration)
-    envelope, wanted = (torch.complex(each[:, 0], each[:, 1]) for each in (pulse(parameters, duration), bell))
-    slope = (wanted[2:] - wanted[:-2]) / (2 * duration / 2000)
-    torch.testing.assert_close(envelope[1:-1], wanted[1:-1] + 2j * slope, rtol=0, atol=1e-6)
+    envelope, target = (torch.complex(each[:, 0], each[:, 1]) for each in (pulse(parameters, duration), bell))
+    slope = (target[2:] - target[:-2]) / (2 * duration / 2000)
+    torch.testing.assert_close(envelope[1:-1], target[1:-1] + 2j * slope, rtol=0, atol=1e-6)
     turned = pulse(parameters + torch.tensor([0, 0, 0, 0.3]), duration)
     time = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000 * duration
     detuning = pulse.named(parameters + torch.tensor([0, 0, 0, 0.3]), duration)["detuning"]
@@ -110,7 +110,7 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "message"),
     [
         (lambda: kd.Drag(segments=4, quadratures=False), "quadratures: DRAG needs them"),
         (lambda: kd.Piecewise(segments=4, pieces=5), "pieces: 5 is not from 1 to the 4 segments"),
@@ -124,7 +124,7 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
         (lambda: PULSES[4](torch.zeros(40), 5.0), "duration: the pulse's limits need at least 9.425"),
     ],
 )  # fmt: skip
-def test_what_makes_no_pulse_is_refused_in_words(made: Callable[[], Any], said: str) -> None:
+def test_what_makes_no_pulse_is_refused_in_words(made: Callable[[], Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
         made()
-    assert said in str(caught.value)
+    assert message in str(caught.value)

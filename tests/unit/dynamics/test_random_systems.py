@@ -73,8 +73,8 @@ class Drawn(NamedTuple):
         d, strength = case.levels, RATES[case.evolves]
 
         def normal(*shape: int) -> Array:
-            made: Array = rng.normal(size=(*shape, 2)) @ [1, 1j]
-            return made
+            result: Array = rng.normal(size=(*shape, 2)) @ [1, 1j]
+            return result
 
         jumps = normal(2 if strength else 0, d, d) / np.sqrt(d)
         drift, controls = (normal(rng.integers(1, most), d, d) / np.sqrt(d) for most in (3, 4))
@@ -92,8 +92,8 @@ class Drawn(NamedTuple):
         )
         directions["controls"] *= np.sqrt(case.segments)  # or they would be lost in the sum
         if case.precision == "fp32":
-            for given, name in itertools.product((values, directions), values):
-                given[name] = given[name].astype(np.complex64 if name == "initial" else np.float32)
+            for arguments, name in itertools.product((values, directions), values):
+                arguments[name] = arguments[name].astype(np.complex64 if name == "initial" else np.float32)
         terms = [
             {str(number): each for number, each in enumerate(stack)} for stack in (drift, controls, jumps)
         ]
@@ -105,20 +105,20 @@ class Drawn(NamedTuple):
 def test_a_random_system_evolves_as_dense_exponentials_say(case: Case) -> None:
     """The final state, and the derivative by everything at once."""
     system, operators, values, directions = Drawn.of(case)
-    given = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
+    arguments = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
     if not RATES[case.evolves]:
-        del given["rates"]
-    found = kd.evolve(system, **given, kind=case.kind, route=case.route)
+        del arguments["rates"]
+    state = kd.evolve(system, **arguments, kind=case.kind, route=case.route)
     tolerance = (250 + case.segments) * torch.finfo(DTYPES[case.precision]).eps
     expected = evolved(operators, values, case.closed)
-    assert np.abs(found.detach().numpy() - expected).max() < tolerance * np.abs(expected).max()
+    assert np.abs(state.detach().numpy() - expected).max() < tolerance * np.abs(expected).max()
     weights = torch.from_numpy(np.random.default_rng(1).normal(size=(2, *expected.shape)))
-    loss = (found.real * weights[0] + found.imag * weights[1]).sum()
-    gradients = dict(zip(given, torch.autograd.grad(loss, list(given.values())), strict=True))
+    loss = (state.real * weights[0] + state.imag * weights[1]).sum()
+    gradients = dict(zip(arguments, torch.autograd.grad(loss, list(arguments.values())), strict=True))
     slope = sum(np.vdot(each.numpy(), directions[name]).real for name, each in gradients.items())
     tangent = derivative(operators, values, directions, case.closed)
-    wanted = (tangent.real * weights[0].numpy() + tangent.imag * weights[1].numpy()).sum()
-    assert abs(slope - wanted) < tolerance * np.linalg.norm(tangent)
+    target = (tangent.real * weights[0].numpy() + tangent.imag * weights[1].numpy()).sum()
+    assert abs(slope - target) < tolerance * np.linalg.norm(tangent)
 
 
 @pytest.mark.parametrize(("name", "order"), [("euler", 1), ("rk4", 4), ("literal-euler", 1), ("literal", 4)])

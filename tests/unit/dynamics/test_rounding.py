@@ -26,8 +26,8 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def system(levels: int) -> kd.System:
     rng = np.random.default_rng(levels)
-    made = [rng.normal(size=(levels, levels, 2)) @ [1, 1j] for _ in range(3)]
-    drift, x, y = ((each + each.conj().T) / 2 for each in made)
+    values = [rng.normal(size=(levels, levels, 2)) @ [1, 1j] for _ in range(3)]
+    drift, x, y = ((each + each.conj().T) / 2 for each in values)
     lowers = np.diag(np.sqrt(np.arange(1, levels)), 1)
     return kd.System({"a": drift}, {"a": 1.0}, {"x": x, "y": y}, {"r": lowers})
 
@@ -44,13 +44,13 @@ def given(levels: int, angle: float, dtype: torch.dtype) -> tuple[kd.System, tor
 
 def exponential(matrix: Any) -> Any:
     squares = max(0, int(mpmath.log(mpmath.mnorm(matrix, 1) + 1, 2))) + 4
-    term = made = mpmath.eye(matrix.rows)
+    term = result = mpmath.eye(matrix.rows)
     for number in range(1, 28):
         term = term * matrix / (number * mpmath.mpf(2) ** squares)
-        made += term
+        result += term
     for _ in range(squares):
-        made = made * made
-    return made
+        result = result * result
+    return result
 
 
 def in_34_digits(what: str, one: kd.System, controls: torch.Tensor, parameters: torch.Tensor) -> Any:
@@ -63,16 +63,16 @@ def in_34_digits(what: str, one: kd.System, controls: torch.Tensor, parameters: 
     square = jump.conj().T @ jump / 2
     decay = np.kron(jump, jump.conj()) - np.kron(square, identity) - np.kron(identity, square.T)
     with mpmath.workdps(34):
-        made = mpmath.eye(len(terms[0]))
+        result = mpmath.eye(len(terms[0]))
         for row in controls.tolist():
             generator = mpmath.zeros(len(terms[0]))
             for value, term in zip([*parameters.tolist(), *row], terms, strict=True):
                 generator += -1j * value * mpmath.matrix(np.asarray(term).tolist())
             if open_:
                 generator += RATE * mpmath.matrix(decay.tolist())
-            made = exponential(generator * mpmath.mpf(DURATION) / SEGMENTS) * made
-        whole = np.array(made.tolist(), dtype=complex)
-    return whole if what == "unitary" else whole[:, 0].reshape((one.dimension,) * (1 + open_))
+            result = exponential(generator * mpmath.mpf(DURATION) / SEGMENTS) * result
+        complete = np.array(result.tolist(), dtype=complex)
+    return complete if what == "unitary" else complete[:, 0].reshape((one.dimension,) * (1 + open_))
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_the_estimate_is_the_error(what: str, levels: int, angle: float, dtype: 
         else estimate == pytest.approx(error, 0.01)
     )
     # Only the result is rounded to fp32.
-    turned = angle if dtype == torch.float64 else 1.0
-    assert error < 10 * turned * torch.finfo(dtype).eps
+    phase = angle if dtype == torch.float64 else 1.0
+    assert error < 10 * phase * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize(
@@ -105,51 +105,51 @@ def test_the_estimate_is_the_error(what: str, levels: int, angle: float, dtype: 
 def test_long_segments_in_single_precision_lose_no_digits_by_any_way(way: str) -> None:
     one, controls, parameters = given(3, 8e4, torch.float32)
     options: dict[str, Any] = {"kind": "unitary", "parameters": parameters}
-    wanted = kd.evolve(one, controls.double(), DURATION, kind="unitary", parameters=parameters.double())
-    found: Any
+    expected = kd.evolve(one, controls.double(), DURATION, kind="unitary", parameters=parameters.double())
+    result: Any
     if way in ("compiled", "torch"):
-        found = kd.evolve(one, controls, DURATION, route=way, **options)  # type: ignore[arg-type]
+        result = kd.evolve(one, controls, DURATION, route=way, **options)  # type: ignore[arg-type]
     elif way == "batch":
-        found = kd.evolve(one, controls.expand(2, -1, -1), DURATION, **options)[1]
+        result = kd.evolve(one, controls.expand(2, -1, -1), DURATION, **options)[1]
     elif way == "list":
-        found = kd.evolve([one, one], controls, DURATION, **options)[1]
+        result = kd.evolve([one, one], controls, DURATION, **options)[1]
     elif way == "durations":
-        found = kd.evolve(one, controls, torch.tensor([0.5, 0.75]), **options)[1]
-        wanted = kd.evolve(one, controls.double(), 0.75, kind="unitary", parameters=parameters.double())
+        result = kd.evolve(one, controls, torch.tensor([0.5, 0.75]), **options)[1]
+        expected = kd.evolve(one, controls.double(), 0.75, kind="unitary", parameters=parameters.double())
     elif way == "vmap":
-        found = torch.func.vmap(lambda each: kd.evolve(one, each, DURATION, **options))(controls[None])[0]
+        result = torch.func.vmap(lambda each: kd.evolve(one, each, DURATION, **options))(controls[None])[0]
     elif way == "operators":
         drift = torch.tensor(one.drift["a"], requires_grad=True)
         other = kd.System({"a": drift}, {"a": 1.0}, one.controls)
-        found = kd.evolve(other, controls, DURATION, **options).detach()
+        result = kd.evolve(other, controls, DURATION, **options).detach()
     else:
         images = kd.evolve(
             one, controls, DURATION, kind="channel", initial=np.eye(3)[:, :1], parameters=parameters
         )
-        found, column = images[0, 0], wanted[:, 0]
-        wanted = torch.outer(column, column.conj())
-    assert found.dtype == torch.complex64
-    torch.testing.assert_close(found.to(torch.complex128), wanted, rtol=0, atol=1e-7)
+        result, column = images[0, 0], expected[:, 0]
+        expected = torch.outer(column, column.conj())
+    assert result.dtype == torch.complex64
+    torch.testing.assert_close(result.to(torch.complex128), expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("trajectory", [False, True])
 def test_gradients_of_long_segments_in_single_precision_are_those_in_double(trajectory: bool) -> None:
     one, controls, parameters = given(3, 8e4, torch.float32)
-    found = []
+    values = []
     for dtype in (torch.float32, torch.float64):
         leaves = [each.to(dtype).requires_grad_() for each in (controls, parameters)]
         final = kd.evolve(one, leaves[0], DURATION, parameters=leaves[1], trajectory=trajectory)
-        made = torch.autograd.grad(final.real.sum(), leaves)
-        assert all(each.dtype == dtype for each in made)
-        found.append(torch.cat([each.flatten().double() for each in made]))
-    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-7)
+        gradients = torch.autograd.grad(final.real.sum(), leaves)
+        assert all(each.dtype == dtype for each in gradients)
+        values.append(torch.cat([each.flatten().double() for each in gradients]))
+    torch.testing.assert_close(*values, rtol=1e-6, atol=1e-7)
 
 
 def test_a_number_is_not_rounded_to_single_precision_where_a_segment_is_long() -> None:
     one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {}, {})
     for value in ({"parameters": [1e5 / 3]}, {"parameters": {"z": 1e5 / 3}}):
-        found = kd.evolve(one, torch.zeros(1, 0), 1.0, **value)[0]
-        assert found.item() == pytest.approx(np.exp(-1j * 1e5 / 3), abs=1e-7)
+        state = kd.evolve(one, torch.zeros(1, 0), 1.0, **value)[0]
+        assert state.item() == pytest.approx(np.exp(-1j * 1e5 / 3), abs=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_a_refusal_has_the_norm_and_the_largest(
     one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
     controls, parameters = (size * torch.tensor([[1.0], [each]], dtype=dtype) for each in (4e5, 3e5))
     tasks = Tasks(controls[:, None], 1.0, parameters=parameters)
-    said = rf"in a segment of 1, .* norm 1.4e\+{6 if size == 1 else 10:02d} .* largest is {most}"
-    with pytest.raises(UserError, match=said):
+    message = rf"in a segment of 1, .* norm 1.4e\+{6 if size == 1 else 10:02d} .* largest is {most}"
+    with pytest.raises(UserError, match=message):
         propagator("exact", route=route).state(one, tasks)
 
 
@@ -177,16 +177,16 @@ def test_idle_times_are_exact_whatever_their_angle(time: float) -> None:
     ket = kd.evolve(one, None, time, kind="ket", initial=plus)
     assert (ket[0] * ket[1].conj()).item() == pytest.approx(0.5 * np.exp(0.3j * time), abs=1e-8)
     rho = kd.evolve(one, np.zeros((2, 2)), time, initial=plus, trajectory=True)[:, 0, 1]
-    wanted = 0.5 * np.exp((0.3j - 1e-8) * time * np.array([0, 0.5, 1]))
-    np.testing.assert_allclose(rho, wanted, rtol=0, atol=1e-8)
+    expected = 0.5 * np.exp((0.3j - 1e-8) * time * np.array([0, 0.5, 1]))
+    np.testing.assert_allclose(rho, expected, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("trajectory", [False, True])
 def test_decays_are_exact_whatever_their_rate(trajectory: bool) -> None:
     one = kd.System({}, {}, {}, {"decay": [[0, 1], [0, 0]]})
     rates = torch.tensor([[0.1], [3e5], [2.0], [3e8]], dtype=torch.float64, requires_grad=True)
-    found = kd.evolve(one, None, 1.0, rates=rates, initial=[0, 1], trajectory=trajectory)
-    excited = (found[:, -1] if trajectory else found)[:, 1, 1].real
+    state = kd.evolve(one, None, 1.0, rates=rates, initial=[0, 1], trajectory=trajectory)
+    excited = (state[:, -1] if trajectory else state)[:, 1, 1].real
     torch.testing.assert_close(excited, torch.exp(-rates[:, 0]), rtol=0, atol=1e-12)
     (gradient,) = torch.autograd.grad(excited.sum(), rates)
     torch.testing.assert_close(gradient, -torch.exp(-rates.detach()), rtol=0, atol=1e-12)

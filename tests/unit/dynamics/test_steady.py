@@ -46,16 +46,16 @@ def test_it_has_second_derivatives_by_controls_rates_and_operators() -> None:
         system = kd.System(drift, {"n": 1.0}, driven, {"a": lower}, levels=(3,))
         return torch.view_as_real(kd.steady_state(system, controls, rates=rates))
 
-    given = [torch.tensor(each, dtype=torch.float64) for each in ([0.3], [0.2], [0.0, 0.5, 0.8])]
-    leaves = [each.clone().requires_grad_() for each in given]
+    arguments = [torch.tensor(each, dtype=torch.float64) for each in ([0.3], [0.2], [0.0, 0.5, 0.8])]
+    leaves = [each.clone().requires_grad_() for each in arguments]
     assert torch.autograd.gradcheck(state, leaves)
     assert torch.autograd.gradgradcheck(state, leaves, fast_mode=True)
-    by_rates = torch.autograd.functional.jacobian(state, tuple(given))[1]
-    torch.testing.assert_close(torch.func.jacrev(state, argnums=1)(*given), by_rates)
+    by_rates = torch.autograd.functional.jacobian(state, tuple(arguments))[1]
+    torch.testing.assert_close(torch.func.jacrev(state, argnums=1)(*arguments), by_rates)
 
 
 @pytest.mark.parametrize(
-    ("system", "rates", "said"),
+    ("system", "rates", "message"),
     [
         (kd.transmon(0.3, levels=3), None, "rates: member 0 has 3 steady states"),
         (kd.chain([kd.transmon(levels=2, t1=9.0), QUBIT]), None, "rates: member 0 has 2 steady states"),
@@ -63,6 +63,6 @@ def test_it_has_second_derivatives_by_controls_rates_and_operators() -> None:
         (QUBIT, [np.nan, 0.1], "rates: some are not finite"),
     ],
 )  # fmt: skip
-def test_several_steady_states_are_refused_in_words(system: kd.System, rates: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_several_steady_states_are_refused_in_words(system: kd.System, rates: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         kd.steady_state(system, rates=rates)

@@ -56,11 +56,11 @@ def test_gradients_by_the_parameters_of_circuits_are_finite_differences(
         final = kd.evolve(system, controls, 3.0, kind=kind, initial=initial, method=method, dt=dt)
         return (weights[: len(final), : final.shape[1]] * final).sum().abs().square()
 
-    given = torch.tensor(list(NUMBERS[circuit].values()), dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(value(given), given)
-    steps = 1e-5 * torch.eye(len(given), dtype=torch.float64)
+    arguments = torch.tensor(list(NUMBERS[circuit].values()), dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(value(arguments), arguments)
+    steps = 1e-5 * torch.eye(len(arguments), dtype=torch.float64)
     with torch.no_grad():
-        expected = torch.stack([(value(given + step) - value(given - step)) / 2e-5 for step in steps])
+        expected = torch.stack([(value(arguments + step) - value(arguments - step)) / 2e-5 for step in steps])
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
 
 
@@ -125,9 +125,9 @@ def diagonal(entries: torch.Tensor) -> kd.System:
 
 
 def test_a_diagonal_of_many_states_is_sparse() -> None:
-    made = kd.System({"e": kd.Term(range(10), np.arange(1024))}, {"e": 1.0}, {}, levels=(2,) * 10)
-    assert made.drift["e"].nnz == 1023
-    assert kd.evolve(made, None, 1.0, initial=np.eye(1024)[5])[5].angle().item() == pytest.approx(
+    result = kd.System({"e": kd.Term(range(10), np.arange(1024))}, {"e": 1.0}, {}, levels=(2,) * 10)
+    assert result.drift["e"].nnz == 1023
+    assert kd.evolve(result, None, 1.0, initial=np.eye(1024)[5])[5].angle().item() == pytest.approx(
         2 * math.pi - 5
     )
 
@@ -147,9 +147,9 @@ def test_who_looks_at_operators_leaves_their_gradients_as_they_are() -> None:
     with torch.no_grad():
         assert system.hamiltonian()[1, 1] == 5
     for energy in (5.0, 4.0):
-        found = kd.dressed_frame(system).energies[1]
-        assert found.item() == energy
-        (gradient,) = torch.autograd.grad(found, entries)
+        result = kd.dressed_frame(system).energies[1]
+        assert result.item() == energy
+        (gradient,) = torch.autograd.grad(result, entries)
         assert gradient.tolist() == [0, 1]
         with torch.no_grad():
             entries -= gradient
@@ -209,15 +209,15 @@ def test_a_term_is_its_embedded_matrix() -> None:
     np.testing.assert_array_equal(system.drift["pair"], known[0])
     np.testing.assert_array_equal(system.drift["line"], known[1])
     np.testing.assert_allclose(system.hamiltonian(), 0.2 * known[0] + 1.1 * known[1], atol=1e-15)
-    whole = kd.System(dict(zip(terms, known, strict=True)), system.parameters, {}, levels=(3, 2, 2))
-    for other in (whole, replace(system)):
+    complete = kd.System(dict(zip(terms, known, strict=True)), system.parameters, {}, levels=(3, 2, 2))
+    for other in (complete, replace(system)):
         torch.testing.assert_close(
             kd.evolve(other, None, 1.3), kd.evolve(system, None, 1.3), rtol=0, atol=1e-14
         )
 
 
 @pytest.mark.parametrize(
-    "call, said",
+    "call, message",
     [
         (lambda: kd.System({"z": kd.Term([0], [1, -1])}, {"z": 1.0}, {}), "levels: give each site's"),
         (lambda: kd.System({"z": kd.Term([2], [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: [2] are not different"),
@@ -230,10 +230,10 @@ def test_a_term_is_its_embedded_matrix() -> None:
         ),
     ],
 )  # fmt: skip
-def test_bad_terms_are_refused_in_words(call: Callable[[], object], said: str) -> None:
+def test_bad_terms_are_refused_in_words(call: Callable[[], object], message: str) -> None:
     with pytest.raises(UserError) as caught:
         call()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 # Systems of a list
@@ -241,15 +241,15 @@ def test_bad_terms_are_refused_in_words(call: Callable[[], object], said: str) -
 
 def circuits(energies: torch.Tensor) -> list[kd.System]:
     """Pairs of transmons with a jump, whose energies (systems, 2), couplings, parameters and rates all differ."""
-    made = []
+    values = []
     for number, josephson in enumerate(energies):
         coupling = 0.01 + 0.004 * number
         system = kd.transmon_chain(2, josephson=josephson, capacitive_coupling=coupling).system(2)
         parameters = dict.fromkeys(system.drift, 1 + 0.1 * number)
         down = {"down": kd.Term([1], [[0, 1], [0, 0]])}
         rates = {"down": 0.05 * number} if number else {}
-        made.append(replace(system, parameters=parameters, jumps=down, rates=rates))
-    return made
+        values.append(replace(system, parameters=parameters, jumps=down, rates=rates))
+    return values
 
 
 ENERGIES = torch.tensor([[6.0, 5.0], [6.4, 4.7], [6.2, 5.0]], dtype=torch.float64)
@@ -273,14 +273,14 @@ def test_a_list_of_systems_is_a_loop_over_them(kind: Kind, method: str, dt: floa
     options: dict[str, Any] = {"trajectory": given == "trajectory"}
     if given == "parameters":
         options["parameters"] = {"coupling_1_2": torch.tensor([0.5, 1.5, 0.0], dtype=torch.float64)}
-    made = kd.evolve(systems, controls, 3.0, kind=kind, method=method, dt=dt, **options)
+    state = kd.evolve(systems, controls, 3.0, kind=kind, method=method, dt=dt, **options)
     for number, system in enumerate(systems):
         if given == "parameters":
             options["parameters"] = {"coupling_1_2": [0.5, 1.5, 0.0][number]}
         own = controls[number] if controls.ndim == 3 else controls
         rates = {} if kind in ("ket", "unitary") else {"rates": {"down": 0.05 * number}}
-        alone = kd.evolve(system, own, 3.0, kind=kind, method=method, dt=dt, **options, **rates)
-        torch.testing.assert_close(made[number], alone, rtol=0, atol=1e-13)
+        single = kd.evolve(system, own, 3.0, kind=kind, method=method, dt=dt, **options, **rates)
+        torch.testing.assert_close(state[number], single, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -309,28 +309,28 @@ def test_the_frame_of_several_systems_is_that_of_each() -> None:
     systems = circuits(ENERGIES)
     frame = kd.dressed_frame(systems)
     channels = kd.evolve(systems, None, 3.0, kind="channel", initial=frame.states)
-    found = frame.amplitudes(channels, 3.0)
+    result = frame.amplitudes(channels, 3.0)
     for number, system in enumerate(systems):
         own = kd.dressed_frame(system)
         assert torch.equal(frame.states[number], own.states)
-        torch.testing.assert_close(found[number], own.amplitudes(channels[number], 3.0), rtol=0, atol=1e-13)
+        torch.testing.assert_close(result[number], own.amplitudes(channels[number], 3.0), rtol=0, atol=1e-13)
 
 
 QUBIT = kd.qubit()
 
 
 @pytest.mark.parametrize(
-    "systems, said",
+    "systems, message",
     [
         ([QUBIT, kd.transmon()], "system: number 1 has levels (3,), and the first (2,)"),
         ([QUBIT, replace(QUBIT, controls={"x": QUBIT.controls["x"], "z": QUBIT.controls["y"]})], "system: number 1 has controls"),
         ([QUBIT] * 2 + [replace(QUBIT)], "batch: arguments have batches of several lengths: controls 2, system 3"),
     ],
 )  # fmt: skip
-def test_systems_that_are_not_alike_are_refused_in_words(systems: Any, said: str) -> None:
+def test_systems_that_are_not_alike_are_refused_in_words(systems: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         kd.evolve(systems, torch.ones(2, 3, 2).double(), 1.0)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["ket", "unitary", "density", "channel"])
@@ -339,8 +339,8 @@ def test_the_members_of_each_system_of_a_list_are_a_batch(kind: Kind) -> None:
     energies = torch.tensor([[8.0, 6.0], [8.4, 6.6]], dtype=torch.float64, requires_grad=True)
     systems = [kd.transmon_chain(2, josephson=each).system(2) for each in energies]
     controls = 0.1 * normal(4, 3, 2)
-    made = kd.evolve(systems * 2, controls, 2.0, kind=kind)
+    state = kd.evolve(systems * 2, controls, 2.0, kind=kind)
     for number, system in enumerate(systems):
-        assert torch.equal(made[number::2], kd.evolve(system, controls[number::2], 2.0, kind=kind))
-    torch.view_as_real(made).square()[..., 0].sum().backward()
+        assert torch.equal(state[number::2], kd.evolve(system, controls[number::2], 2.0, kind=kind))
+    torch.view_as_real(state).square()[..., 0].sum().backward()
     assert energies.grad is not None and energies.grad.abs().min() > 0

@@ -56,14 +56,14 @@ DRAWS: dict[str, Callable[[int, torch.Tensor, int], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_are_functions_of_key_and_sample_and_neighbours_are_independent(name):
-    drawn, samples = DRAWS[name], torch.tensor([3, 11, 5, 900000])
-    whole = drawn(TASKS.key(1, 2), samples, 70)
-    assert torch.equal(drawn(TASKS.key(1, 2), samples[2:], 70), whole[2:])
-    assert torch.equal(drawn(TASKS.key(1, 2), samples, 33), whole[:, :33])
-    assert len({tuple(row.tolist()) for row in whole}) == 4
+    draws, samples = DRAWS[name], torch.tensor([3, 11, 5, 900000])
+    complete = draws(TASKS.key(1, 2), samples, 70)
+    assert torch.equal(draws(TASKS.key(1, 2), samples[2:], 70), complete[2:])
+    assert torch.equal(draws(TASKS.key(1, 2), samples, 33), complete[:, :33])
+    assert len({tuple(row.tolist()) for row in complete}) == 4
     for other in (TASKS.key(2, 2), TASKS.key(1, 3), TASKS.key(2, 1)):
-        assert not torch.equal(drawn(other, samples, 70), whole)
-    numbers = drawn(7, torch.arange(2000), 50).numpy()
+        assert not torch.equal(draws(other, samples, 70), complete)
+    numbers = draws(7, torch.arange(2000), 50).numpy()
     correlations = np.corrcoef(numbers, rowvar=False) - np.eye(50)
     assert abs(correlations).max() < 6 / np.sqrt(2000)
     if name == "uniform":
@@ -74,17 +74,17 @@ def test_numbers_are_functions_of_key_and_sample_and_neighbours_are_independent(
         assert abs(numbers.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / 1e5)
         assert randomness.keep_mask(7, samples, 50, 0.0).all()
     # A key of 64 bits orders samples, too.
-    first, again, other = (randomness.permutation(key, 100).tolist() for key in (2**63 + 5, 2**63 + 5, 1))
-    assert first == again != other and sorted(first) == list(range(100))
+    first, repeat, other = (randomness.permutation(key, 100).tolist() for key in (2**63 + 5, 2**63 + 5, 1))
+    assert first == repeat != other and sorted(first) == list(range(100))
 
 
 def test_dropout_without_a_name_is_refused_in_a_run_and_torchs_outside():
     with keyed(0, 0, torch.arange(5)), pytest.raises(RuntimeError, match="name_dropouts"):
         SampleDropout(0.3)(torch.ones(5, 3))
     torch.manual_seed(0)
-    ours = SampleDropout(0.5)(torch.ones(50))
+    actual = SampleDropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
-    assert torch.equal(ours, nn.functional.dropout(torch.ones(50), 0.5))
+    assert torch.equal(actual, nn.functional.dropout(torch.ones(50), 0.5))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -97,8 +97,8 @@ def test_a_compiled_mask_is_the_scaled_choice_of_the_samples(p, columns, dtype):
     expected = randomness.keep_mask(key, samples, columns, p).to(dtype) * (1 / (1 - p))
     device_key = torch.tensor(randomness.signed(key))
     for keys, rows in (([key], samples), ([key], every_second), ([device_key], samples)):
-        found = masks.scaled(keys, rows, columns, p, dtype)
-        assert found.dtype == dtype and torch.equal(found, expected)
+        result = masks.scaled(keys, rows, columns, p, dtype)
+        assert result.dtype == dtype and torch.equal(result, expected)
     assert masks.scaled([key], samples[:0], columns, p, dtype).shape == (0, columns)
 
 
@@ -115,14 +115,14 @@ def test_dropout_multiplies_by_the_mask(dtype, shape, threads):
     torch.set_num_threads(threads)
     try:
         with keyed(3, 11, samples):
-            made = dropout(x)
+            result = dropout(x)
     finally:
         torch.set_num_threads(before)
     columns = x[0].numel()
     mask = masks.scaled([MASKS.key(3, 11, dropout.number)], samples, columns, 0.3, dtype).reshape(shape)
-    assert torch.equal(made, x * mask) and 0 < (mask == 0).double().mean() < 0.6
+    assert torch.equal(result, x * mask) and 0 < (mask == 0).double().mean() < 0.6
     assert torch.equal(copy.deepcopy(dropout).eval()(x), x)
-    (first,) = torch.autograd.grad((made**3).sum(), x, create_graph=True)
+    (first,) = torch.autograd.grad((result**3).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), x)
     torch.testing.assert_close(first, 3 * (x * mask) ** 2 * mask)
     torch.testing.assert_close(second, 6 * (x * mask) * mask**2)

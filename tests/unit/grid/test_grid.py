@@ -39,9 +39,9 @@ def test_runs_that_differ_in_their_seed_alone_have_one_point() -> None:
 
 
 def test_studies_share_runs_and_a_run_is_listed_once(default: Config) -> None:
-    asked = [run for study in default.studies for run in study.runs]
+    runs = [run for study in default.studies for run in study.runs]
     finals = [run for run in default.runs if not default.is_trial(run)]
-    assert len(finals) == len(set(finals)) == len(set(asked)) < len(asked)
+    assert len(finals) == len(set(finals)) == len(set(runs)) < len(runs)
     # Trials come before what is trained with the settings that they choose.
     assert default.runs[-len(finals) :] == tuple(finals)
     assert len(default.runs) == len(set(default.runs)) > len(finals)
@@ -57,8 +57,8 @@ def test_timed_runs_are_scheduled_seed_by_seed_after_the_untimed(default: Config
 
 def test_within_a_seed_runs_keep_the_order_of_the_studies(default: Config) -> None:
     first = [run for run in default.runs if run.seed == 0 and default.timed(run)]
-    asked = dict.fromkeys(run for study in default.studies for run in study.runs)
-    assert first == [run for run in asked if run.seed == 0 and default.timed(run)]
+    runs = dict.fromkeys(run for study in default.studies for run in study.runs)
+    assert first == [run for run in runs if run.seed == 0 and default.timed(run)]
 
 
 def test_a_slow_simulator_gets_its_own_number_of_steps(default: Config) -> None:
@@ -76,11 +76,11 @@ def of(given: dict[str, Any]) -> Config:
 
 
 def test_where_data_are_decides_nothing() -> None:
-    given = load(ROOT / "workflow" / "studies" / "mnist.yaml")
-    run = of(given).runs[0]
-    before = of(given).settings(run).text
-    given["workloads"]["mnist"]["folder"] = "/elsewhere"
-    assert of(given).settings(run).text == before
+    arguments = load(ROOT / "workflow" / "studies" / "mnist.yaml")
+    run = of(arguments).runs[0]
+    before = of(arguments).settings(run).text
+    arguments["workloads"]["mnist"]["folder"] = "/elsewhere"
+    assert of(arguments).settings(run).text == before
 
 
 def test_a_default_that_is_written_out_decides_nothing_more() -> None:
@@ -92,23 +92,23 @@ def test_a_default_that_is_written_out_decides_nothing_more() -> None:
 
 
 def test_only_what_a_run_uses_decides_it() -> None:
-    given = load(ROOT / "config.yaml")
-    run = next(run for run in of(given).runs if run.simulator == "default.qubit")
-    before = of(given).settings(run).hash
-    given["title"] = "another"
-    given["simulators"]["qiskit"]["placement"] = "model"
-    given["studies"].pop("batch")
-    assert of(given).settings(run).hash == before
-    given["protocols"][run.protocol]["learning_rate"] *= 2
-    assert of(given).settings(run).hash != before
+    settings = load(ROOT / "config.yaml")
+    run = next(run for run in of(settings).runs if run.simulator == "default.qubit")
+    before = of(settings).settings(run).hash
+    settings["title"] = "another"
+    settings["simulators"]["qiskit"]["placement"] = "model"
+    settings["studies"].pop("batch")
+    assert of(settings).settings(run).hash == before
+    settings["protocols"][run.protocol]["learning_rate"] *= 2
+    assert of(settings).settings(run).hash != before
 
 
 def test_settings_survive_the_way_to_another_process(default: Config) -> None:
     for run in default.runs:
         settings = default.settings(run)
-        again = Settings.of(json.loads(settings.text), FAMILIES, "--settings")
-        assert (again.run, again.hash, again.sizes) == (run, settings.hash, settings.sizes)
-        assert list(conflicts(again)) == []
+        repeat = Settings.of(json.loads(settings.text), FAMILIES, "--settings")
+        assert (repeat.run, repeat.hash, repeat.sizes) == (run, settings.hash, settings.sizes)
+        assert list(conflicts(repeat)) == []
 
 
 def test_settings_of_another_version_are_refused_in_a_line(default: Config) -> None:

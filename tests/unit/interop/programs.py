@@ -26,8 +26,8 @@ HALVES = np.sqrt([0.5, 0.3, 0.2])
 def spread(t: Any, *shape: int) -> Any:
     """Weights of a template, of the angles."""
     count = int(np.prod(shape))
-    whole = qml.math.reshape(qml.math.concatenate([t] * (-(-count // 4)))[:count], shape)
-    return whole * qml.math.convert_like(0.2 + 0.1 * np.arange(count).reshape(shape), whole)
+    complete = qml.math.reshape(qml.math.concatenate([t] * (-(-count // 4)))[:count], shape)
+    return complete * qml.math.convert_like(0.2 + 0.1 * np.arange(count).reshape(shape), complete)
 
 
 def gate(name: str, wires: Sequence[int], angles: int = 0) -> Callable[[Any], Any]:

@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 import ketscale.jax
 from ketscale import Circuit, Layer, from_qiskit, from_qnode
 from ketscale.errors import UserError
-from ketscale.interop import known
+from ketscale.interop import tape_cache
 from ketscale.interop.device import FusedDevice
 from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient
 
@@ -86,8 +86,8 @@ def estimated(x: np.ndarray, w: np.ndarray) -> Any:
     def back(cotangent: np.ndarray) -> Any:
         pairs = [(one, row) for row in bindings for one in operators]
         gradient = FusedEstimatorGradient()
-        found = gradient.run([circuit] * len(pairs), *zip(*pairs, strict=True)).result().gradients
-        slopes = np.einsum("ro,rop->rp", cotangent.reshape(-1, 3), np.reshape(found, (-1, 3, 4)))
+        result = gradient.run([circuit] * len(pairs), *zip(*pairs, strict=True)).result().gradients
+        slopes = np.einsum("ro,rop->rp", cotangent.reshape(-1, 3), np.reshape(result, (-1, 3, 4)))
         return slopes[:, 2:].reshape(x.shape), slopes[:, :2].sum(0)
 
     return values.T.reshape(*x.shape[:-1], 3), back
@@ -127,7 +127,7 @@ TORCH = list(DOORS)[:5]
 @pytest.fixture(autouse=True)
 def _recorded(monkeypatch: pytest.MonkeyPatch, exact_jax: Any) -> None:
     """Tapes are recorded at their first call."""
-    monkeypatch.setattr(known, "REPEATS", 1)
+    monkeypatch.setattr(tape_cache, "REPEATS", 1)
 
 
 def drawn(*shapes: tuple[int, ...], seed: int = 0) -> list[torch.Tensor]:
@@ -147,9 +147,9 @@ def test_values_and_gradients(name: str) -> None:
         shapes += [(3, 4), (0,), (2, 0)]
     for seed, shape in enumerate(shapes):
         x, w = drawn((*shape, 2), (2,), seed=seed)
-        values, wanted = door(x, w), closed_form(x, w)
-        close(values, wanted)
-        slopes = (torch.autograd.grad(each.pow(3).sum(), (x, w)) for each in (values, wanted))
+        values, expected = door(x, w), closed_form(x, w)
+        close(values, expected)
+        slopes = (torch.autograd.grad(each.pow(3).sum(), (x, w)) for each in (values, expected))
         close(*slopes)
 
 
@@ -169,8 +169,8 @@ def twice(f: Any) -> Any:
 def dual(f: Any) -> Any:
     def moved(w: torch.Tensor, x: torch.Tensor) -> Any:
         with forward_ad.dual_level():
-            found = f(forward_ad.make_dual(w, w.cos()), forward_ad.make_dual(x, x.sin()))
-            return forward_ad.unpack_dual(found).tangent.detach()
+            result = f(forward_ad.make_dual(w, w.cos()), forward_ad.make_dual(x, x.sin()))
+            return forward_ad.unpack_dual(result).tangent.detach()
 
     return moved
 
@@ -203,9 +203,9 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 def test_transforms_of_torch_and_second_derivatives(name: str) -> None:
     door = DOORS[name]()
     x, w = (each.detach() for each in drawn((4, 2), (2,)))
-    for transform, made in TRANSFORMS.items():
-        found, wanted = (made(lambda w, x, f=f: f(x, w))(w, x) for f in (door, closed_form))
-        close(found, wanted, msg=lambda said, transform=transform: f"{transform}: {said}")
+    for transform, result in TRANSFORMS.items():
+        value, expected = (result(lambda w, x, f=f: f(x, w))(w, x) for f in (door, closed_form))
+        close(value, expected, msg=lambda message, transform=transform: f"{transform}: {message}")
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -221,10 +221,10 @@ def test_the_first_call_may_be_without_gradients(name: str) -> None:
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_threads_may_call_first_at_once(number: int) -> None:
     x, w = drawn((3, 2), (2,))
-    made, call = duplicable(x, w)[number]
+    result, call = duplicable(x, w)[number]
     rows = (1, 2, 3, 1, 2, 3)
     with ThreadPoolExecutor(6) as pool:
-        values = list(pool.map(lambda count: call(made, x[:count]), rows))
+        values = list(pool.map(lambda count: call(result, x[:count]), rows))
     close(values, [closed_form(x[:count], w) for count in rows])
 
 
@@ -259,12 +259,12 @@ def duplicable(
 
 def test_copies_and_pickles() -> None:
     x, w = drawn((5, 2), (2,))
-    for made, call in duplicable(x, w):
+    for result, call in duplicable(x, w):
         # Before and after its first calls.
         for _ in range(3):
-            for duplicate in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+            for duplicate in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
                 close(call(duplicate, x), closed_form(x, w))
-            close(call(made, x), closed_form(x, w))
+            close(call(result, x), closed_form(x, w))
 
 
 @pytest.mark.parametrize("name", [name for name in DOORS if name != "estimator"])

@@ -94,8 +94,8 @@ def test_a_state_makes_the_same_model_and_leaves_torchs_generator_alone(circuit:
     torch.manual_seed(2)
     assert np.array_equal(pickle.loads(pickle.dumps(first)).predict_proba(IRIS), first.predict_proba(IRIS))
     assert clone(first).get_params() == first.get_params()
-    again = clone(first).fit(IRIS, SPECIES)
-    assert torch.equal(weights(first), weights(again)) and first.loss_curve_ == again.loss_curve_
+    repeat = clone(first).fit(IRIS, SPECIES)
+    assert torch.equal(weights(first), weights(repeat)) and first.loss_curve_ == repeat.loss_curve_
     other = quick(circuit=circuit, random_state=1).fit(IRIS, SPECIES)
     assert not torch.allclose(weights(first), weights(other))
     state = np.random.RandomState(0)

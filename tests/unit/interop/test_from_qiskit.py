@@ -169,8 +169,8 @@ def test_a_parameter_of_the_global_phase_alone_has_no_effect_and_one_that_was_bo
     assert translated.weights == 2
     bound = circuit.assign_parameters({a: 0.3}).assign_parameters({b: 0.9})
     assert from_qiskit(bound).weights == 0
-    for found in (state(translated, weights=[0.3, 0.9]), state(from_qiskit(bound))):
-        assert_same(found, bound)
+    for result in (state(translated, weights=[0.3, 0.9]), state(from_qiskit(bound))):
+        assert_same(result, bound)
 
 
 def test_a_start_is_prepared_and_what_moves_nothing_is_ignored() -> None:
@@ -270,8 +270,8 @@ def formulas(draw: st.DrawFn, depth: int = 3) -> Formula:
 @example(lambda s, t: abs(np.e ** (s**0.5 + t)))
 def test_values_and_derivatives_are_those_of_the_formula_on_numbers(formula: Formula) -> None:
     with np.errstate(all="ignore"):
-        wanted, *near = (formula(*(VALUES * [1 + d, 1 - 2 * d]).T) for d in (0, 1e-13, -1e-13))
-    assume((abs(wanted) < 100).all() and np.allclose(near, [wanted] * 2, 1e-11, 1e-11))  # no jump
+        expected, *near = (formula(*(VALUES * [1 + d, 1 - 2 * d]).T) for d in (0, 1e-13, -1e-13))
+    assume((abs(expected) < 100).all() and np.allclose(near, [expected] * 2, 1e-11, 1e-11))  # no jump
     values = torch.tensor(VALUES, requires_grad=True)
     try:
         expression = formula(S, T)
@@ -284,10 +284,10 @@ def test_values_and_derivatives_are_those_of_the_formula_on_numbers(formula: For
     except UserError as error:  # a number overflows, or Qiskit has a bug
         assume(not re.search("has the constant|Qiskit lost track", str(error)))
         raise
-    assume(np.allclose(bound, wanted))
-    found = function(values)
-    np.testing.assert_allclose(found[:, 0].detach(), wanted, rtol=1e-10, atol=1e-12)
-    found.sum().backward()
+    assume(np.allclose(bound, expected))
+    result = function(values)
+    np.testing.assert_allclose(result[:, 0].detach(), expected, rtol=1e-10, atol=1e-12)
+    result.sum().backward()
     assume(values.grad is not None and (abs(values.grad) < 100).all())
     torch.autograd.gradcheck(function, values)
 
@@ -313,8 +313,8 @@ CIRCUITS: dict[str, tuple[QuantumCircuit, Any]] = {
 
 @pytest.mark.parametrize("name", CIRCUITS)
 def test_a_layer_has_the_expectation_values_of_the_bound_circuit_and_their_derivatives(name: str) -> None:
-    circuit, chosen = CIRCUITS[name]
-    module = from_qiskit(circuit, chosen)
+    circuit, order = CIRCUITS[name]
+    module = from_qiskit(circuit, order)
     assert isinstance(module, ParametrisedCircuit)
     words = [letter * circuit.num_qubits for letter in "ZX"]
     layer = Layer(module, words, dtype=torch.float64)
@@ -337,7 +337,7 @@ def test_a_layer_has_the_expectation_values_of_the_bound_circuit_and_their_deriv
     up, down = (
         wanted(*(at + sign * step for at, step in zip(points, along, strict=True))) for sign in (1, -1)
     )
-    slope = sum((found.numpy() * step).sum() for found, step in zip(slopes, along, strict=True))
+    slope = sum((result.numpy() * step).sum() for result, step in zip(slopes, along, strict=True))
     assert slope == pytest.approx((up - down).sum() / 2, rel=0, abs=1e-13)
 
 

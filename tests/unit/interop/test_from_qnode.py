@@ -283,15 +283,15 @@ def test_a_layer_of_pennylane() -> None:
         return [qml.expval(qml.Z(i)) for i in range(WIRES)]
 
     qnode, shapes = qml.QNode(function, DEVICE), {"weights": (1, WIRES, 3), "angle": ()}
-    theirs = qml.qnn.TorchLayer(qnode, shapes)
-    for made in (from_qnode(qnode), qml.QNode(function, qml.device("ketscale.fused", wires=WIRES))):
-        ours = qml.qnn.TorchLayer(made, shapes)
-        ours.load_state_dict(theirs.state_dict())
+    expected = qml.qnn.TorchLayer(qnode, shapes)
+    for result in (from_qnode(qnode), qml.QNode(function, qml.device("ketscale.fused", wires=WIRES))):
+        actual = qml.qnn.TorchLayer(result, shapes)
+        actual.load_state_dict(expected.state_dict())
         for shape in ((WIRES,), (4, WIRES), (2, 4, WIRES)):
             x = torch.randn(shape)
-            torch.testing.assert_close(ours(x), theirs(x), atol=1e-6, rtol=1e-5)
-        ours(x).sum().backward()
-        assert ours.weights.grad is not None
+            torch.testing.assert_close(actual(x), expected(x), atol=1e-6, rtol=1e-5)
+        actual(x).sum().backward()
+        assert actual.weights.grad is not None
 
 
 # At a break of its graph torch's own compiler asks a tensor that is no leaf for its gradient.

@@ -61,8 +61,8 @@ def stacked(qnode: Any) -> Callable[..., Any]:
 
 def turned(state: Any, generator: np.ndarray, angle: Any) -> Any:
     """exp(-i angle G / 2) on a state, for G^3 = G."""
-    moved = generator @ state
-    return state + (jnp.cos(angle / 2) - 1) * (generator @ moved) - 1j * jnp.sin(angle / 2) * moved
+    rotated = generator @ state
+    return state + (jnp.cos(angle / 2) - 1) * (generator @ rotated) - 1j * jnp.sin(angle / 2) * rotated
 
 
 def reference(x: Any, w: Any) -> Any:
@@ -140,8 +140,8 @@ PAIRS = [
 
 def same(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
     assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for mine, theirs in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerance)
+    for mine, reference in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(mine, reference, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(("inner", "outer"), PAIRS)
@@ -164,10 +164,10 @@ def test_shifts_and_operators_give_the_same(transform: Any, monkeypatch: pytest.
     circuit = Circuit(2).ry(0, "x0").rot(1, "w0", "x1", "w1").cnot(0, 1).crx(1, 0, "w2").xx(0, 1, "x2")
     f, x, w = transform(on_jax.expval(circuit, OBSERVABLES)), drawn(3), drawn(3)
     assert jax_primitive.shifts_of(inputs_only(circuit), ("ZI",), "input", range(3)) is not None
-    found = jax.jit(f)(x, w)
+    result = jax.jit(f)(x, w)
     monkeypatch.setattr(jax_primitive, "shifts_of", lambda *request: None)
     jax.clear_caches()
-    same(found, jax.jit(lambda *point: f(*point))(x, w), 1e-11)
+    same(result, jax.jit(lambda *point: f(*point))(x, w), 1e-11)
 
 
 def test_inputs_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,8 +193,8 @@ def test_mapped_hessians_by_operators_are_differentiated_by_weights() -> None:
     def loss(w: Any, x: Any) -> Any:
         return (jax.vmap(jax.hessian(lambda each: f(each, w)))(x) ** 2).sum()
 
-    alone = jax.jit(jax.grad(lambda w, x: (jax.hessian(lambda each: f(each, w))(x) ** 2).sum()))
-    same(jax.jit(jax.grad(loss))(w, x), sum(alone(w, each) for each in x), 1e-12)
+    single = jax.jit(jax.grad(lambda w, x: (jax.hessian(lambda each: f(each, w))(x) ** 2).sum()))
+    same(jax.jit(jax.grad(loss))(w, x), sum(single(w, each) for each in x), 1e-12)
 
 
 @pytest.mark.parametrize("given", ["zero", "one", "each"])
@@ -225,9 +225,9 @@ def test_states_and_initial_states_are_differentiated_twice(given: str) -> None:
         gradient = jax.grad(loss, (0, 1) if given == "zero" else (0, 1, 2, 3))
         scales = (1.0, 1.0, *[0.0 if given == "zero" else 1.0] * 2)
         along = tuple(scale * jnp.cos(7 * each) for scale, each in zip(scales, point, strict=True))
-        moved = jax.jvp(gradient, point, along)
-        again = jax.grad(lambda *p: sum(map(jnp.vdot, gradient(*p), along)), (0, 1))
-        return of(x, w, start), moved, again(*point)
+        tangents = jax.jvp(gradient, point, along)
+        repeat = jax.grad(lambda *p: sum(map(jnp.vdot, gradient(*p), along)), (0, 1))
+        return of(x, w, start), tangents, repeat(*point)
 
     for weights in (w, w[0]):
         same(*(jax.jit(asked, static_argnums=0)(of, weights) for of in (mine, plain)), 1e-11)
@@ -245,8 +245,8 @@ def test_single_precision_and_weak_types() -> None:
     qnode = qml.QNode(
         lambda angle: (qml.RX(angle, 0), qml.expval(qml.Z(0)))[1], qml.device("ketscale.fused", wires=1)
     )
-    for found in (qnode(jnp.array(0.4)), jax.jit(qnode)(0.4)):
-        assert found.dtype == jnp.float64 and abs(found - np.cos(0.4)) < 1e-14
+    for result in (qnode(jnp.array(0.4)), jax.jit(qnode)(0.4)):
+        assert result.dtype == jnp.float64 and abs(result - np.cos(0.4)) < 1e-14
     np.testing.assert_allclose(single, exact, rtol=0, atol=1e-6)
     gradient = jax.grad(lambda w: f(x.astype(jnp.float32), w).sum())(w.astype(jnp.float32))
     np.testing.assert_allclose(gradient, jax.grad(lambda w: f(x, w).sum())(w), rtol=0, atol=1e-5)
@@ -269,29 +269,29 @@ def test_threads_share_the_kernels() -> None:
     x, w = drawn(64, qubits), drawn(qubits)
     called = jax.jit(jax.value_and_grad(lambda w: (f(x, w) ** 2).sum()))
     expected = jax.tree.map(np.asarray, called(w))
-    found: list[Any] = []
+    result: list[Any] = []
 
     def call() -> None:
-        found.extend(jax.tree.map(np.asarray, called(w)) for _ in range(10))
+        result.extend(jax.tree.map(np.asarray, called(w)) for _ in range(10))
 
     callers = [threading.Thread(target=call) for _ in range(2)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join()
-    assert len(found) == 20
-    for values in found:
+    assert len(result) == 20
+    for values in result:
         assert all(map(np.array_equal, jax.tree.leaves(values), jax.tree.leaves(expected)))
 
 
 def test_a_circuit_lives_as_long_as_the_executables_that_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-    monkeypatch.setattr(jax_kernels, "compiled", lambda *a, **k: made.append(plain(*a, **k)) or made[-1])
+    values: list[Any] = []
+    monkeypatch.setattr(jax_kernels, "compiled", lambda *a, **k: values.append(plain(*a, **k)) or values[-1])
     f = on_jax.expval(Circuit(1).ry(0, "x0").rx(0, 0.123))
     executable = jax.jit(lambda x: f(x)).lower(drawn(1)).compile()
-    alive = weakref.ref(made[-1].table)
+    alive = weakref.ref(values[-1].table)
     expected = np.asarray(executable(drawn(1)))
-    made.clear()
+    values.clear()
     jax.clear_caches()
     gc.collect()
     assert alive() is not None

@@ -47,8 +47,8 @@ def test_weights_are_drawn_with_torchs_generator_from_a_whole_turn() -> None:
     first = layer.weight.detach().clone()
     layer.reset_parameters()
     torch.manual_seed(7)
-    drawn = torch.rand(2, 600) * 2 * math.pi
-    torch.testing.assert_close(torch.stack([first, layer.weight.detach()]), drawn)
+    noise = torch.rand(2, 600) * 2 * math.pi
+    torch.testing.assert_close(torch.stack([first, layer.weight.detach()]), noise)
 
 
 # --- what is measured ---
@@ -68,12 +68,12 @@ def dense(states: torch.Tensor, measure: str, observables: Any, wires: Any = Non
             states.abs().square().view(-1, 2, 2, 2).permute(0, *(wire + 1 for wire in [*wires, *others]))
         )
         return squares.reshape(len(states), 2 ** len(wires), -1).sum(2)
-    found = []
+    values = []
     for terms in observables or pauli_words(3):
         items = {terms: 1.0} if isinstance(terms, str) else terms
-        turned = states @ torch.from_numpy(sum(c * dense_word(w) for w, c in items.items())).T
-        found.append((states.conj() * turned).sum(1).real)
-    return torch.stack(found, 1)
+        rotated = states @ torch.from_numpy(sum(c * dense_word(w) for w, c in items.items())).T
+        values.append((states.conj() * rotated).sum(1).real)
+    return torch.stack(values, 1)
 
 
 MEASURED: list[dict[str, Any]] = [
@@ -93,15 +93,15 @@ def test_what_is_measured_is_that_of_dense_matrices(asked: dict[str, Any], simul
     expected = dense(
         final_states(DRAWN, inputs, weight), asked["measure"], asked.get("observables"), asked.get("wires")
     )
-    found = layer(inputs.view(2, 2, -1)).flatten(0, 1)
-    assert found.shape == (4, layer.outputs)
-    close(found, expected, check_dtype=False)
+    result = layer(inputs.view(2, 2, -1)).flatten(0, 1)
+    assert result.shape == (4, layer.outputs)
+    close(result, expected, check_dtype=False)
 
     def loss(values: torch.Tensor) -> torch.Tensor:
         return (values.abs().square() * torch.arange(values.shape[-1])).sum()
 
     slopes = torch.autograd.grad(loss(expected), (inputs, weight))
-    close(torch.autograd.grad(loss(found), (inputs, layer.weight)), slopes)
+    close(torch.autograd.grad(loss(result), (inputs, layer.weight)), slopes)
     if simulator is None:
         each = vmap(grad(lambda w, x: loss(of_weight(layer)(w, x))), (None, 0))
         close(each(weight.detach(), inputs.detach()).sum(0), slopes[1])
@@ -118,9 +118,9 @@ def test_samples_are_bits_or_values_and_repeat_with_torchs_seed() -> None:
     values = Layer(circuit, ["ZI", "ZZ"], measure="sample", shots=300)
     torch.manual_seed(0)
     # The same shots: ZI is -1 where the bit is 1, and ZZ is always 1.
-    found = values(inputs)
-    assert (found[0] == 1).all() and (found[1, :, 0] == -1).all() and (found[..., 1] == 1).all()
-    assert not torch.equal(values(inputs)[2], found[2])
+    result = values(inputs)
+    assert (result[0] == 1).all() and (result[1, :, 0] == -1).all() and (result[..., 1] == 1).all()
+    assert not torch.equal(values(inputs)[2], result[2])
     frequencies = Layer(circuit, measure="probs", shots=300)(inputs)
     assert torch.equal(frequencies[:2], torch.eye(4)[[0, 3]]) and frequencies.sum(1).eq(1).all()
 
@@ -177,11 +177,11 @@ def test_autocast_leaves_the_circuit_in_its_weights_precision() -> None:
             layer(torch.ones(4, 2, dtype=torch.int64))
     exact = [x.detach().double().requires_grad_() for x in (inputs, layer.weight)]
     torch.testing.assert_close(values, closed_form(*exact).float(), atol=1e-6, rtol=0)
-    wanted = torch.autograd.grad(closed_form(*exact).pow(2).sum(), exact)
-    found = torch.autograd.grad(values.pow(2).sum(), (inputs, layer.weight))
+    expected = torch.autograd.grad(closed_form(*exact).pow(2).sum(), exact)
+    gradients = torch.autograd.grad(values.pow(2).sum(), (inputs, layer.weight))
     # One gradient has as few bits as the inputs.
-    torch.testing.assert_close(found[0].double(), wanted[0], atol=0.02, rtol=0.02)
-    torch.testing.assert_close(found[1].double(), wanted[1], atol=1e-5, rtol=0)
+    torch.testing.assert_close(gradients[0].double(), expected[0], atol=0.02, rtol=0.02)
+    torch.testing.assert_close(gradients[1].double(), expected[1], atol=1e-5, rtol=0)
 
 
 def test_a_layer_of_qiskits_is_exported_before_it_is_called() -> None:
@@ -198,9 +198,9 @@ def test_models_are_compiled_without_a_break_and_compute_the_same() -> None:
     model = nn.Sequential(nn.Linear(3, 2), a_layer(), nn.Tanh(), nn.Linear(3, 1)).double()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     for rows in (4, 4, 7):
-        found, wanted = (each(some(rows, 3)) for each in (compiled, model))
-        close(found, wanted)
-        close(*(torch.autograd.grad(each.pow(2).sum(), list(model.parameters())) for each in (found, wanted)))
+        value, target = (each(some(rows, 3)) for each in (compiled, model))
+        close(value, target)
+        close(*(torch.autograd.grad(each.pow(2).sum(), list(model.parameters())) for each in (value, target)))
 
 
 def test_no_columns_and_no_rows_are_no_exception() -> None:
@@ -208,20 +208,20 @@ def test_no_columns_and_no_rows_are_no_exception() -> None:
         Layer(circuit, dtype=torch.float64)
         for circuit in (Circuit(2).x(0), Circuit(2).ry(0, "x0").ry(1, 0.5), Circuit(2).ry(0, "w0").ry(1, 0.5))
     )
-    nothing = torch.empty(3, 4, 0, dtype=torch.float64)
-    close(vmap(fixed)(nothing), torch.tensor([-1.0, 1.0], dtype=torch.float64).expand(3, 4, 2))
+    empty = torch.empty(3, 4, 0, dtype=torch.float64)
+    close(vmap(fixed)(empty), torch.tensor([-1.0, 1.0], dtype=torch.float64).expand(3, 4, 2))
     x, w = some(3, 4, 1), some(3, 1)
     half = torch.full((3, 4, 1), math.cos(0.5), dtype=torch.float64)
     close(vmap(angle)(x), torch.cat([x.cos(), half], dim=2))
-    wanted = torch.cat([w.cos()[:, None].expand(3, 4, 1), half], dim=2)
-    close(vmap(of_weight(turned))(w, nothing), wanted)
+    expected = torch.cat([w.cos()[:, None].expand(3, 4, 1), half], dim=2)
+    close(vmap(of_weight(turned))(w, empty), expected)
     close(turned(), torch.cat([turned.weight.cos(), half[0, 0]]))
-    close(vmap(lambda weight: functional_call(turned, {"weight": weight}, ()))(w), wanted[:, 0])
+    close(vmap(lambda weight: functional_call(turned, {"weight": weight}, ()))(w), expected[:, 0])
     # Gradients by what is not there, and of no rows.
-    close(vmap(grad(lambda n: fixed(n).sum()))(nothing), nothing)
+    close(vmap(grad(lambda n: fixed(n).sum()))(empty), empty)
     none = some(3, 0, 1)
     close(vmap(grad(lambda n: angle(n).sum()))(none), none)
-    close(vmap(grad(lambda weight: of_weight(turned)(weight, nothing[0, :0]).sum()))(w), torch.zeros_like(w))
+    close(vmap(grad(lambda weight: of_weight(turned)(weight, empty[0, :0]).sum()))(w), torch.zeros_like(w))
     assert Layer(angle.circuit, measure="probs", wires=[1])(torch.zeros(2, 0, 1)).shape == (2, 0, 2)
     assert Layer(angle.circuit, ["XY"], measure="sample", shots=7)(torch.zeros(2, 0, 1)).shape == (2, 0, 7, 1)
 

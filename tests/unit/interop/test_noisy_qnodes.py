@@ -55,9 +55,9 @@ def test_the_device_and_from_qnode_give_what_default_mixed_does(measured: str, b
     x = torch.linspace(0.4, 1.4, batch or 1, dtype=torch.float64)
     arguments = x if batch else x[0], torch.tensor(0.2, dtype=torch.float64)
     expected = node("default.mixed", measured)(*arguments)
-    ours = node("ketscale.fused", measured)
+    actual = node("ketscale.fused", measured)
     for _ in range(9):  # from the eighth call on the tape is known
-        torch.testing.assert_close(ours(*arguments), expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual(*arguments), expected, rtol=0, atol=1e-12)
     converted = ketscale.from_qnode(node("default.mixed", measured))
     torch.testing.assert_close(converted(*arguments), expected, rtol=0, atol=1e-12)
 
@@ -96,20 +96,20 @@ def test_noise_that_pennylane_adds_and_readout_errors() -> None:
         return qml.expval(qml.Z(1)), qml.probs(wires=0)
 
     model = qml.NoiseModel({qml.noise.op_eq(qml.RX): qml.noise.partial_wires(qml.AmplitudeDamping, 0.1)})
-    ours, theirs = (qml.device(name, wires=2) for name in ("ketscale.fused", "default.mixed"))
+    actual, expected = (qml.device(name, wires=2) for name in ("ketscale.fused", "default.mixed"))
     for one, other in zip(
-        *(qml.add_noise(qml.QNode(function, d), model)(0.7) for d in (ours, theirs)), strict=True
+        *(qml.add_noise(qml.QNode(function, d), model)(0.7) for d in (actual, expected)), strict=True
     ):
         np.testing.assert_allclose(one, other, atol=1e-12)
     confused = qml.QNode(function, qml.device("ketscale.fused", wires=2, readout_prob=0.05))
-    for one, other in zip(confused(0.7), qml.QNode(flipped, theirs)(0.7), strict=True):
+    for one, other in zip(confused(0.7), qml.QNode(flipped, expected)(0.7), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 def test_shots_are_drawn_from_density_matrices() -> None:
-    ours = qml.set_shots(node("ketscale.fused", "probs", "numpy", seed=1), 40_000)
+    actual = qml.set_shots(node("ketscale.fused", "probs", "numpy", seed=1), 40_000)
     exact = node("default.mixed", "probs", "numpy")
-    np.testing.assert_allclose(ours(0.4, 0.2), exact(0.4, 0.2), atol=6 / 2 / 200)
+    np.testing.assert_allclose(actual(0.4, 0.2), exact(0.4, 0.2), atol=6 / 2 / 200)
 
 
 @pytest.mark.parametrize(

@@ -101,15 +101,15 @@ def test_globals_modules_defaults_and_functions(monkeypatch: pytest.MonkeyPatch)
     def edited(wire: int) -> None:
         qml.RX(0.9, wires=wire)
 
-    given = partial(function, first=0.2)
+    arguments = partial(function, first=0.2)
     check(
-        given,
+        arguments,
         lambda: monkeypatch.setattr(HERE, "ANGLE", 0.9),
         lambda: monkeypatch.setitem(SETTINGS, "angle", 0.8),
         lambda: monkeypatch.setattr(HERE, "turn", other),
         lambda: setattr(other, "__code__", edited.__code__),  # as notebooks do
         lambda: setattr(module, "angle", 0.7),
-        lambda: given.keywords.update(first=0.4),
+        lambda: arguments.keywords.update(first=0.4),
         lambda: setattr(function.__wrapped__.__defaults__[0], "angle", 0.6),
     )
 
@@ -118,14 +118,14 @@ def test_globals_modules_defaults_and_functions(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True")
 def test_captured_tensors_are_arguments_also_in_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, first, plain = torch.nn.Parameter(torch.tensor([0.3, 0.4]).double()), number(0.2), number(0.1)
-    held, coefficient, rotations = {"w": [first, first]}, number(0.5, grad=True), [qml.RX(0.3, wires=0)]
+    captured, coefficient, rotations = {"w": [first, first]}, number(0.5, grad=True), [qml.RX(0.3, wires=0)]
     hamiltonian = qml.Hamiltonian([coefficient, 1.5], [qml.Z(0), qml.X(0) @ qml.Y(1)])
 
     def function(x: Any) -> Any:
         qml.RY(x * weight[0], wires=0)
         qml.RX(weight[1] + plain, wires=0)
-        qml.RZ(held["w"][0], wires=0)
-        qml.RX(torch.sin(TENSOR[0]) + held["w"][1], wires=0)
+        qml.RZ(captured["w"][0], wires=0)
+        qml.RX(torch.sin(TENSOR[0]) + captured["w"][1], wires=0)
         qml.apply(rotations[0])
         return qml.expval(hamiltonian)
 
@@ -137,8 +137,8 @@ def test_captured_tensors_are_arguments_also_in_operators(monkeypatch: pytest.Mo
         function,
         lambda: weight.data.add_(0.3),
         rebound,
-        lambda: held["w"].__setitem__(1, number(0.9)),  # which were one tensor
-        lambda: held.update(w=[number(1.2)] * 2),
+        lambda: captured["w"].__setitem__(1, number(0.9)),  # which were one tensor
+        lambda: captured.update(w=[number(1.2)] * 2),
         lambda: TENSOR.mul_(2),
         lambda: coefficient.data.add_(0.4),
         lambda: rotations.__setitem__(0, qml.RX(0.8, wires=0)),

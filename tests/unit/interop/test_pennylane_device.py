@@ -15,7 +15,7 @@ from pennylane import numpy as pnp
 from pennylane.exceptions import DeviceError, QuantumFunctionError
 
 from ketscale.errors import UserError
-from ketscale.interop import known
+from ketscale.interop import tape_cache
 from ketscale.interop.device import FusedDevice
 from tests.unit.interop.programs import entangled, last
 from tests.unit.interop.test_doors import drawn
@@ -42,13 +42,13 @@ def test_coefficients_and_matrices_of_observables_are_differentiated() -> None:
         qml.RY(0.3, wires=0)
         return qml.expval(qml.Hermitian(h, wires=0))
 
-    for made, values in ((function, [0.3, 0.7]), (measured, [[0.3, 0.2], [0.2, -1.0]])):
+    for result, values in ((function, [0.3, 0.7]), (measured, [[0.3, 0.2], [0.2, -1.0]])):
         slopes = []
         for each in (device(), qml.device("default.qubit", wires=WIRES)):
             at = torch.tensor(values, dtype=torch.float64, requires_grad=True)
             slopes += [
-                qml.grad(qml.QNode(made, each))(pnp.array(values, requires_grad=True)),
-                torch.autograd.grad(qml.QNode(made, each)(at), at)[0],
+                qml.grad(qml.QNode(result, each))(pnp.array(values, requires_grad=True)),
+                torch.autograd.grad(qml.QNode(result, each)(at), at)[0],
             ]
         assert abs(slopes[0]).max() > 1e-3
         for slope in slopes[1:]:
@@ -97,13 +97,13 @@ def test_samples_and_gradients_with_shots() -> None:
     exact, mean = qml.QNode(partial(last, exactly), device())(POINT)
     probabilities, counts, samples, value = sampled(1, shots)
     assert sum(counts.values()) == len(samples) == shots
-    drawn = np.bincount(samples @ [2, 1], minlength=4), [counts.get(f"{k:02b}", 0) for k in range(4)]
-    for found in (probabilities, *(np.array(each) / shots for each in drawn)):
-        assert (abs(found - exact) <= 5 * np.sqrt(exact * (1 - exact) / shots)).all()
+    counts_of = np.bincount(samples @ [2, 1], minlength=4), [counts.get(f"{k:02b}", 0) for k in range(4)]
+    for result in (probabilities, *(np.array(each) / shots for each in counts_of)):
+        assert (abs(result - exact) <= 5 * np.sqrt(exact * (1 - exact) / shots)).all()
     assert abs(value - mean) <= 5 / np.sqrt(shots)
     np.testing.assert_array_equal(*(sampled(5, 100)[2] for _ in range(2)))
-    turned = qml.QNode(lambda x: (qml.RX(x, wires=0), qml.expval(qml.Z(0)))[1], device(seed=2))
-    slope = qml.grad(qml.set_shots(turned, shots))(pnp.array(0.7, requires_grad=True))
+    unused = qml.QNode(lambda x: (qml.RX(x, wires=0), qml.expval(qml.Z(0)))[1], device(seed=2))
+    slope = qml.grad(qml.set_shots(unused, shots))(pnp.array(0.7, requires_grad=True))
     assert slope == pytest.approx(-np.sin(0.7), abs=5 / np.sqrt(shots))
 
 
@@ -180,7 +180,7 @@ MATRIX = np.array([[0, 1], [1, 0]])
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "REPEATS", 2)
+    monkeypatch.setattr(tape_cache, "REPEATS", 2)
 
 
 # --- tapes that come again are answered from a record, and never from a wrong one ---
@@ -208,23 +208,23 @@ def test_constants_of_a_tape_that_comes_again_may_change(monkeypatch: pytest.Mon
         for seed in range(3):
             compare(function, fused, (), seed=seed)
             compare(function, fused, (4,), seed=seed)
-    assert len(fused._known._records.ways) == 4
+    assert len(fused._cache._records.ways) == 4
 
 
 def test_a_quantum_function_has_no_operators_of_another_thread() -> None:
     """PennyLane has one queue for all: a thread waits until the other has recorded its own."""
     config = qml.devices.ExecutionConfig(interface=qml.math.Interface.TORCH, gradient_method="backprop")
-    fused, found = device(), []
+    fused, result = device(), []
     gates = [qml.PauliRot(torch.tensor(0.3), "XY", [0, 1]), qml.adjoint(qml.QubitUnitary(MATRIX, 2))]
-    given = qml.tape.QuantumScript(gates, [qml.expval(qml.Z(0)), qml.expval(qml.Hermitian(MATRIX, 1))])
+    arguments = qml.tape.QuantumScript(gates, [qml.expval(qml.Z(0)), qml.expval(qml.Hermitian(MATRIX, 1))])
     for step in (fused.preprocess_transforms(config), lambda tapes: fused.execute(tapes, config)):
-        other = threading.Thread(target=lambda step=step: found.append(step((given,))), daemon=True)
+        other = threading.Thread(target=lambda step=step: result.append(step((arguments,))), daemon=True)
         with qml.queuing.AnnotatedQueue() as queue:
             other.start()
             other.join(0.2)
             assert qml.QueuingManager.active_context() is queue and not queue.queue
         other.join()
-    assert len(found) == 2
+    assert len(result) == 2
 
 
 class Own(qml.operation.Operation):
@@ -248,4 +248,4 @@ def test_what_no_key_knows_is_not_recorded(gate: Callable[..., Any], monkeypatch
     for seed, angle in enumerate((0.3, 0.3, 0.3, 0.9)):
         monkeypatch.setitem(globals(), "ANGLE", angle)
         compare(function, fused, (), seed=seed)
-    assert not fused._known._records.ways
+    assert not fused._cache._records.ways

@@ -22,7 +22,7 @@ from qiskit.circuit.library import UnitaryGate
 
 from ketscale import from_qiskit, from_qnode
 from ketscale.errors import UserError
-from ketscale.interop import known
+from ketscale.interop import tape_cache
 from ketscale.interop.device import FusedDevice
 from ketscale.private_torch import pytree
 from tests.unit.interop.programs import (
@@ -83,7 +83,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tapes that can be recorded are, at their first call."""
-    monkeypatch.setattr(known, "REPEATS", 1)
+    monkeypatch.setattr(tape_cache, "REPEATS", 1)
 
 
 def numbers(results: Any) -> list[Any]:
@@ -122,13 +122,13 @@ def same(qnode: Callable[[Any], Any], at: Any, values: list[Any], derivative: fl
     """Compare results, and in torch their derivative along the line."""
     t = at if derivative is None else torch.tensor(at, requires_grad=True)
     results = qnode(t)
-    for mine, theirs in zip(numbers(results), values, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-7)
+    for mine, expected in zip(numbers(results), values, strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=0, atol=1e-7)
     if derivative is None:
         return
     (gradient,) = torch.autograd.grad(slope(results), t, allow_unused=True, materialize_grads=True)
-    found = float(ALONG @ gradient.numpy().reshape(len(ALONG), -1).sum(1))
-    assert found == pytest.approx(derivative, rel=1e-7, abs=1e-7)
+    result = float(ALONG @ gradient.numpy().reshape(len(ALONG), -1).sum(1))
+    assert result == pytest.approx(derivative, rel=1e-7, abs=1e-7)
 
 
 def doors(function: Callable[..., Any]) -> dict[str, Any]:
@@ -142,10 +142,10 @@ def doors(function: Callable[..., Any]) -> dict[str, Any]:
 
 def points(name: str) -> list[Any]:
     """The second one has a record of the first, a batch one of its own; there are angles at which matrices are degenerate."""
-    found = [POINT, 0.7 * POINT] if name in QUICK else [POINT]
+    values = [POINT, 0.7 * POINT] if name in QUICK else [POINT]
     if name in DEGENERATE or name in SINGLY:
-        found += [0 * POINT, np.array([np.pi, 0.0, 0.3, -0.2])]
-    return [*found, np.stack([POINT, 0.3 * POINT, -POINT], 1)] if name in BATCHED & QUICK else found
+        values += [0 * POINT, np.array([np.pi, 0.0, 0.3, -0.2])]
+    return [*values, np.stack([POINT, 0.3 * POINT, -POINT], 1)] if name in BATCHED & QUICK else values
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_a_program_gives_what_default_qubit_gives(name: str, exact_jax: Any) -> 
     for at in points(name):
         values, derivative = expected(function, at, name.endswith("of torch"))
         same(qml.QNode(function, fused), at, values)
-        for (way, qnode), refused in zip(ways.items(), words, strict=True):
+        for (way, qnode), message in zip(ways.items(), words, strict=True):
             # PennyLane puts what depends on several measured wires in an order by chance, which `once` may refuse.
             if name in NO_TORCH or (name, way) == ("measure twice", "once"):
                 continue
-            if refused is None:
+            if message is None:
                 same(qnode, at, values, derivative)
             else:
-                with pytest.raises((UserError, DeviceError), match=refused):
+                with pytest.raises((UserError, DeviceError), match=message):
                     same(qnode, at, values, derivative)
         if name in GIVEN:
             adjoint = qml.QNode(function, fused, interface="autograd", diff_method="adjoint")
@@ -176,25 +176,25 @@ def test_a_program_gives_what_default_qubit_gives(name: str, exact_jax: Any) -> 
             ("jax", jax.numpy, lambda f, at=at, grad=jax.grad: grad(f)(at)),
             ("jax", jax.numpy, lambda f, at=at, grad=jax.grad, jit=jax.jit: jit(grad(f))(at)),
         ]
-        for interface, library, made in kinds if at is POINT else [kinds[0], kinds[2]]:
+        for interface, library, result in kinds if at is POINT else [kinds[0], kinds[2]]:
             qnode = qml.QNode(function, fused, interface=interface)
-            gradient = np.asarray(made(lambda t, qnode=qnode, library=library: slope(qnode(t), library)))
-            found = ALONG @ gradient.reshape(len(ALONG), -1).sum(1)
-            assert found == pytest.approx(derivative, rel=1e-7, abs=1e-7)
+            gradient = np.asarray(result(lambda t, qnode=qnode, library=library: slope(qnode(t), library)))
+            value = ALONG @ gradient.reshape(len(ALONG), -1).sum(1)
+            assert value == pytest.approx(derivative, rel=1e-7, abs=1e-7)
 
 
 def test_every_operator_of_pennylane_is_tried() -> None:
     """The list is PennyLane's own: what a new version brings is missing here."""
-    found = [name for name, each in vars(qml).items() if inspect.isclass(each) and issubclass(each, Operator)]
-    qubits = [name for name in found if not issubclass(getattr(qml, name), CV | CVOperation | Channel)]
-    tried = set()
+    value = [name for name, each in vars(qml).items() if inspect.isclass(each) and issubclass(each, Operator)]
+    qubits = [name for name in value if not issubclass(getattr(qml, name), CV | CVOperation | Channel)]
+    checked_ones = set()
     for each in [*OPERATIONS.values(), *PREPARED.values()]:
         with warnings.catch_warnings(), qml.queuing.AnnotatedQueue() as queue:
             warnings.simplefilter("ignore")
             each(POINT)
-        tried |= {type(operation).__name__ for operation in queue.queue}
+        checked_ones |= {type(operation).__name__ for operation in queue.queue}
     names = {getattr(qml, name).__name__ for name in qubits}
-    assert {name for name in names - tried if not name.startswith("Qutrit")} - OTHERS == set()
+    assert {name for name in names - checked_ones if not name.startswith("Qutrit")} - OTHERS == set()
 
 
 @pytest.mark.parametrize("name", NATIVE)
@@ -214,8 +214,8 @@ def test_a_matrix_in_single_precision_is_right_to_single_precision(matrix: Calla
     for qnode in doors(
         lambda t: midway(lambda _: qml.QubitUnitary(matrix(exact.astype(np.complex64)), 0), t)
     ).values():
-        for mine, theirs in zip(numbers(qnode(torch.tensor(POINT))), values, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-6)
+        for mine, reference in zip(numbers(qnode(torch.tensor(POINT))), values, strict=True):
+            np.testing.assert_allclose(mine, reference, rtol=0, atol=1e-6)
 
 
 def test_a_record_follows_a_matrix_that_ceases_to_be_unitary() -> None:

@@ -39,15 +39,15 @@ def expressions() -> QuantumCircuit:
 
 
 def assert_equal_estimates(estimator: dict[str, Any], pubs: list[Any], **run: Any) -> None:
-    ours, theirs = (
+    actual, reference = (
         kind(**estimator).run(pubs, **run).result() for kind in (FusedEstimator, StatevectorEstimator)
     )
-    assert ours.metadata == theirs.metadata
-    for found, expected in zip(ours, theirs, strict=True):
-        assert found.metadata == expected.metadata
-        assert (found.data.shape, found.data.evs.dtype) == (expected.data.shape, expected.data.evs.dtype)
-        np.testing.assert_allclose(found.data.evs, expected.data.evs, rtol=0, atol=1e-10)
-        np.testing.assert_array_equal(found.data.stds, expected.data.stds)
+    assert actual.metadata == reference.metadata
+    for result, expected in zip(actual, reference, strict=True):
+        assert result.metadata == expected.metadata
+        assert (result.data.shape, result.data.evs.dtype) == (expected.data.shape, expected.data.evs.dtype)
+        np.testing.assert_allclose(result.data.evs, expected.data.evs, rtol=0, atol=1e-10)
+        np.testing.assert_array_equal(result.data.stds, expected.data.stds)
 
 
 H = SparsePauliOp(["ZZI", "IXY", "III", "YIZ"], [0.5, -1.25, 0.75, 2.0])

@@ -29,10 +29,10 @@ def judge(samples: Sequence[Sample]) -> str:
     groups: list[list[tuple[float, bool]]] = []
     for rows in left_out([one.case for one in samples]):
         costs = Costs([one for i, one in enumerate(samples) if i not in rows])
-        told = [(samples[i].seconds, at) for i in rows if (at := costs.seconds(samples[i].case))]
-        if told:
+        pairs = [(samples[i].seconds, at) for i in rows if (at := costs.seconds(samples[i].case))]
+        if pairs:
             groups.append(
-                [(math.exp(abs(math.log(at.middle / it))), at.low <= it <= at.high) for it, at in told]
+                [(math.exp(abs(math.log(at.middle / it))), at.low <= it <= at.high) for it, at in pairs]
             )
     error = median(median(factor for factor, _ in group) for group in groups)
     return f"off by {error:.2f}x, {fmean(fmean(inside for _, inside in of) for of in groups):.0%} within 90 % intervals"

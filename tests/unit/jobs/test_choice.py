@@ -48,8 +48,8 @@ def qualities(*accuracies: float) -> list[dict[str, Any]]:
 
 def train(results: Path, run: Run = FINALS[0]) -> Path:
     """The record of a run with the settings that it finds."""
-    found = made(results)
-    settings = CONFIG.settings(run).chosen(found.chosen, found.hash)
+    result = made(results)
+    settings = CONFIG.settings(run).chosen(result.chosen, result.hash)
     return maker.write(results, settings, quality=quality(0.5))
 
 
@@ -59,13 +59,13 @@ def made(results: Path) -> choice.Choice:
 
 def test_the_best_on_validation_data_is_chosen(tmp_path: Path) -> None:
     reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
-    found = made(tmp_path)
-    values = {trial.name: trial.validation for trial in found.trials}
-    assert found.chosen == 1 and values == dict(
+    result = made(tmp_path)
+    values = {trial.name: trial.validation for trial in result.trials}
+    assert result.chosen == 1 and values == dict(
         zip((run.protocol for run in TRIALS), (0.7, 0.9, 0.8, 0.2), strict=True)
     )
-    assert found.why == "tuned-t01 has the best accuracy on validation data of 4 trials"
-    settings = FINAL.chosen(found.chosen, found.hash)
+    assert result.why == "tuned-t01 has the best accuracy on validation data of 4 trials"
+    settings = FINAL.chosen(result.chosen, result.hash)
     assert settings.protocol.learning_rate == CONFIG.settings(TRIALS[1]).protocol.learning_rate
 
 
@@ -78,8 +78,8 @@ def test_of_equals_the_smaller_loss_then_the_smaller_trial_is_chosen(tmp_path: P
 
 def test_a_trial_that_diverged_loses_and_is_named(tmp_path: Path) -> None:
     reach(tmp_path, {"status": "diverged"}, *qualities(0.1, 0.2, 0.1))
-    found = made(tmp_path)
-    assert found.chosen == 2 and found.trials[0].why == "diverged" and "; 1 failed" in found.why
+    result = made(tmp_path)
+    assert result.chosen == 2 and result.trials[0].why == "diverged" and "; 1 failed" in result.why
 
 
 def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: Path) -> None:
@@ -88,26 +88,26 @@ def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: P
     with pytest.raises(UserError, match=r"none of 4 trials can be chosen \(3 diverged, 1 without accuracy\)"):
         made(folder)
     assert "none of 4 trials" in records.read(CONFIG, folder).checked[FINALS[0]].why
-    (seen,) = (one for one in survey.survey(CONFIG, tmp_path, Queue()) if one.run == FINALS[0])
-    assert seen.state == "failed" and seen.reason.endswith("give `search` other settings")
+    (state,) = (one for one in survey.survey(CONFIG, tmp_path, Queue()) if one.run == FINALS[0])
+    assert state.state == "failed" and state.reason.endswith("give `search` other settings")
 
 
 def test_no_test_result_changes_a_choice(tmp_path: Path) -> None:
     """Training leaves no test of a trial; if there was one it would count for nothing."""
     reach(tmp_path / "a", *qualities(0.7, 0.9, 0.8, 0.2))
     tests = ({"accuracy": share, "loss": 1 - share} for share in (1.0, 0.0, 1.0, 1.0))
-    found = ((0.7, 0.9, 0.8, 0.2), tests)
-    for run, accuracy, test in zip(TRIALS, *found, strict=True):
+    result = ((0.7, 0.9, 0.8, 0.2), tests)
+    for run, accuracy, test in zip(TRIALS, *result, strict=True):
         maker.forge(tmp_path / "b", CONFIG.settings(run), quality=quality(accuracy, test=test))
-    checked = {run: record.read(tmp_path / "b" / run.path) for run in TRIALS}
-    assert all(each.record for each in checked.values())
-    assert choice.of(FINAL, checked, maker.FEATURES) == made(tmp_path / "a")
+    records = {run: record.read(tmp_path / "b" / run.path) for run in TRIALS}
+    assert all(each.record for each in records.values())
+    assert choice.of(FINAL, records, maker.FEATURES) == made(tmp_path / "a")
 
 
 def test_the_mean_over_the_seeds_of_the_search_decides(tmp_path: Path) -> None:
-    given = {**GIVEN, "protocols": {"tuned": {**GIVEN["protocols"]["tuned"]}}}
-    given["protocols"]["tuned"]["search"] = {**given["protocols"]["tuned"]["search"], "seeds": [7, 8]}
-    config = analysis.of(given)
+    settings = {**GIVEN, "protocols": {"tuned": {**GIVEN["protocols"]["tuned"]}}}
+    settings["protocols"]["tuned"]["search"] = {**settings["protocols"]["tuned"]["search"], "seeds": [7, 8]}
+    config = analysis.of(settings)
     final = next(run for run in config.runs if run.model == "vqc" and run.protocol == "tuned")
     values = {7: (0.9, 0.5, 0.1, 0.1), 8: (0.1, 0.6, 0.1, 0.1)}
     for run in config.trials_of(final):

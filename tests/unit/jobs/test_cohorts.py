@@ -17,9 +17,9 @@ def runs(protocol, seeds=3, model="mlp"):
 
 def settings(run, **protocol):
     """The settings of a run, with some of its protocol's replaced."""
-    made = study.settings(run)
-    changed = msgspec.structs.replace(made.protocol, **protocol)
-    return type(made)(**{**vars(made), "protocol": changed}) if protocol else made
+    result = study.settings(run)
+    changed = msgspec.structs.replace(result.protocol, **protocol)
+    return type(result)(**{**vars(result), "protocol": changed}) if protocol else result
 
 
 def seeds(of):
@@ -28,8 +28,8 @@ def seeds(of):
 
 
 def test_runs_of_one_shape_are_one_cohort_and_the_others_train_alone():
-    wanted = [settings(run) for run in (*runs("epochs"), *runs("epochs", model="vqc"), *runs("timed"))]
-    assert seeds(cohorts.plan(wanted, cores=1)) == [[0, 1, 2], [0, 1, 2]]
+    expected = [settings(run) for run in (*runs("epochs"), *runs("epochs", model="vqc"), *runs("timed"))]
+    assert seeds(cohorts.plan(expected, cores=1)) == [[0, 1, 2], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_several_ranks_and_simulators_that_take_one_set_of_weights_train_alone()
     assert cohorts.shape(settings(study.run("gpu-n1r1t1", simulator="fused", protocol="epochs"))) is None
     assert cohorts.shape(settings(study.run(simulator="fused", protocol="epochs"))) is not None
     sentences = {"workload": "sentences", "model": "superposition_transformer", "size": "q4-l1"}
-    for simulator, together in (("closed-form-shift", False), ("default.qubit", False), ("fused", True)):
-        found = cohorts.shape(settings(study.run(**sentences, simulator=simulator, protocol="descent")))
-        assert (found is not None) == together
+    for simulator, joint in (("closed-form-shift", False), ("default.qubit", False), ("fused", True)):
+        result = cohorts.shape(settings(study.run(**sentences, simulator=simulator, protocol="descent")))
+        assert (result is not None) == joint
     closed = {"device": "closed-form", "batching": "broadcast"}
-    for gradient, together in (("backprop", True), ("parameter-shift", False)):
-        assert LikelihoodSimulator(**closed, gradient=gradient).stacks == together
+    for gradient, joint in (("backprop", True), ("parameter-shift", False)):
+        assert LikelihoodSimulator(**closed, gradient=gradient).stacks == joint
 
 
 def test_runs_are_dealt_so_that_every_place_has_one():
-    wanted = [settings(run) for run in runs("epochs", seeds=6)]
-    assert seeds(cohorts.plan(wanted, cores=2)) == [[0, 2, 4], [1, 3, 5]]
-    assert seeds(cohorts.plan(wanted, cores=6)) == []
-    assert seeds(cohorts.plan([*wanted, *(settings(run) for run in runs("timed", seeds=1))], cores=2)) == [
+    expected = [settings(run) for run in runs("epochs", seeds=6)]
+    assert seeds(cohorts.plan(expected, cores=2)) == [[0, 2, 4], [1, 3, 5]]
+    assert seeds(cohorts.plan(expected, cores=6)) == []
+    assert seeds(cohorts.plan([*expected, *(settings(run) for run in runs("timed", seeds=1))], cores=2)) == [
         [0, 1, 2, 3, 4, 5]
     ]
     many = [settings(run) for run in runs("epochs", seeds=cohorts.MOST + 1)]
@@ -94,32 +94,32 @@ def test_runs_are_dealt_so_that_every_place_has_one():
 def test_the_first_jobs_are_of_different_cohorts_of_about_one_size(number, cores):
     """Or they would wait for each other."""
     many = [settings(run) for run in runs("epochs", seeds=number)]
-    found = seeds(cohorts.plan(many, cores))
-    sizes = [len(one) for one in found]
+    result = seeds(cohorts.plan(many, cores))
+    sizes = [len(one) for one in result]
     assert sum(sizes) == (number if number > cores else 0)
     assert not sizes or (max(sizes) <= cohorts.MOST and max(sizes) - min(sizes) <= 1)
-    assert [one[0] for one in found] == list(range(len(found)))
+    assert [one[0] for one in result] == list(range(len(result)))
 
 
 def test_what_an_interruption_leaves_stays_together():
-    wanted = [settings(run) for run in runs("epochs", seeds=6)]
-    left = {one.run for one in wanted[1:]}
-    assert seeds(cohorts.plan(wanted, cores=2, missing=left)) == [[2, 4], [1, 3, 5]]
+    expected = [settings(run) for run in runs("epochs", seeds=6)]
+    left = {one.run for one in expected[1:]}
+    assert seeds(cohorts.plan(expected, cores=2, missing=left)) == [[2, 4], [1, 3, 5]]
 
 
 def test_runs_of_other_allocations_are_other_cohorts():
-    wanted = [settings(run) for run in runs("epochs", seeds=4)]
-    assert seeds(cohorts.plan(wanted, 1, lambda run: str(run.seed // 2))) == [[0, 1], [2, 3]]
+    expected = [settings(run) for run in runs("epochs", seeds=4)]
+    assert seeds(cohorts.plan(expected, 1, lambda run: str(run.seed // 2))) == [[0, 1], [2, 3]]
 
 
 def test_a_job_finds_its_cohort_and_only_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("KETSCALE_CALL", "a-call")
     monkeypatch.setenv(cohorts.VARIABLE, "")
-    wanted = [settings(run) for run in runs("epochs", seeds=5)]
+    expected = [settings(run) for run in runs("epochs", seeds=5)]
     other = settings(runs("epochs", seeds=6)[5])
-    cohorts.write(tmp_path, [wanted[0::2], wanted[1::2]])
-    file = cohorts.file_of(wanted[3].run)
-    assert file is not None and cohorts.read(file, FAMILIES) == wanted[1::2]
+    cohorts.write(tmp_path, [expected[0::2], expected[1::2]])
+    file = cohorts.file_of(expected[3].run)
+    assert file is not None and cohorts.read(file, FAMILIES) == expected[1::2]
     assert cohorts.file_of(other.run) is None
     cohorts.forget()
-    assert cohorts.file_of(wanted[3].run) is None and not file.exists()
+    assert cohorts.file_of(expected[3].run) is None and not file.exists()

@@ -49,41 +49,41 @@ def grid(**axes):
 def test_a_law_is_found_between_records(noise):
     config = grid()
     middle = {"qubits": 1, "layers": 0.75}
-    known = [one for one in drawn(config, noise) if not middle.items() <= one.case.numbers.items()]
+    held_out = [one for one in drawn(config, noise) if not middle.items() <= one.case.numbers.items()]
     left_out = [one for one in every(config) if one.sizes == {"qubits": 4, "layers": 3}]
-    assert len(known) == len(config.runs) - len(left_out) == 66
-    made = [Costs(known).seconds(known_case(one)) for one in left_out]
-    off = [abs(math.log(at.middle / law(one))) for at, one in zip(made, left_out, strict=True)]
+    assert len(held_out) == len(config.runs) - len(left_out) == 66
+    values = [Costs(held_out).seconds(known_case(one)) for one in left_out]
+    off = [abs(math.log(at.middle / law(one))) for at, one in zip(values, left_out, strict=True)]
     assert np.median(off) < 0.05 + noise
-    assert all(at.low < law(one) < at.high for at, one in zip(made, left_out, strict=True))
+    assert all(at.low < law(one) < at.high for at, one in zip(values, left_out, strict=True))
     # Further away, less is known.
     (far,) = every(study(qubits=10, layers=6))
-    wider = Costs(known).seconds(known_case(far))
-    assert wider.high / wider.low > made[0].high / made[0].low
+    wider = Costs(held_out).seconds(known_case(far))
+    assert wider.high / wider.low > values[0].high / values[0].low
 
 
 def test_of_what_no_record_tells_nothing_is_said():
     config = study(simulator=["fused", "default.qubit"])
     [fused] = [run for run in config.runs if run.simulator == "fused"]
     assert Costs([]).forecasts(every(config)) == {}
-    told = Costs([Sample(known_case(config.settings(fused)), 9.0, True)])
-    assert {*told.forecasts(every(config))} == {fused}
+    costs = Costs([Sample(known_case(config.settings(fused)), 9.0, True)])
+    assert {*costs.forecasts(every(config))} == {fused}
     for far in (
         study(model="mlp", qubits=0, layers=0, simulator="none"),
         study(batch=2**12),
         study(qubits=12),
         study(protocol="quality"),
     ):
-        assert told.forecasts(every(far)) == {}
+        assert costs.forecasts(every(far)) == {}
 
 
 def test_another_seed_costs_what_the_seeds_of_its_point_did():
     config = study(seed=[0, 1, 2], qubits=[2, 4], backend="mpi-n2r2t1")
     case = known_case(config.settings(config.runs[0]))
     told = Costs([Sample(case, seconds, True) for seconds in (8.0, 12.5)])
-    made = told.forecasts(every(config))
-    assert made.keys() == {*config.runs}
-    one = made[config.runs[-2 if config.runs[-1].size != config.runs[0].size else -1]]
+    result = told.forecasts(every(config))
+    assert result.keys() == {*config.runs}
+    one = result[config.runs[-2 if config.runs[-1].size != config.runs[0].size else -1]]
     assert one.seconds.middle == pytest.approx(10)
     assert one.seconds.low < 8 and one.seconds.high > 12.5
     assert one.node_hours.middle == pytest.approx(2 * 10 / 3600)
@@ -94,9 +94,9 @@ def test_a_record_is_a_sample():
     config = study()
     settings = config.settings(config.runs[0])
     used = {"timing": maker.timed(settings.run, 8.0), **maker.used(settings.run)}
-    made = maker.of(settings, **used, started=maker.TIME, stopped="2026-01-01T00:00:10+00:00")
-    found = costs.sample(maker.typed(made))
-    assert found.seconds == 10.5
-    assert found.case.names["machine"] == "A processor, 2 cores"
-    assert costs.sample(maker.typed({**made, "resumed": 1})) is None
-    assert costs.sample(maker.typed({**made, "status": "diverged"})) is None
+    result = maker.of(settings, **used, started=maker.TIME, stopped="2026-01-01T00:00:10+00:00")
+    value = costs.sample(maker.typed(result))
+    assert value.seconds == 10.5
+    assert value.case.names["machine"] == "A processor, 2 cores"
+    assert costs.sample(maker.typed({**result, "resumed": 1})) is None
+    assert costs.sample(maker.typed({**result, "status": "diverged"})) is None

@@ -95,13 +95,13 @@ def edit(path):
     path.write_bytes(path.read_bytes().replace(b"3", b"4", 1))
 
 
-@pytest.mark.parametrize("damage, said", [(os.unlink, "missing"), (edit, "damaged")])
-def test_a_history_that_was_tampered_with_is_refused(tmp_path, damage, said):
+@pytest.mark.parametrize("damage, message", [(os.unlink, "missing"), (edit, "damaged")])
+def test_a_history_that_was_tampered_with_is_refused(tmp_path, damage, message):
     path = tmp_path / "rows.csv"
     history = filled(path, 3)
     state = history.state()
     damage(path)
-    with pytest.raises(UserError, match=f"{path}: is {said}"):
+    with pytest.raises(UserError, match=f"{path}: is {message}"):
         History(path).restore(state)
 
 

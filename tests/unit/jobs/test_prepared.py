@@ -19,19 +19,19 @@ TEXT = "One two three\nFour five six\nSeven eight nine\nTen eleven twelve\n"
 
 def on(file):
     """A config of one run on the sentences of a file."""
-    given = maker.given(one=maker.study())
-    given["workloads"] = {
+    settings = maker.given(one=maker.study())
+    settings["workloads"] = {
         "own": {"kind": "sentences", "file": str(file), "seed": 1, "held_out": 1, "split_seed": 0}
     }
-    given["simulators"] |= {
+    settings["simulators"] |= {
         "closed": {"device": "closed-form", "gradient": "backprop", "batching": "broadcast"}
     }
     axes = {
         "workload": "own", "model": "superposition_transformer", "layers": 1, "simulator": "closed",
         "protocol": "parity", "seed": 0, "batch": 2,
     }  # fmt: skip
-    given["studies"]["one"] = maker.study(**axes) | {"kind": "parity"}
-    return given
+    settings["studies"]["one"] = maker.study(**axes) | {"kind": "parity"}
+    return settings
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_data_that_were_prepared_with_other_settings_are_not_those_of_the_run(pr
     """Snakemake's notes do not matter: a run would train on another split under the name of its own."""
     from ketscale.jobs import started
 
-    given = on(project)
-    given["workloads"]["own"]["split_seed"] = 1
-    before, after = config(project), Config.of(given, FAMILIES)
+    arguments = on(project)
+    arguments["workloads"]["own"]["split_seed"] = 1
+    before, after = config(project), Config.of(arguments, FAMILIES)
     (run,), results = after.runs, Path("results")
     manifest = prepared.manifest(after, results, "own")
     started.read(before.settings(run), manifest)
@@ -112,9 +112,9 @@ def renamed(file):
 )
 def test_records_are_stale_where_content_or_name_of_a_source_changed(project, tmp_path, change, outdated):
     file = change(project) or project
-    found = state(file, tmp_path)
-    assert found.state == ("stale" if outdated else "completed")
-    assert ("source files have changed" in found.why) == outdated
+    result = state(file, tmp_path)
+    assert result.state == ("stale" if outdated else "completed")
+    assert ("source files have changed" in result.why) == outdated
     # What is prepared again is not outdated.
     prepare(file)
     assert state(file, tmp_path).state == "completed"

@@ -31,8 +31,8 @@ main(["train", sys.argv[1]])
 
 def forget():
     """As in a new process."""
-    for known in (provenance.code_hash, provenance.snapshot, provenance._first):
-        known.cache_clear()
+    for function in (provenance.code_hash, provenance.snapshot, provenance._first):
+        function.cache_clear()
 
 
 class Checkout:
@@ -48,8 +48,8 @@ class Checkout:
 
     def git(self, *arguments):
         command = ["git", "-C", str(self.folder), "-c", "user.name=t", "-c", "user.email=t@example.org"]
-        done = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
-        return done.stdout.strip()
+        result = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+        return result.stdout.strip()
 
     def commit(self, text):
         self.module.write_text(text)
@@ -63,16 +63,16 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    yield (made := Checkout(tmp_path, monkeypatch))
+    yield (result := Checkout(tmp_path, monkeypatch))
     monkeypatch.undo()
-    made.forget()
+    result.forget()
 
 
 def record():
     """What a run leaves that ends now."""
     ended = outcome.Outcome("out_of_memory", 0.0, "too large")
-    made = results.record_of(SETTINGS, Data(), None, ended, {})
-    return made["code"], made["packages"]
+    result = results.record_of(SETTINGS, Data(), None, ended, {})
+    return result["code"], result["packages"]
 
 
 def test_what_is_committed_or_installed_while_runs_train_is_in_none_of_their_records(checkout, monkeypatch):
@@ -92,14 +92,14 @@ def test_what_is_committed_or_installed_while_runs_train_is_in_none_of_their_rec
 
 
 def test_they_are_read_before_what_trains_is_imported(tmp_path: Path):
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", FIRST_LOOK, CONFIG.runs[0].path],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    modules = done.stdout.split()
+    modules = result.stdout.split()
     assert "ketscale.jobs.provenance" in modules
     trains = (
         "torch",

@@ -21,7 +21,7 @@ def test_only_what_training_would_mend_is_put_aside(tmp_path, monkeypatch, capsy
     if damaged:
         record.write_text(record.read_text().replace("0.9", "0.8"))
     assert cli.main(["report", "--study", CONFIG.text, "--only", "tables"]) == 2
-    said = capsys.readouterr().err
-    assert "1 of 2 runs cannot be used" in said
-    assert ("1 damaged record: renamed to metrics.damaged.json" in said) == damaged
+    message = capsys.readouterr().err
+    assert "1 of 2 runs cannot be used" in message
+    assert ("1 damaged record: renamed to metrics.damaged.json" in message) == damaged
     assert (record.exists(), record.with_name("metrics.damaged.json").exists()) == (not damaged, damaged)

@@ -20,6 +20,6 @@ def test_the_age_of_a_process_needs_no_time_of_day(monkeypatch):
 
 def test_hours_are_not_negative_when_the_time_of_day_steps_back():
     run = Run("w", "m", "q1", 1, "s", "cpu", 2, 2, 1, "p", 0)
-    found = results.costs(datetime(2030, 1, 1, tzinfo=UTC), 36.0, run, torch.device("cpu"))
-    assert found["node_hours"] == 0.02 and found["gpu_hours"] == 0
-    assert (found["started"], found["stopped"]) == ("2030-01-01T00:00:00+00:00", "2030-01-01T00:00:36+00:00")
+    value = results.costs(datetime(2030, 1, 1, tzinfo=UTC), 36.0, run, torch.device("cpu"))
+    assert value["node_hours"] == 0.02 and value["gpu_hours"] == 0
+    assert (value["started"], value["stopped"]) == ("2030-01-01T00:00:00+00:00", "2030-01-01T00:00:36+00:00")

@@ -69,8 +69,8 @@ def one():
 
 
 def state_of(one, *jobs):
-    [seen] = survey(one[0], Path(), Queue(jobs, {one[1]: "a pack"}) if jobs else Queue())
-    return seen
+    [state] = survey(one[0], Path(), Queue(jobs, {one[1]: "a pack"}) if jobs else Queue())
+    return state
 
 
 def test_a_record_of_these_settings_is_a_result_whatever_its_status(one):
@@ -98,11 +98,11 @@ def test_a_record_that_cannot_be_used_is_trained_again_unless_that_has_failed(on
 
 def test_what_tables_refuse_is_not_done_and_training_would_not_mend_it():
     config = study(simulator=["default.qubit", "fused"], seed=0)
-    usual = maker.of(config.settings(config.runs[0]))["timing"] | {"steps": 2}
+    timing = maker.of(config.settings(config.runs[0]))["timing"] | {"steps": 2}
     for run, losses in zip(config.runs, ([1.0, 0.9], [1.0, 0.5]), strict=True):
-        finish(config, run, losses=losses, timing=usual)
-    usual, other = survey(config, Path(), Queue())
-    assert (usual.state, other.state) == ("done", "refused")
+        finish(config, run, losses=losses, timing=timing)
+    timing, other = survey(config, Path(), Queue())
+    assert (timing.state, other.state) == ("done", "refused")
     with pytest.raises(UserError, match="1 of 2 runs cannot be used") as error:
         factory.collect(config, RESULTS)
     why = other.reason.removesuffix("; delete it to try again")
@@ -117,8 +117,8 @@ def test_a_run_is_running_while_its_lock_is_held_and_interrupted_if_its_holder_w
     hold(one[1], until="2026-01-02T01:30:00Z")
     assert state_of(one).state == "interrupted" and "it was stopped" in state_of(one).reason
     hold(one[1])
-    seen = state_of(one)
-    assert seen.state == "interrupted" and "it was killed" in seen.reason
+    state = state_of(one)
+    assert state.state == "interrupted" and "it was killed" in state.reason
 
 
 def test_a_run_is_queued_while_its_job_is_and_failed_if_it_failed_in_it(one):
@@ -132,10 +132,10 @@ def test_a_run_is_queued_while_its_job_is_and_failed_if_it_failed_in_it(one):
 def test_a_result_that_another_runs_job_has_left_is_done_while_a_call_is_at_work(one):
     code = {"version": "0.3.0", "hash": code_hash(), "imported": "", "commit": None, "dirty": None}
     finish(*one, code=code)
-    kept = RESULTS / one[1].folder / finished.KEPT
-    kept.mkdir(parents=True)
+    saved = RESULTS / one[1].folder / finished.KEPT
+    saved.mkdir(parents=True)
     for name in (RECORD, HISTORY):
-        (kept.parents[1] / name).rename(kept / name)
+        (saved.parents[1] / name).rename(saved / name)
     assert state_of(one).state == "missing"
     call = locks.Lock(driver.FOLDER)
     assert call.acquire() and state_of(one).state == "done"

@@ -15,11 +15,11 @@ DTYPES = [torch.float32, torch.float64]
 
 def layers(hidden=(32, 16), tanh=True, p=0.3, inputs=5, outputs=3):
     """[Linear, ReLU, SampleDropout] for each hidden width, Linear, and tanh or not."""
-    made, width = [], inputs
+    result, width = [], inputs
     for size in hidden:
-        made += [nn.Linear(width, size), nn.ReLU(), SampleDropout(p)]
+        result += [nn.Linear(width, size), nn.ReLU(), SampleDropout(p)]
         width = size
-    return [*made, nn.Linear(width, outputs), *[nn.Tanh()] * tanh]
+    return [*result, nn.Linear(width, outputs), *[nn.Tanh()] * tanh]
 
 
 def two(dtype=torch.float64, **settings):
@@ -34,11 +34,11 @@ def results(model, x, samples, taken=None):
     """Outputs and gradients by inputs and parameters of a step; `taken` collects the names of autograd's nodes."""
     x = x.clone().requires_grad_()
     with keyed(7, 3, samples):
-        made = model(x)
+        result = model(x)
     if taken is not None:
-        taken.append(made.grad_fn.name())
-    weights = torch.linspace(0.1, 1, made.numel(), dtype=made.dtype).view(made.shape)
-    return made.detach(), *torch.autograd.grad((made * weights).sum(), [x, *model.parameters()])
+        taken.append(result.grad_fn.name())
+    weights = torch.linspace(0.1, 1, result.numel(), dtype=result.dtype).view(result.shape)
+    return result.detach(), *torch.autograd.grad((result * weights).sum(), [x, *model.parameters()])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -50,10 +50,10 @@ def results(model, x, samples, taken=None):
 @pytest.mark.parametrize("batch", [1, 19])
 def test_it_has_the_numbers_of_its_layers(dtype, settings, batch):
     dense, plain = two(dtype, **settings)
-    x, samples, taken = torch.randn(batch, 5, dtype=dtype), torch.arange(batch) * 3, []
-    mine, theirs = results(dense, x, samples, taken), results(plain, x, samples)
-    assert taken == ["_DenseBackward"]
-    for a, b in zip(mine, theirs, strict=True):
+    x, samples, steps = torch.randn(batch, 5, dtype=dtype), torch.arange(batch) * 3, []
+    mine, expected = results(dense, x, samples, steps), results(plain, x, samples)
+    assert steps == ["_DenseBackward"]
+    for a, b in zip(mine, expected, strict=True):
         rtol, atol = (1e-5, 1e-6) if dtype == torch.float32 else (1e-12, 1e-14)
         torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
 
@@ -62,7 +62,7 @@ def test_it_has_the_numbers_of_its_layers(dtype, settings, batch):
 def test_threads_change_no_bit(dtype, monkeypatch):
     """However the work is split: by rows, and by columns of the weights' gradients."""
     dense, _ = two(dtype, hidden=(128, 32), inputs=70)
-    x, samples, found, split = torch.randn(100, 70, dtype=dtype), torch.arange(100), [], []
+    x, samples, result, split = torch.randn(100, 70, dtype=dtype), torch.arange(100), [], []
     monkeypatch.setattr(module, "WORK_PER_THREAD", 1)
     on_threads = Library.on_threads
 
@@ -76,13 +76,13 @@ def test_threads_change_no_bit(dtype, monkeypatch):
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             _free.clear()
-            found.append(results(dense, x, samples))
+            result.append(results(dense, x, samples))
     finally:
         torch.set_num_threads(before)
         _free.clear()
     assert {(part, 2) for part in ("write_forward", "write_back", "write_gradients")} <= {*split}
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+    for other in result[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(result[0], other, strict=True))
 
 
 def test_a_nan_is_passed_on():
@@ -108,24 +108,24 @@ def test_members_under_vmap_have_the_numbers_that_they_have_alone():
         with keyed(seed, 3, ids):
             return torch.func.functional_call(members[0], dict(zip(names, parameters, strict=True)), (rows,))
 
-    made = torch.func.vmap(one)(own, torch.arange(3), samples, x)
-    gradients = torch.autograd.grad(made.square().sum(), own)
+    result = torch.func.vmap(one)(own, torch.arange(3), samples, x)
+    gradients = torch.autograd.grad(result.square().sum(), own)
     for index, member in enumerate(members):
         with keyed(index, 3, samples[index]):
-            alone = nn.Sequential(*member)(x[index])
-        torch.testing.assert_close(made[index], alone, rtol=1e-12, atol=1e-14)
-        for mine, theirs in zip(
-            gradients, torch.autograd.grad(alone.square().sum(), list(member.parameters())), strict=True
+            single = nn.Sequential(*member)(x[index])
+        torch.testing.assert_close(result[index], single, rtol=1e-12, atol=1e-14)
+        for mine, expected in zip(
+            gradients, torch.autograd.grad(single.square().sum(), list(member.parameters())), strict=True
         ):
-            torch.testing.assert_close(mine[index], theirs, rtol=1e-12, atol=1e-14)
+            torch.testing.assert_close(mine[index], expected, rtol=1e-12, atol=1e-14)
 
 
 def test_a_graph_that_is_kept_gives_its_gradients_twice():
     dense, _ = two()
     with keyed(0, 0, torch.arange(4)):
-        made = dense(torch.randn(4, 5, dtype=torch.float64))
+        result = dense(torch.randn(4, 5, dtype=torch.float64))
     first, second = (
-        torch.autograd.grad(made.sum(), list(dense.parameters()), retain_graph=True) for _ in "ab"
+        torch.autograd.grad(result.sum(), list(dense.parameters()), retain_graph=True) for _ in "ab"
     )
     assert all(map(torch.equal, first, second))
 
@@ -144,14 +144,14 @@ def changed(how):
     elif how == "subclass":
         dense[0].__class__ = Doubled
     elif how == "hook":
-        dense[3].register_forward_hook(lambda module, given, made: 2 * made)
+        dense[3].register_forward_hook(lambda module, arguments, result: 2 * result)
     elif how == "width":
         dense[0], dense[3] = nn.Linear(5, 20).double(), nn.Linear(20, 16).double()
     elif how == "no bias":
         dense[0].bias = None
     elif how == "strided bias":
-        apart = torch.zeros(2 * len(dense[0].bias), dtype=torch.float64)
-        dense[0].bias = nn.Parameter(apart[::2].copy_(dense[0].bias.detach()))
+        gradient = torch.zeros(2 * len(dense[0].bias), dtype=torch.float64)
+        dense[0].bias = nn.Parameter(gradient[::2].copy_(dense[0].bias.detach()))
     return dense
 
 
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_left_to_torch():
     x, samples = torch.randn(2, 6, 5, dtype=torch.float64), torch.arange(6)
     for inputs in (x, x.flatten(0, 1)):
         pairs = zip(results(dense, inputs, samples), results(plain, inputs, samples), strict=True)
-        assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
+        assert all(torch.equal(mine, expected) for mine, expected in pairs)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         results(dense, x[0, :, :4], samples)
     dense[3].weight = nn.Parameter(torch.randn(16, 31, dtype=torch.float64))
@@ -181,20 +181,20 @@ def test_what_does_not_fit_is_left_to_torch():
 
 def test_it_follows_layers_that_are_exchanged():
     dense, _ = two()
-    x, samples, taken = torch.randn(4, 5, dtype=torch.float64), torch.arange(4), []
-    results(dense, x, samples, taken)
+    x, samples, steps = torch.randn(4, 5, dtype=torch.float64), torch.arange(4), []
+    results(dense, x, samples, steps)
     dense[1] = nn.GELU()
-    assert torch.equal(results(dense, x, samples, taken)[0], results(nn.Sequential(*dense), x, samples)[0])
+    assert torch.equal(results(dense, x, samples, steps)[0], results(nn.Sequential(*dense), x, samples)[0])
     dense[1] = nn.ReLU()
-    results(dense, x, samples, taken)
-    assert [name == "_DenseBackward" for name in taken] == [True, False, True]
+    results(dense, x, samples, steps)
+    assert [name == "_DenseBackward" for name in steps] == [True, False, True]
 
 
 def test_outside_a_training_step_it_is_torchs_dropout():
     dense, plain = two()
     x = torch.randn(4, 5, dtype=torch.float64)
-    made = []
+    values = []
     for model in (dense, plain):
         torch.manual_seed(1)
-        made.append(model(x))
-    assert torch.equal(*made)
+        values.append(model(x))
+    assert torch.equal(*values)

@@ -29,8 +29,8 @@ def test_it_is_torchs(dtype, rows, classes, scale):
     torch.manual_seed(0)
     logits, labels = scale * torch.randn(rows, classes, dtype=dtype), torch.randint(0, classes, (rows,))
     eps = torch.finfo(dtype).eps
-    for mine, theirs in zip(compiled(logits, labels, classes), reference(logits, labels), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=8 * eps, atol=4 * eps)
+    for mine, expected in zip(compiled(logits, labels, classes), reference(logits, labels), strict=True):
+        torch.testing.assert_close(mine, expected, rtol=8 * eps, atol=4 * eps)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -40,10 +40,10 @@ def test_what_is_not_finite_is_passed_on_as_torch_does(dtype, wrong, at):
     """A loss that is NaN or infinite must not become finite: a run diverges by it."""
     logits, labels = torch.randn(20, 4, dtype=dtype), torch.full((20,), 2)
     logits[5, at] = wrong
-    mine, theirs = compiled(logits, labels, 4)[0], reference(logits, labels)[0]
-    assert torch.equal(mine.isnan(), theirs.isnan()) and torch.equal(mine.isfinite(), theirs.isfinite())
-    if theirs.isfinite():
-        torch.testing.assert_close(mine, theirs)
+    mine, expected = compiled(logits, labels, 4)[0], reference(logits, labels)[0]
+    assert torch.equal(mine.isnan(), expected.isnan()) and torch.equal(mine.isfinite(), expected.isfinite())
+    if expected.isfinite():
+        torch.testing.assert_close(mine, expected)
 
 
 def test_members_under_vmap_have_their_own():

@@ -15,11 +15,11 @@ Tensors = tuple[torch.Tensor, ...]
 def inputs(
     rows: int, steps: int, channels: int, state: int, dtype: torch.dtype, longest: float = 1.0
 ) -> Tensors:
-    given = {"generator": torch.Generator().manual_seed(1), "dtype": torch.float64}
+    arguments = {"generator": torch.Generator().manual_seed(1), "dtype": torch.float64}
     tensors = (
-        -4 * torch.rand(channels, state, **given),
-        longest * torch.rand(rows, steps, channels, **given),
-        *(torch.randn(rows, steps, size, **given) for size in (channels, state, state)),
+        -4 * torch.rand(channels, state, **arguments),
+        longest * torch.rand(rows, steps, channels, **arguments),
+        *(torch.randn(rows, steps, size, **arguments) for size in (channels, state, state)),
     )
     return tuple(part.to(dtype).requires_grad_() for part in tensors)
 
@@ -44,19 +44,19 @@ def gradients(y: torch.Tensor, tensors: Tensors) -> Tensors:
 @pytest.mark.parametrize("rows, steps, channels", [(3, 17, 32), (1, 1, 16)])
 def test_values_and_gradients(rows: int, steps: int, channels: int, longest: float) -> None:
     tensors = inputs(rows, steps, channels, 16, torch.float64, longest)
-    expected, found = literally(*tensors), selective_scan.selective_scan(*tensors)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    for mine, theirs in zip(gradients(found, tensors), gradients(expected, tensors), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+    expected, result = literally(*tensors), selective_scan.selective_scan(*tensors)
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
+    for mine, reference in zip(gradients(result, tensors), gradients(expected, tensors), strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-11, atol=1e-11)
 
 
 def test_single_precision() -> None:
     tensors = inputs(4, 60, 64, 16, torch.float32)
     doubles = tuple(part.detach().double().requires_grad_() for part in tensors)
-    expected, found = literally(*doubles), selective_scan.selective_scan(*tensors)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-    for mine, theirs in zip(gradients(found, tensors), gradients(expected, doubles), strict=True):
-        torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4)
+    expected, result = literally(*doubles), selective_scan.selective_scan(*tensors)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+    for mine, reference in zip(gradients(result, tensors), gradients(expected, doubles), strict=True):
+        torch.testing.assert_close(mine.double(), reference, rtol=1e-4, atol=1e-4)
 
 
 def test_under_vmap_each_member_has_the_bits_that_it_has_alone() -> None:
@@ -65,22 +65,22 @@ def test_under_vmap_each_member_has_the_bits_that_it_has_alone() -> None:
     tensors = (rates, x, b, c)
     # The second dimension of dt is that of the members, who share x, b and c.
     pairs = torch.stack([dt.detach(), dt.detach() / 2], 1)
-    found = vmap(selective_scan.selective_scan, (0, 1, None, None, None))(rates, pairs, x, b, c)
-    alone = torch.stack([selective_scan.selective_scan(rates[k], pairs[:, k], x, b, c) for k in range(2)])
-    assert torch.equal(found, alone)
-    assert all(map(torch.equal, gradients(found, tensors), gradients(alone, tensors)))
+    result = vmap(selective_scan.selective_scan, (0, 1, None, None, None))(rates, pairs, x, b, c)
+    single = torch.stack([selective_scan.selective_scan(rates[k], pairs[:, k], x, b, c) for k in range(2)])
+    assert torch.equal(result, single)
+    assert all(map(torch.equal, gradients(result, tensors), gradients(single, tensors)))
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:
-    tensors, before, found = inputs(4, 30, 32, 16, torch.float32), torch.get_num_threads(), []
+    tensors, before, result = inputs(4, 30, 32, 16, torch.float32), torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             y = selective_scan.selective_scan(*tensors)
-            found.append([y, *gradients(y, tensors)])
+            result.append([y, *gradients(y, tensors)])
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(found[0], each, strict=True))
+    assert all(torch.equal(a, b) for each in result[1:] for a, b in zip(result[0], each, strict=True))
 
 
 def test_what_is_not_a_number_stays_so() -> None:
@@ -94,9 +94,9 @@ def test_what_is_not_a_number_stays_so() -> None:
 
 def test_no_rows_give_no_rows() -> None:
     tensors = inputs(0, 5, 32, 16, torch.float32)
-    found = selective_scan.selective_scan(*tensors)
-    assert found.shape == (0, 5, 32)
-    assert all(torch.count_nonzero(part) == 0 for part in torch.autograd.grad(found.sum(), tensors))
+    result = selective_scan.selective_scan(*tensors)
+    assert result.shape == (0, 5, 32)
+    assert all(torch.count_nonzero(part) == 0 for part in torch.autograd.grad(result.sum(), tensors))
 
 
 @pytest.mark.parametrize("build", [ClassicalMamba, ClassicalHydra])
@@ -109,9 +109,9 @@ def test_models_compute_the_same_with_it_and_by_torch(build: type, monkeypatch: 
         loss = model(x).square().sum()
         return loss.detach(), torch.autograd.grad(loss, tuple(model.parameters()))
 
-    loss, found = loss_and_gradients()
+    loss, result = loss_and_gradients()
     monkeypatch.setattr(selective_scan, "selective_scan", scanned)
     expected_loss, expected = loss_and_gradients()
     torch.testing.assert_close(loss, expected_loss, rtol=1e-11, atol=0)
-    for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+    for mine, reference in zip(result, expected, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-9, atol=1e-10)

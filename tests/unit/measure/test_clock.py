@@ -9,23 +9,23 @@ from ketscale.measure.passes import next_pass, repeats
 
 
 def clock(*seconds, preempted=()):
-    found = Clock(torch.device("cpu"), 0, frozenset())
-    found.steady_s.extend(seconds)
-    found.preempted = bytearray(number in preempted for number in range(len(seconds)))
-    return found
+    result = Clock(torch.device("cpu"), 0, frozenset())
+    result.steady_s.extend(seconds)
+    result.preempted = bytearray(number in preempted for number in range(len(seconds)))
+    return result
 
 
 def test_steps_that_were_preempted_on_any_rank_are_left_out():
-    found = clock(1.0, 9.0, 2.0, 3.0, 8.0, preempted={1})
-    found.join([bytes(clock(*[1.0] * 5, preempted={4}).preempted)])
-    assert found.excluded == 2
-    assert found.step() == {"median_s": 2.0, "q25_s": 1.5, "q75_s": 2.5, "mean_s": 2.0, "count": 3}
+    result = clock(1.0, 9.0, 2.0, 3.0, 8.0, preempted={1})
+    result.join([bytes(clock(*[1.0] * 5, preempted={4}).preempted)])
+    assert result.excluded == 2
+    assert result.step() == {"median_s": 2.0, "q25_s": 1.5, "q75_s": 2.5, "mean_s": 2.0, "count": 3}
 
 
 def test_if_most_were_preempted_all_count():
-    found = clock(1.0, 2.0, 9.0, preempted={0, 2})
-    assert found.excluded is None
-    assert found.step()["median_s"] == 2.0 and found.step()["count"] == 3
+    result = clock(1.0, 2.0, 9.0, preempted={0, 2})
+    assert result.excluded is None
+    assert result.step()["median_s"] == 2.0 and result.step()["count"] == 3
     assert clock().step()["count"] == clock().excluded == 0
 
 
@@ -43,18 +43,18 @@ class Counted:
 
 def test_the_cores_are_watched_from_the_first_steady_step_to_the_end_of_the_loop():
     watch = Counted()
-    timed, begun = Clock(torch.device("cpu"), 2, frozenset(), watch), []
+    timed, starts = Clock(torch.device("cpu"), 2, frozenset(), watch), []
     with timed.loop():
         for step in range(4):
             timed.start_step(step)
-            begun.append(watch.begun)
+            starts.append(watch.begun)
             timed.stop_step()
-    assert begun == [0, 0, 1, 1] and timed.usage == {"begun": 1} and len(timed.steady_s) == 2
+    assert starts == [0, 0, 1, 1] and timed.usage == {"begun": 1} and len(timed.steady_s) == 2
 
 
 def test_ranks_decide_alike_whether_steps_are_taken_again():
     """Each has a time of training of its own; a limit must leave time for a pass twice as slow."""
-    seen = {
+    usage = {
         "own_s": 1.0,
         "busy_s": 4.0,
         "steal_s": 0.0,
@@ -62,11 +62,11 @@ def test_ranks_decide_alike_whether_steps_are_taken_again():
         "cpus": [0],
         "throttled_share": None,
     }
-    ranks = [{"host": "a", "seen": {**seen, "oversubscribed": False}}]
+    ranks = [{"host": "a", "seen": {**usage, "oversubscribed": False}}]
     for limit_s, expected in ((None, True), (19.0, True), (17.0, False)):
         for train_s in (1.0, 100.0):
             timed = clock()
-            timed.usage = seen
+            timed.usage = usage
             passes = [next_pass([], timed, ranks, train_s)]
             settings = {"precision": "fp32", "steps": 3, "learning_rate": 0.1, "limit_s": limit_s}
             assert repeats(passes, Protocol(**settings, timed=True)) == expected
@@ -74,9 +74,9 @@ def test_ranks_decide_alike_whether_steps_are_taken_again():
 
 
 def test_a_machine_offers_threads_and_ranks_up_to_its_cores():
-    found = layouts(6, 0)
-    assert [one for one in found if one.startswith("cpu")] == [f"cpu-n1r1t{n}" for n in (1, 2, 4, 6)]
-    assert [one for one in found if one.startswith("ddp-cpu")] == [f"ddp-cpu-n1r{n}t1" for n in (2, 4, 6)]
+    result = layouts(6, 0)
+    assert [one for one in result if one.startswith("cpu")] == [f"cpu-n1r1t{n}" for n in (1, 2, 4, 6)]
+    assert [one for one in result if one.startswith("ddp-cpu")] == [f"ddp-cpu-n1r{n}t1" for n in (2, 4, 6)]
     assert layouts(1, 0) == ["cpu-n1r1t1"]
     assert layouts(1, 4) == ["cpu-n1r1t1", "gpu-n1r1t1", "ddp-n1r2t1", "ddp-n1r4t1"]
 

@@ -35,17 +35,17 @@ def compare(*pairs: Found) -> list[parity.Comparison]:
 
 def approximate(run: Run, off: float, tolerance: float) -> Found:
     """The same of a run whose simulator declares its error."""
-    run, checked = found(run, off)
-    assert checked.record is not None
-    checked.record.config["simulator"]["tolerance"] = tolerance
-    return run, checked
+    run, state = found(run, off)
+    assert state.record is not None
+    state.record.config["simulator"]["tolerance"] = tolerance
+    return run, state
 
 
 def refused(*pairs: Found) -> set[Run]:
     """The runs that the comparison refuses."""
-    kept = parity.refuse(dict(pairs), compare(*pairs))
-    assert all((found.record is None) == (found.state == "refused") for found in kept.values())
-    return {run for run, checked in kept.items() if checked.state == "refused"}
+    states = parity.refuse(dict(pairs), compare(*pairs))
+    assert all((result.record is None) == (result.state == "refused") for result in states.values())
+    return {run for run, state in states.items() if state.state == "refused"}
 
 
 TIMING = replace(RUN, protocol="timing", batch=16)
@@ -87,10 +87,10 @@ def test_two_approximate_simulators_may_differ_by_the_errors_of_both() -> None:
 
 def test_shots_are_compared_with_themselves_alone() -> None:
     def drawn(run: Run, off: float) -> Found:
-        run, checked = found(run, off)
-        assert checked.record is not None
-        checked.record.config["simulator"]["shots"] = 100
-        return run, checked
+        run, state = found(run, off)
+        assert state.record is not None
+        state.record.config["simulator"]["shots"] = 100
+        return run, state
 
     other = replace(RUN, simulator="qiskit")
     assert compare(found(RUN), drawn(LIGHTNING, 0.1), drawn(other, 0.2)) == []
@@ -129,27 +129,27 @@ def test_runs_of_another_loss_or_optimiser_are_not_compared(setting: dict[str, A
 
 def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
     pair = [found(RUN), found(LIGHTNING, 0.5)]
-    for _, checked in pair:
-        assert checked.record is not None
-        checked.record.config["protocol"]["learning_rate"] = 0.01
+    for _, state in pair:
+        assert state.record is not None
+        state.record.config["protocol"]["learning_rate"] = 0.01
     assert compare(*pair) == []
 
 
 @pytest.mark.parametrize(("state", "number"), [("diverged", 0), ("timed_out", 1)])
 def test_of_failed_runs_those_that_timed_out_are_compared(state: Any, number: int) -> None:
     run, checked = found(LIGHTNING, 0.5)
-    made = compare(found(RUN), (run, replace(checked, state=state)))
-    assert len(made) == number and not any(one.agrees for one in made)
+    result = compare(found(RUN), (run, replace(checked, state=state)))
+    assert len(result) == number and not any(one.agrees for one in result)
 
 
 def test_settings_of_another_version_are_typed() -> None:
     """A setting that this version does not know is ignored, and one that the record lacks has its default."""
-    _, checked = approximate(RUN, 0.0, 0.25)
-    assert checked.record is not None
-    given = checked.record.config["protocol"]
-    given |= {"unheard_of": 1}
-    del given["dropout"]
-    settings = checked.record.settings
+    _, state = approximate(RUN, 0.0, 0.25)
+    assert state.record is not None
+    arguments = state.record.config["protocol"]
+    arguments |= {"unheard_of": 1}
+    del arguments["dropout"]
+    settings = state.record.settings
     assert settings.simulator is not None and settings.simulator.tolerance == 0.25
-    assert (settings.protocol.dropout, settings.protocol.learning_rate) == (0.0, given["learning_rate"])
-    assert parity.between((RUN, checked.record), (RUN, checked.record)) == 0
+    assert (settings.protocol.dropout, settings.protocol.learning_rate) == (0.0, arguments["learning_rate"])
+    assert parity.between((RUN, state.record), (RUN, state.record)) == 0

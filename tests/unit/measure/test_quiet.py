@@ -34,9 +34,9 @@ def kernel(tmp_path, monkeypatch):
 def throttled(before, after):
     """What the longest-stopped group was stopped between two states of its counters."""
     before()
-    found = quiet.throttled_s()
+    result = quiet.throttled_s()
     after()
-    return quiet.longest_s(found, quiet.throttled_s())
+    return quiet.longest_s(result, quiet.throttled_s())
 
 
 @pytest.mark.parametrize("limited", ["job/step", "job", "."])
@@ -77,8 +77,8 @@ def test_without_visible_groups_it_is_unknown_and_the_run_may_be_quiet(kernel):
         enter(*filter(None, [own]))
         assert quiet.throttled_s() is None
     assert quiet.longest_s(None, None) is None
-    found = quietness([rank(throttled_share=None)])
-    assert found["quiet"] and found["throttled_share"] is None
+    result = quietness([rank(throttled_share=None)])
+    assert result["quiet"] and result["throttled_share"] is None
 
 
 def test_a_group_without_a_quota_has_not_been_stopped(kernel):
@@ -90,10 +90,10 @@ def test_a_group_without_a_quota_has_not_been_stopped(kernel):
 
 def rank(host="a", **seen):
     """What a rank has seen in ten seconds on a CPU of its own."""
-    usual = {
+    defaults = {
         "own_s": 10.0, "busy_s": 10.0, "steal_s": 0.0, "capacity_s": 10.0, "cpus": [0], "throttled_share": 0.0, "oversubscribed": False,
     }  # fmt: skip
-    return {"host": host, "seen": {**usual, **seen}}
+    return {"host": host, "seen": {**defaults, **seen}}
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def rank(host="a", **seen):
 )
 def test_a_run_is_quiet_only_if_every_host_and_rank_was(changes, why):
     for ranks in ([rank(**changes)], [rank(), rank("b", **changes)], [rank("b", **changes), rank()]):
-        found = quietness(ranks)
-        assert (found["quiet"], found["why"]) == (not why, why)
+        result = quietness(ranks)
+        assert (result["quiet"], result["why"]) == (not why, why)
 
 
 def test_ranks_of_one_host_are_no_others_to_each_other():
@@ -131,8 +131,8 @@ def test_what_a_loop_does_beside_its_steps_is_accounted_for():
 
     protocol = {"epochs": 3, "checkpoint_steps": 1}
     loop = trainer(classification(), protocol, save=lambda state: time.sleep(0.05), history=SlowRows())
-    ended = outcome.run(loop)
-    timing = results.timing(loop, ended)
+    result = outcome.run(loop)
+    timing = results.timing(loop, result)
     assert timing["aside_s"] > 3 * 0.05
     assert timing["steps_s"] + timing["aside_s"] <= timing["train_s"]
 
@@ -141,25 +141,25 @@ def test_what_a_loop_does_beside_its_steps_is_accounted_for():
 def quota():
     """The file that takes processes into a control group with a tenth of a CPU; skips where there cannot be one."""
     for top in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")):
-        made = top / f"ketscale-{uuid.uuid4().hex}"
+        result = top / f"ketscale-{uuid.uuid4().hex}"
         if not (top / "quiet.procs").exists():
             continue
         try:
-            made.mkdir()
-            v2 = (made / "cpu.max").exists()
-            (made / ("cpu.max" if v2 else "cpu.cfs_quota_us")).write_text("10000 100000" if v2 else "10000")
+            result.mkdir()
+            v2 = (result / "cpu.max").exists()
+            (result / ("cpu.max" if v2 else "cpu.cfs_quota_us")).write_text("10000 100000" if v2 else "10000")
         except OSError:
-            if made.exists():
-                made.rmdir()
+            if result.exists():
+                result.rmdir()
             continue
-        yield made / "quiet.procs"
-        made.rmdir()
+        yield result / "quiet.procs"
+        result.rmdir()
         return
     pytest.skip("no control group with a quota of the CPU can be made here")
 
 
 def test_a_process_under_a_quota_is_not_quiet_and_says_why(quota):
-    ours, theirs = os.pipe()
+    actual, expected = os.pipe()
     child = os.fork()
     if child == 0:
         try:
@@ -167,13 +167,13 @@ def test_a_process_under_a_quota_is_not_quiet_and_says_why(quota):
             watch, end = Watch([0]), time.perf_counter() + 1
             while time.perf_counter() < end:
                 pass
-            seen = {"host": "a", "seen": watch.usage()}
-            os.write(theirs, json.dumps(quietness([seen])).encode())
+            usage = {"host": "a", "seen": watch.usage()}
+            os.write(expected, json.dumps(quietness([usage])).encode())
         finally:
             os._exit(0)
-    os.close(theirs)
-    found = json.loads(os.read(ours, 1 << 16))
+    os.close(expected)
+    content = json.loads(os.read(actual, 1 << 16))
     os.waitpid(child, 0)
     # On a busy machine others may take so much that the quota hardly binds: never all of it.
-    assert found["throttled_share"] > 0.05
-    assert not found["quiet"] and "a CPU quota stopped it for" in found["why"]
+    assert content["throttled_share"] > 0.05
+    assert not content["quiet"] and "a CPU quota stopped it for" in content["why"]

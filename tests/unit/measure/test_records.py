@@ -39,9 +39,9 @@ def path(tmp_path):
 )
 def test_what_was_written_is_read_and_its_status_is_its_state(path, status, reason):
     record.write(path, SETTINGS, made(status=status, reason=reason))
-    found = check(path)
-    assert (found.state, found.why) == (status, reason or "")
-    assert msgspec.structs.replace(found.record, digest="") == maker.typed(made(status=status, reason=reason))
+    value = check(path)
+    assert (value.state, value.why) == (status, reason or "")
+    assert msgspec.structs.replace(value.record, digest="") == maker.typed(made(status=status, reason=reason))
     assert sorted(os.listdir(path.parent)) == [grid.HISTORY, grid.RECORD]
 
 
@@ -50,8 +50,8 @@ def test_a_timed_run_that_went_on_from_a_checkpoint_counts_as_missing(path):
     with pytest.raises(ValueError, match="its times are of the rest alone"):
         record.write(path, SETTINGS, made(resumed=1))
     path.write_text(maker.sealed(made(resumed=1)))
-    found = check(path)
-    assert (found.state, found.record) == ("missing", None) and "was stopped in between" in found.why
+    result = check(path)
+    assert (result.state, result.record) == ("missing", None) and "was stopped in between" in result.why
     assert record.outdated(path, SETTINGS, None)
 
 
@@ -116,12 +116,12 @@ def test_a_record_of_another_run_is_refused(path):
 def test_a_record_of_other_settings_is_stale(path):
     record.write(path, SETTINGS, made())
     other = replace(SETTINGS, protocol=msgspec.structs.replace(SETTINGS.protocol, learning_rate=0.5))
-    found = check(path, other)
-    assert found.state == "stale" and "other settings" in found.why
+    result = check(path, other)
+    assert result.state == "stale" and "other settings" in result.why
 
 
 def test_a_record_of_other_features_is_stale_where_those_in_use_are_known(path):
     record.write(path, SETTINGS, made())
-    found = check(path, features="0" * 64)
-    assert found.state == "stale" and "other features" in found.why
+    result = check(path, features="0" * 64)
+    assert result.state == "stale" and "other features" in result.why
     assert check(path, features=None).record

@@ -25,8 +25,8 @@ def write_sys(folder, core_of, packages=None):
 
 
 def test_the_topology_is_read_from_sys(tmp_path):
-    found = topology.read(write_sys(tmp_path, SMT.core_of, {cpu: cpu % 4 // 2 for cpu in range(8)}))
-    assert found == SMT
+    result = topology.read(write_sys(tmp_path, SMT.core_of, {cpu: cpu % 4 // 2 for cpu in range(8)}))
+    assert result == SMT
 
 
 def test_siblings_may_be_given_as_a_range(tmp_path):
@@ -49,7 +49,7 @@ def test_what_sys_does_not_tell_is_unknown(tmp_path, broken):
 
 
 @pytest.mark.parametrize(
-    "found, cpus, threads, chosen",
+    "result, cpus, threads, chosen",
     [
         (SMT, range(8), 4, [0, 1, 2, 3]),
         (SMT, {0, 4, 1, 5}, 2, [0, 1]),
@@ -59,12 +59,12 @@ def test_what_sys_does_not_tell_is_unknown(tmp_path, broken):
         (None, {9, 0, 4}, 2, [0, 4]),
     ],
 )
-def test_threads_get_cores_of_their_own_where_there_are_enough(found, cpus, threads, chosen):
-    assert choose(found, cpus, threads) == chosen
+def test_threads_get_cores_of_their_own_where_there_are_enough(result, cpus, threads, chosen):
+    assert choose(result, cpus, threads) == chosen
 
 
 @pytest.mark.parametrize(
-    "found, ranks, threads, shared",
+    "result, ranks, threads, shared",
     [
         (SMT, [[0, 1], [2, 3]], 2, False),
         (SMT, [[0, 4]], 2, True),
@@ -73,8 +73,8 @@ def test_threads_get_cores_of_their_own_where_there_are_enough(found, cpus, thre
         (None, [[0]], 1, None),
     ],
 )
-def test_it_is_known_whether_threads_share_cores(found, ranks, threads, shared):
-    assert shared_cores(found, ranks, threads) is shared
+def test_it_is_known_whether_threads_share_cores(result, ranks, threads, shared):
+    assert shared_cores(result, ranks, threads) is shared
 
 
 @pytest.fixture
@@ -111,15 +111,15 @@ def test_nothing_is_bound_where_cpus_do_not_suffice_or_fit_exactly(smt, local_ra
 def test_every_thread_of_the_process_is_bound():
     import threading
 
-    before, done = os.sched_getaffinity(0), threading.Event()
-    other = threading.Thread(target=done.wait)
+    before, result = os.sched_getaffinity(0), threading.Event()
+    other = threading.Thread(target=result.wait)
     other.start()
     try:
         host.bind_to({min(before)})
         assert os.sched_getaffinity(other.native_id) == os.sched_getaffinity(0) == {min(before)}
     finally:
         host.bind_to(before)
-        done.set()
+        result.set()
         other.join()
 
 
@@ -163,16 +163,16 @@ def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
     kernel.now_s += 10
     kernel.busy_s = [20.0, 20.0, 20.0, 20.0, 10.0, 20.0, 20.0, 20.0]
     kernel.write()
-    alone = report(watch, 10.0)
-    assert alone["quiet"] and alone["cpus"] == [0, 4]
-    assert alone["others_share"] == alone["steal_share"] == 0.0
+    single = report(watch, 10.0)
+    assert single["quiet"] and single["cpus"] == [0, 4]
+    assert single["others_share"] == single["steal_share"] == 0.0
     # Two seconds of work on the core's other thread: 2.5 % of the host, but 10 % of the run's core.
     kernel.busy_s[4] += 2
     kernel.steal_s[0] += 1
     kernel.write()
-    found = report(watch, 10.0)
-    assert not found["quiet"] and found["others_share"] == pytest.approx(0.1, abs=2e-3)
-    assert found["steal_share"] == pytest.approx(0.05)
+    result = report(watch, 10.0)
+    assert not result["quiet"] and result["others_share"] == pytest.approx(0.1, abs=2e-3)
+    assert result["steal_share"] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("threads, alone", [(1, True), (2, True), (3, False)])
@@ -181,5 +181,5 @@ def test_more_threads_than_cpus_disturb_each_other(tmp_path, monkeypatch, thread
     watch = Watch([0, 1], threads)
     kernel.now_s += 10
     kernel.write()
-    found = report(watch, 0.0)
-    assert (found["quiet"], found["oversubscribed"]) == (alone, not alone)
+    result = report(watch, 0.0)
+    assert (result["quiet"], result["oversubscribed"]) == (alone, not alone)

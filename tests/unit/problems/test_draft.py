@@ -46,11 +46,11 @@ def made(data: str, **given: Any) -> dict[str, Any]:
     ((_, workload),) = config.workloads.values()
     loaded = workload.load(None)
     assert loaded is not None
-    found: dict[str, Any] = yaml.safe_load(text)
-    (block,) = found["workloads"].values()
+    result: dict[str, Any] = yaml.safe_load(text)
+    (block,) = result["workloads"].values()
     assert all(f"  # {note}\n" in text for note in notes) and bool(notes) == (block["kind"] == "table")
     assert any(note.startswith("ignored: ") for note in notes) == ("ignore" in block)
-    return found
+    return result
 
 
 def saved(**arrays: Any) -> str:
@@ -76,9 +76,9 @@ def tabled(**columns: Any) -> str:
 )
 def test_arrays_are_recognised(arrays: dict[str, Any], block: dict[str, Any]) -> None:
     config = made(saved(**arrays))
-    (found,) = config["workloads"].values()
-    assert found | block == found
-    assert found.get("task") == block.get("task")
+    (result,) = config["workloads"].values()
+    assert result | block == result
+    assert result.get("task") == block.get("task")
 
 
 def test_what_images_or_trials_may_be_is_asked() -> None:
@@ -109,8 +109,8 @@ def test_a_folder_of_images_is_recognised(tmp_path: Path) -> None:
 def test_columns_get_their_roles(
     columns: dict[str, Any], options: dict[str, Any], block: dict[str, Any]
 ) -> None:
-    (found,) = made(tabled(**columns), **options)["workloads"].values()
-    assert found == {"kind": "table", "file": "mine.csv", **block}
+    (result,) = made(tabled(**columns), **options)["workloads"].values()
+    assert result == {"kind": "table", "file": "mine.csv", **block}
 
 
 MIXED = np.random.default_rng(0).permutation(40)
@@ -166,11 +166,11 @@ def test_a_feature_that_alone_predicts_the_target_is_told(
 ) -> None:
     """By `init`, which writes it as a comment too, and by `try`; test_answers.py has the report."""
     assert main(["init", tabled(**columns)]) == 0
-    said = f"possible leak: {target} alone predicts"
-    assert (said in capsys.readouterr().out) == (target is not None)
-    assert (f"# {said}" in Path("mine.yaml").read_text()) == (target is not None)
+    message = f"possible leak: {target} alone predicts"
+    assert (message in capsys.readouterr().out) == (target is not None)
+    assert (f"# {message}" in Path("mine.yaml").read_text()) == (target is not None)
     assert main(["try", "--config", "mine.yaml"]) == 0
-    assert (f"mine: {said}" in capsys.readouterr().err) == (target is not None)
+    assert (f"mine: {message}" in capsys.readouterr().err) == (target is not None)
 
 
 def test_tables_of_which_it_is_not_sure_what_the_features_are_are_left_to_the_user() -> None:
@@ -185,8 +185,8 @@ def test_parts_without_validation_are_trained_without_it() -> None:
     config = made(tabled(a=NUMBERS, split=parts, y=CLASSES))
     assert config["workloads"]["mine"]["split_column"] == "split"
     assert "early_stopping" not in config["protocols"]["quality"]
-    whole = made(tabled(a=NUMBERS, split=[*parts[:36], *["val"] * 4], y=CLASSES))
-    assert "early_stopping" in whole["protocols"]["quality"]
+    complete = made(tabled(a=NUMBERS, split=[*parts[:36], *["val"] * 4], y=CLASSES))
+    assert "early_stopping" in complete["protocols"]["quality"]
 
 
 def test_a_model_of_ones_own_has_the_sizes_and_the_simulator_that_it_names() -> None:
@@ -216,7 +216,7 @@ def test_any_name_of_a_models_file_gives_one_that_no_other_model_has(file: str, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["there.csv"], "there.csv: there is no such file or folder"),
         (["text.txt"], "is no data that any kind of workload reads"),
@@ -225,13 +225,13 @@ def test_any_name_of_a_models_file_gives_one_that_no_other_model_has(file: str, 
     ],
 )
 def test_what_cannot_be_drafted_is_refused_and_nothing_written(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("text.txt").write_text("text")
     tabled(a=NUMBERS, y=CLASSES)
     before = {path: path.read_bytes() for path in Path().iterdir()}
     assert main(["init", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
@@ -250,6 +250,6 @@ def test_a_study_of_scaling_has_the_layouts_of_this_machine(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert main(["init", "--scaling"]) == 0
     config = analysis.read("scaling.yaml")
-    wanted = {each for each in host.layouts(len(os.sched_getaffinity(0)), 0) if layout(each)["ranks"] <= 256}
-    assert wanted <= {run.layout for run in config.runs} and {run.batch for run in config.runs} == {256}
+    target = {each for each in host.layouts(len(os.sched_getaffinity(0)), 0) if layout(each)["ranks"] <= 256}
+    assert target <= {run.layout for run in config.runs} and {run.batch for run in config.runs} == {256}
     assert main(["init"]) == 2 and "--scaling" in capsys.readouterr().err

@@ -56,9 +56,9 @@ def test_equal_samples_are_in_one_part(kind: str, tmp_path: Path) -> None:
     for seed in range(2):
         samples, parts = rows({**block, "split_seed": seed})
         assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(len(samples)))
-        found = [{sample.tobytes() for sample in samples[parts[name]]} for name in SPLITS]
-        assert not found[0] & found[1] and not found[0] & found[2] and not found[1] & found[2]
-        assert all(found)
+        values = [{sample.tobytes() for sample in samples[parts[name]]} for name in SPLITS]
+        assert not values[0] & values[1] and not values[0] & values[2] and not values[1] & values[2]
+        assert all(values)
 
 
 def test_without_copies_a_split_is_what_it_was(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_without_copies_a_split_is_what_it_was(tmp_path: Path) -> None:
 
 def of_record(block: dict[str, Any], manifest: Path) -> Split:
     """The split as the record of the one run has it."""
-    made = config(block)
-    settings = made.settings(made.runs[0])
+    result = config(block)
+    settings = result.settings(result.runs[0])
     settings.family.prepare(settings.workload, manifest, None)
     return settings.family.read(settings, manifest).split
 
@@ -118,9 +118,9 @@ def test_equal_sentences_are_in_one_part(tmp_path: Path) -> None:
     settings = {"seed": 1, "held_out": 1, "file": str(tmp_path / "text.txt")}
     for seed in range(5):
         prepare(SentencesWorkload(**settings, split_seed=seed), tmp_path / "features.json")
-        made = read_prepared(ANY, tmp_path / "features.json")
-        part = {row: name for name in SPLITS for row in made.content.splits[name].tolist()}
-        assert sorted(part) == list(range(6)) and made.split.shared == 0
+        result = read_prepared(ANY, tmp_path / "features.json")
+        part = {row: name for name in SPLITS for row in result.content.splits[name].tolist()}
+        assert sorted(part) == list(range(6)) and result.split.shared == 0
         assert part[0] == part[1] and part[3] == part[4]
     with pytest.raises(UserError, match="held_out: 2 of 4 different sentences"):
         prepare(SentencesWorkload(**{**settings, "held_out": 2}, split_seed=0), tmp_path / "features.json")

@@ -44,9 +44,9 @@ Case = tuple[Callable[[], str], Right | str]
 
 def table(*columns: Any, names: str = "a,b,c,kind", separator: str = ",") -> str:
     """The text of a CSV file; without columns those of X and KINDS."""
-    given = columns or (*X.T, KINDS)
+    arguments = columns or (*X.T, KINDS)
     lines = [names.replace(",", separator)]
-    lines += [separator.join(map(str, row)) for row in zip(*given, strict=True)]
+    lines += [separator.join(map(str, row)) for row in zip(*arguments, strict=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -119,9 +119,9 @@ def brought(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         capsys.readouterr()
         main(["prepare", "mine", "--config", "mine.yaml"])
     # Without what shows progress.
-    said = [line for line in capsys.readouterr().err.splitlines() if "step/s" not in line and line]
-    assert len(said) <= 2
-    return "\n".join(said).removeprefix("ketscale: ")
+    message = [line for line in capsys.readouterr().err.splitlines() if "step/s" not in line and line]
+    assert len(message) <= 2
+    return "\n".join(message).removeprefix("ketscale: ")
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def brought(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 )
 def test_rows(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     make, expected = case
-    said = brought([make()], capsys)
+    message = brought([make()], capsys)
     if isinstance(expected, str):
-        assert said.startswith(expected)
+        assert message.startswith(expected)
         assert not list(Path().glob("results*/features/mine/features.json"))
         return
-    assert said.startswith(expected.said) and bool(said) == bool(expected.said)
+    assert message.startswith(expected.said) and bool(message) == bool(expected.said)
     config = read_config(Path("mine.yaml"))
     settings = config.settings(config.runs[0])
     family = settings.family
@@ -149,11 +149,11 @@ def test_rows(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
         assert parts.tolist() == list(expected.parts)
     else:
         assert len(set(zip(expected.together, parts, strict=True))) == len(set(expected.together))
-    known = expected.features.astype(float)
-    known = np.where(np.isnan(known), np.nanmedian(known[parts == "train"], 0), known)
-    train = known[parts == "train"]
+    values = expected.features.astype(float)
+    values = np.where(np.isnan(values), np.nanmedian(values[parts == "train"], 0), values)
+    train = values[parts == "train"]
     deviation = train.std(0)
-    scaled = (known - train.mean(0)) / np.where(deviation, deviation, 1)
+    scaled = (values - train.mean(0)) / np.where(deviation, deviation, 1)
     np.testing.assert_allclose(data.inputs, scaled, rtol=0, atol=1e-5)
     if np.asarray(expected.targets).dtype.kind == "f":
         assert np.array_equal(data.targets, np.asarray(expected.targets)[:, None])
@@ -211,9 +211,9 @@ def test_folders_of_images(
     monkeypatch.setattr(features, "pretrain", lambda *_, **__: None)
     monkeypatch.setattr(features, "compute", lambda workload, images, *_: read.append(images))
     make, expected = case
-    said = brought([make()], capsys)
+    message = brought([make()], capsys)
     if isinstance(expected, str):
-        assert said.startswith(expected) and not read
+        assert message.startswith(expected) and not read
         return
     ((images,), names) = read, ["day"] * 6 + ["night"] * 5
     assert [images.names[label] for label in images.targets] == names

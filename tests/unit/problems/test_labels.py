@@ -33,8 +33,8 @@ def classes(labels: Any) -> tuple[list[int], tuple[str, ...]]:
     ],
 )  # fmt: skip
 def test_labels_keep_their_names(labels: Any, expected: list[int], names: tuple[str, ...] | None) -> None:
-    numbers, found = classes(labels)
-    assert numbers == expected and (names is None or found == names)
+    numbers, result = classes(labels)
+    assert numbers == expected and (names is None or result == names)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 1.5], [0, np.nan, 1], ["cat", ""], ["cat", " "], ["a", "a "]])

@@ -152,8 +152,8 @@ CHANGED = {
 def test_windows_that_overlap_are_found_and_no_others_whatever_else_there_is(change: str) -> None:
     signals = windows(RNG.normal(size=(8, 9000)), 120, 60)
     assert len(related_trials(CHANGED[change](signals))) >= len(signals) - 6
-    apart = windows(RNG.normal(size=(2, 9000)), 60, 60)
-    assert related_trials(CHANGED[change](apart)) == ([10, 11] if change == "two have a sine" else [])
+    separate = windows(RNG.normal(size=(2, 9000)), 60, 60)
+    assert related_trials(CHANGED[change](separate)) == ([10, 11] if change == "two have a sine" else [])
 
 
 def with_stretch(start: int, stop: int, value: float) -> np.ndarray:

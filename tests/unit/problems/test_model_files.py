@@ -63,8 +63,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def settings(folder: Path, body: str, seed: int = 0, backend: str = "cpu-n1r1t1") -> Settings:
     """The settings of a run of a classical model with this body, or of Base with this constructor."""
     write(folder, {"own.py": HEAD + body})
-    made = given(folder, {"file": "own.py", "class": "Own"}, simulator="none", qubits=0, layers=0)
-    config = Config.of(made, FAMILIES)
+    result = given(folder, {"file": "own.py", "class": "Own"}, simulator="none", qubits=0, layers=0)
+    config = Config.of(result, FAMILIES)
     run = next(run for run in config.runs if run.model == "ring")
     return config.settings(grid.Run.of({**vars(run), "seed": seed, **grid.layout(backend)}))
 
@@ -91,8 +91,8 @@ def numbers(model: nn.Module) -> list[float]:
 def test_weights_begin_with_the_runs_seed_whatever_they_are_drawn_with(folder: Path) -> None:
     body = INIT + "self.a.bias.data[:2] = torch.tensor([random.random(), np.random.rand()])"
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index]  # noqa: NPY002
-    first, again, other = (numbers(built(settings(folder, body, seed))) for seed in (3, 3, 4))
-    assert first == again
+    first, repeat, other = (numbers(built(settings(folder, body, seed))) for seed in (3, 3, 4))
+    assert first == repeat
     assert all(one != two for one, two in zip(first, other, strict=True))
     assert states[0] == random.getstate()
     assert states[1] == np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
@@ -110,7 +110,7 @@ def test_a_constructor_that_sets_torchs_seed_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "axes", "said"),
+    ("arguments", "axes", "message"),
     [
         ("qubits, layers, simulator", {}, ""),
         ("qubits, simulator", {"layers": 0}, ""),
@@ -125,7 +125,7 @@ def test_a_constructor_that_sets_torchs_seed_is_refused(folder: Path) -> None:
     ],
 )
 def test_a_constructor_gets_what_it_names_and_has_to_name_what_the_study_varies(
-    folder: Path, arguments: str, axes: dict[str, Any], said: str
+    folder: Path, arguments: str, axes: dict[str, Any], message: str
 ) -> None:
     write(
         folder,
@@ -136,10 +136,10 @@ def test_a_constructor_gets_what_it_names_and_has_to_name_what_the_study_varies(
     config = Config.of(given(folder, {"file": "own.py", "class": "Own"}, **axes), FAMILIES)
     of = next(config.settings(run) for run in config.runs if run.model == "ring")
     simulator = None if of.simulator is None else "fused"
-    if not said:
+    if not message:
         assert models.of_settings(of, simulator, inputs=4, outputs=3)
     else:
-        with pytest.raises(UserError, match=f"own.py: Own.*{said}"):
+        with pytest.raises(UserError, match=f"own.py: Own.*{message}"):
             models.of_settings(of, simulator, inputs=4, outputs=3)
 
 
@@ -164,12 +164,12 @@ def test_a_dropout_of_torchs_depends_on_neither_ranks_nor_interruptions(folder: 
         with keyed(0, step, samples):
             return model(torch.ones(len(samples), 4))
 
-    whole = called(samples, 3)
-    assert torch.equal(torch.cat([called(part, 3) for part in samples.split(7)]), whole)
-    assert not torch.equal(called(samples, 4), whole)
+    complete = called(samples, 3)
+    assert torch.equal(torch.cat([called(part, 3) for part in samples.split(7)]), complete)
+    assert not torch.equal(called(samples, 4), complete)
     # The two of a forward have masks of their own, which together keep 0.7 squared.
-    assert sorted(set(whole.flatten().tolist())) == pytest.approx([0, 1 / 0.49])
-    assert 0.3 < float((whole > 0).double().mean()) < 0.65
+    assert sorted(set(complete.flatten().tolist())) == pytest.approx([0, 1 / 0.49])
+    assert 0.3 < float((complete > 0).double().mean()) < 0.65
     assert not torch.equal(model(torch.ones(40, 4)), model(torch.ones(40, 4)))
     torch.manual_seed(0)
 

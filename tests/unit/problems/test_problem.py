@@ -37,8 +37,8 @@ def test_the_penalty_is_part_of_the_gradient_and_of_the_loss(make, batch, mistak
     figures = loop.stepper.differentiate(torch.arange(batch), 0)
     loss = by_hand.combine(by_hand.sums(torch.arange(batch), 0), batch) + by_hand.penalty()
     loss.backward()
-    for ours, theirs in zip(problem.parameters(), by_hand.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-13, atol=1e-15)
+    for actual, expected in zip(problem.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(actual.grad, expected.grad, rtol=1e-13, atol=1e-15)
     assert float(figures.norm) > 0
     loop.run()
     assert loop.losses[0] == pytest.approx(loss.item(), rel=1e-14)
@@ -49,14 +49,14 @@ def test_a_penalty_of_what_is_not_trained_is_part_of_the_loss_alone():
     problem, without = Columns(), Columns()
     problem.penalty = lambda: torch.tensor(2.0, dtype=torch.float64)
     without.penalty = lambda: None
-    loop, alone = (trainer(each, {"steps": 1}, 4) for each in (problem, without))
-    for each in (loop, alone):
+    loop, single = (trainer(each, {"steps": 1}, 4) for each in (problem, without))
+    for each in (loop, single):
         each.stepper.differentiate(torch.arange(4), 0)
-    for ours, theirs in zip(problem.parameters(), without.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
+    for actual, expected in zip(problem.parameters(), without.parameters(), strict=True):
+        torch.testing.assert_close(actual.grad, expected.grad, rtol=0, atol=0)
     loop.run()
-    alone.run()
-    assert loop.losses[0] == pytest.approx(alone.losses[0] + 2, rel=1e-14)
+    single.run()
+    assert loop.losses[0] == pytest.approx(single.losses[0] + 2, rel=1e-14)
 
 
 def test_lbfgs_minimises_loss_and_penalty():

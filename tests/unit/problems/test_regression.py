@@ -37,8 +37,8 @@ def regression(
     if not validation:
         splits["validation"] = splits["validation"][:0]
     inputs, targets = (np.array(each, order=order) for each in (INPUTS, TARGETS[:, :columns]))
-    made = Regression(model, torch.from_numpy(inputs), torch.from_numpy(targets), splits, seed=3)
-    return made.convert(torch.device("cpu"), torch.float64)
+    result = Regression(model, torch.from_numpy(inputs), torch.from_numpy(targets), splits, seed=3)
+    return result.convert(torch.device("cpu"), torch.float64)
 
 
 class Slots:
@@ -67,19 +67,19 @@ def test_the_metrics_are_those_of_scikit_learn(columns: int) -> None:
     for split, rows in SPLITS.items():
         outputs = problem.outputs(split, torch.arange(len(rows)))
         train = TARGETS[SPLITS["train"], :columns]
-        truth, found = TARGETS[rows, :columns], outputs.numpy() * train.std(0) + train.mean(0)
-        made = problem.metrics(split, outputs, full=True)
-        assert made["rmse"] == pytest.approx(reference.root_mean_squared_error(truth, found), rel=1e-12)
-        assert made["mae"] == pytest.approx(reference.mean_absolute_error(truth, found), rel=1e-12)
-        assert made["r2"] == pytest.approx(reference.r2_score(truth, found), rel=1e-12)
+        truth, result = TARGETS[rows, :columns], outputs.numpy() * train.std(0) + train.mean(0)
+        built = problem.metrics(split, outputs, full=True)
+        assert built["rmse"] == pytest.approx(reference.root_mean_squared_error(truth, result), rel=1e-12)
+        assert built["mae"] == pytest.approx(reference.mean_absolute_error(truth, result), rel=1e-12)
+        assert built["r2"] == pytest.approx(reference.r2_score(truth, result), rel=1e-12)
         mean = np.broadcast_to(train.mean(0), truth.shape)
-        assert made["chance"] == pytest.approx(reference.root_mean_squared_error(truth, mean), rel=1e-12)
-        scaled = (reference.mean_squared_error(truth, found, multioutput="raw_values") / train.var(0)).mean()
-        assert made["loss"] == pytest.approx(scaled, rel=1e-12) and made["count"] == len(rows)
-        assert problem.metrics(split, outputs, full=False) == {"loss": made["loss"], "rmse": made["rmse"]}
-        kept = problem.predictions(split, outputs)
-        np.testing.assert_allclose(kept["outputs"], found, rtol=1e-13)
-        assert np.array_equal(kept["targets"], truth) and np.array_equal(kept["samples"], rows)
+        assert built["chance"] == pytest.approx(reference.root_mean_squared_error(truth, mean), rel=1e-12)
+        scaled = (reference.mean_squared_error(truth, result, multioutput="raw_values") / train.var(0)).mean()
+        assert built["loss"] == pytest.approx(scaled, rel=1e-12) and built["count"] == len(rows)
+        assert problem.metrics(split, outputs, full=False) == {"loss": built["loss"], "rmse": built["rmse"]}
+        saved = problem.predictions(split, outputs)
+        np.testing.assert_allclose(saved["outputs"], result, rtol=1e-13)
+        assert np.array_equal(saved["targets"], truth) and np.array_equal(saved["samples"], rows)
         assert problem.right(split, outputs) is None
 
 
@@ -88,13 +88,13 @@ def test_hubers_loss_and_a_chosen_metric() -> None:
     rows = problem.rows("test")
     outputs = problem.outputs("test", torch.arange(20))
     scaled = problem.get_buffer("targets")[rows]
-    made = problem.metrics("test", outputs, full=True)
-    assert made["loss"] == pytest.approx(float(nn.functional.huber_loss(outputs, scaled)), rel=1e-12)
+    metrics = problem.metrics("test", outputs, full=True)
+    assert metrics["loss"] == pytest.approx(float(nn.functional.huber_loss(outputs, scaled)), rel=1e-12)
     assert problem.vjp(torch.arange(3), 0) is None
     truth, mean = problem.compared("test", scaled)[1], problem.compared("test", torch.zeros_like(outputs))[1]
     for name, guess in (("median_absolute_error", problem.compared("test", outputs)[1]), ("chance", mean)):
-        assert made[name] == pytest.approx(reference.median_absolute_error(truth, guess), rel=1e-9)
-    assert plain.metrics("test", outputs, full=True)["rmse"] == made["rmse"]
+        assert metrics[name] == pytest.approx(reference.median_absolute_error(truth, guess), rel=1e-9)
+    assert plain.metrics("test", outputs, full=True)["rmse"] == metrics["rmse"]
 
 
 @pytest.mark.parametrize("make, columns, order", [(mlp, 2, "C"), (mlp, 1, "F"), (vqc, 2, "F")])
@@ -105,20 +105,20 @@ def test_a_step_without_autograd_is_the_gradient_of_the_loss_by_hand(
     problem = regression(make(columns), columns, order=order)  # type: ignore[operator]
     indices = torch.tensor([3, 7, 21, 39])
     with torch.no_grad():
-        made = problem.vjp(indices, 2)
-    assert made is not None
+        result = problem.vjp(indices, 2)
+    assert result is not None
     train = TARGETS[SPLITS["train"], :columns]
     scaled = torch.tensor((TARGETS[indices, :columns] - train.mean(0)) / train.std(0))
     with keyed(3, 2, indices):
         outputs = problem.model(torch.tensor(INPUTS[indices]))
     by_hand = sum(((outputs[i] - scaled[i]) ** 2).sum() / columns for i in range(4))
     assert isinstance(by_hand, torch.Tensor)
-    assert float(made.value) == pytest.approx(by_hand.item(), rel=1e-13)
-    assert float(problem.combine(made.value, 4)) == pytest.approx(by_hand.item() / 4, rel=1e-13)
+    assert float(result.value) == pytest.approx(by_hand.item(), rel=1e-13)
+    assert float(problem.combine(result.value, 4)) == pytest.approx(by_hand.item() / 4, rel=1e-13)
     by_hand.backward()
     slots = Slots()
     with torch.no_grad():
-        made.back(torch.ones(1, dtype=torch.float64), slots)
+        result.back(torch.ones(1, dtype=torch.float64), slots)
     for parameter in problem.model.parameters():
         torch.testing.assert_close(slots.found[id(parameter)], parameter.grad, rtol=1e-10, atol=1e-13)
 
@@ -182,8 +182,8 @@ def test_what_needs_validation_is_refused_without() -> None:
 def test_the_influence_of_a_sample_is_what_a_little_more_of_it_changes() -> None:
     problem = regression(mlp(2))
     outputs = problem.outputs("test", torch.arange(10))
-    found = problem.influence("test", outputs)
-    assert found is not None
+    result = problem.influence("test", outputs)
+    assert result is not None
     predicted, truth = problem.compared("test", outputs)[1].numpy(), TARGETS[SPLITS["test"]]
 
     def logarithm(weights: np.ndarray) -> float:
@@ -194,8 +194,8 @@ def test_the_influence_of_a_sample_is_what_a_little_more_of_it_changes() -> None
         more[sample] += 1e-5
         less[sample] -= 1e-5
         by_hand = 10 * (logarithm(more) - logarithm(less)) / 2e-5
-        assert float(found[sample]) == pytest.approx(by_hand, rel=1e-4, abs=1e-8)
-    assert float(found.mean()) == pytest.approx(0, abs=1e-12)
+        assert float(result[sample]) == pytest.approx(by_hand, rel=1e-4, abs=1e-8)
+    assert float(result.mean()) == pytest.approx(0, abs=1e-12)
     assert problem.influence("test", problem.get_buffer("targets")[problem.rows("test")]) is None
     quality = outcome.run(trainer(problem, {"epochs": 1})).quality
     assert quality is not None and quality["right"] is None

@@ -16,8 +16,8 @@ def test_shuffled_takes_every_sample_once_an_epoch_in_the_order_of_its_seed():
     # This order is that of every record since 0.4.0: another one would change all trajectories.
     assert torch.cat(batches).tolist() == [2, 6, 5, 10, 8, 3, 7, 9, 0, 1, 4]
     assert not torch.equal(torch.cat(batches), torch.cat(list(sampler.batches(5, 3, 4))))
-    for ours, later in zip(batches[1:], sampler.batches(5, 2, 4, start=1), strict=True):
-        assert torch.equal(ours, later)
+    for actual, later in zip(batches[1:], sampler.batches(5, 2, 4, start=1), strict=True):
+        assert torch.equal(actual, later)
 
 
 def test_all_takes_every_sample_in_every_step():

@@ -36,25 +36,25 @@ def test_scores_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
     given[given.argmax(1) == classes - 1, 0] = 2  # a class that is never named
     rows, truth, named = torch.arange(len(labels)), torch.from_numpy(labels), given.argmax(1)
     problem = Classification(torch.nn.Linear(2, 2), rows, truth, {"train": rows, "test": rows}, 0)
-    found = problem.metrics("test", torch.from_numpy(given), full=True)
-    assert found["confusion"] == confusion_matrix(labels, named).tolist()
-    assert found["f1"] == pytest.approx(f1_score(labels, named, average="weighted"), abs=1e-14)
+    metrics = problem.metrics("test", torch.from_numpy(given), full=True)
+    assert metrics["confusion"] == confusion_matrix(labels, named).tolist()
+    assert metrics["f1"] == pytest.approx(f1_score(labels, named, average="weighted"), abs=1e-14)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_metric_by_name_is_scikit_learns(classes: int) -> None:
     random = np.random.default_rng(1)
     labels = np.concatenate([np.arange(classes), random.integers(0, classes, 60)])
-    given = random.dirichlet(np.ones(classes), len(labels))
+    inputs = random.dirichlet(np.ones(classes), len(labels))
     by_hand = {
-        "balanced_accuracy": reference.balanced_accuracy_score(labels, given.argmax(1)),
-        "f1_macro": reference.f1_score(labels, given.argmax(1), average="macro"),
-        "recall_weighted": reference.recall_score(labels, given.argmax(1), average="weighted"),
-        "matthews_corrcoef": reference.matthews_corrcoef(labels, given.argmax(1)),
-        "log_loss": reference.log_loss(labels, given),
-        "roc_auc_ovr": scores.auc(torch.from_numpy(labels), torch.from_numpy(given)),
+        "balanced_accuracy": reference.balanced_accuracy_score(labels, inputs.argmax(1)),
+        "f1_macro": reference.f1_score(labels, inputs.argmax(1), average="macro"),
+        "recall_weighted": reference.recall_score(labels, inputs.argmax(1), average="weighted"),
+        "matthews_corrcoef": reference.matthews_corrcoef(labels, inputs.argmax(1)),
+        "log_loss": reference.log_loss(labels, inputs),
+        "roc_auc_ovr": scores.auc(torch.from_numpy(labels), torch.from_numpy(inputs)),
     }
-    known = {name: scores.score(name, torch.from_numpy(labels), torch.from_numpy(given)) for name in by_hand}
+    known = {name: scores.score(name, torch.from_numpy(labels), torch.from_numpy(inputs)) for name in by_hand}
     assert known == pytest.approx(by_hand, rel=1e-12)
 
 
@@ -63,10 +63,10 @@ def test_every_metric_that_a_workload_may_choose_is_one_of_scikit_learn_and_of_t
 ):
     labels, right = torch.arange(60) % 3, torch.eye(3, dtype=torch.float64)[torch.arange(60) % 3]
     wrong, numbers = right.roll(1, 0), torch.arange(1.0, 41.0, dtype=torch.float64)[:, None]
-    made: dict[Targets, Any] = {
+    result: dict[Targets, Any] = {
         "classes": (labels, right, wrong), "numbers": (numbers, numbers, numbers.flip(0)),
     }  # fmt: skip
-    for targets, (truth, good, bad) in made.items():
+    for targets, (truth, good, bad) in result.items():
         for name in metrics_by_name(targets).keys() - {metric.name for metric in METRICS[targets]}:
             metric = metrics_by_name(targets)[name]
             better, worse = (scores.score(name, truth, outputs) for outputs in (good, bad))
@@ -77,15 +77,15 @@ def test_every_metric_that_a_workload_may_choose_is_one_of_scikit_learn_and_of_t
 def test_the_chosen_metric_is_measured_with_what_guessing_gives() -> None:
     labels = torch.tensor([0, 0, 0, 1])
     rows = torch.arange(4)
-    given = torch.nn.Linear(2, 2), torch.zeros(4, 2), labels, {"test": rows, "train": rows}, 0
+    arguments = torch.nn.Linear(2, 2), torch.zeros(4, 2), labels, {"test": rows, "train": rows}, 0
     logits = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]])
-    found = Classification(*given, metric="balanced_accuracy").metrics("test", logits, full=True)
-    assert (found["balanced_accuracy"], found["chance"]) == (pytest.approx(5 / 6), 0.5)
-    assert Classification(*given, metric="balanced_accuracy").right("test", logits) is None
-    assert Classification(*given).metrics("test", logits, full=True)["chance"] == 0.75
-    alone = Classification(*given, metric="roc_auc_ovr")
-    alone.rows_test = rows[:3]
-    assert alone.metrics("test", logits[:3], full=True)["roc_auc_ovr"] is None
+    metrics = Classification(*arguments, metric="balanced_accuracy").metrics("test", logits, full=True)
+    assert (metrics["balanced_accuracy"], metrics["chance"]) == (pytest.approx(5 / 6), 0.5)
+    assert Classification(*arguments, metric="balanced_accuracy").right("test", logits) is None
+    assert Classification(*arguments).metrics("test", logits, full=True)["chance"] == 0.75
+    single = Classification(*arguments, metric="roc_auc_ovr")
+    single.rows_test = rows[:3]
+    assert single.metrics("test", logits[:3], full=True)["roc_auc_ovr"] is None
 
 
 @pytest.mark.parametrize("weights", [None, "balanced", [1.0, 2.0, 0.5]])
@@ -100,8 +100,8 @@ def test_a_loss_with_weights_is_torchs(loss: str | None, weights: Any) -> None:
     )
     factors = None if weights is None else torch.tensor(by_hand, dtype=torch.float64)
     outputs = problem.model(problem.get_buffer("inputs")[train[rows]])
-    theirs = torch.nn.functional.multi_margin_loss if loss else torch.nn.functional.cross_entropy
-    expected = theirs(outputs, labels, weight=factors, reduction="sum")
+    reference = torch.nn.functional.multi_margin_loss if loss else torch.nn.functional.cross_entropy
+    expected = reference(outputs, labels, weight=factors, reduction="sum")
     torch.testing.assert_close(problem(rows, 0)[0], expected, rtol=1e-12, atol=0)
     full = problem.metrics("train", problem.outputs("train", torch.arange(37)), full=False)["loss"]
     with torch.no_grad():
@@ -127,8 +127,8 @@ def test_a_metric_moves_with_each_sample_as_without_it() -> None:
     truth, predicted = random.normal(size=(2, 50, 2))
     errors = np.abs(predicted - truth).mean(1)
     without = np.log((errors.sum() - errors) / 49)
-    found = scores.influence("mae", torch.from_numpy(truth), torch.from_numpy(predicted))
-    np.testing.assert_allclose(found, 49 * (without.mean() - without), rtol=1e-9)
+    result = scores.influence("mae", torch.from_numpy(truth), torch.from_numpy(predicted))
+    np.testing.assert_allclose(result, 49 * (without.mean() - without), rtol=1e-9)
     many = torch.from_numpy(random.exponential(size=(4000, 1)))
     spread = scores.influence("mae", torch.zeros_like(many), many)
     assert spread is not None and len(spread) == 4000
@@ -138,10 +138,10 @@ def test_a_metric_moves_with_each_sample_as_without_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "model", "said"),
+    ("metric", "model", "message"),
     [("log_loss", "svm", "no probabilities"), ("top_k_accuracy", "mlp", "2 targets or classes")],
 )
-def test_a_metric_that_says_nothing_is_refused(metric: str, model: str, said: str, tmp_path: Path) -> None:
+def test_a_metric_that_says_nothing_is_refused(metric: str, model: str, message: str, tmp_path: Path) -> None:
     block = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS == "cat"), "metric": metric}
     content = given(block)
     if model == "svm":
@@ -153,9 +153,9 @@ def test_a_metric_that_says_nothing_is_refused(metric: str, model: str, said: st
         "simulator": "none",
         "batch": 1,
     }
-    made = Config.of(content, FAMILIES)
-    settings = made.settings(made.runs[0])
+    config = Config.of(content, FAMILIES)
+    settings = config.settings(config.runs[0])
     settings.family.prepare(settings.workload, tmp_path / "features.json", None)
     data = settings.family.read(settings, tmp_path / "features.json")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         settings.family.build(settings, data, torch.device("cpu"))

@@ -38,13 +38,13 @@ UNIFORM: list[tuple[tuple[Any, ...], tuple[str, ...], tuple[Any, ...], float]] =
 def starts(kind: Any) -> list[dict[str, torch.Tensor]]:
     """The weights of one model at each seed."""
     sizes = {"qubits": 6, "layers": 1} if kind in QUANTUM else {}
-    drawn = []
+    starts = []
     for seed in range(SEEDS):
         torch.manual_seed(seed)
-        drawn.append(
+        starts.append(
             {name: value.double() for name, value in kind(**sizes, inputs=(3, 10)).state_dict().items()}
         )
-    return drawn
+    return starts
 
 
 def assert_uniform(values: torch.Tensor, low: float, high: float) -> None:

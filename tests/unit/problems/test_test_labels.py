@@ -38,13 +38,13 @@ def trained(
 ) -> dict[str, Any]:
     """What a run of a workload, or of a model that is `fitted`, learns, chooses and reaches, and its hashes."""
     folder.mkdir()
-    made = given({**block, "file": npz(folder, **arrays)}, epochs=8, **STOPPING)
+    result = given({**block, "file": npz(folder, **arrays)}, epochs=8, **STOPPING)
     if fitted:
-        made["protocols"]["p"] = {"precision": "fp64", "timed": False}
-        made["studies"]["s"]["axes"] |= {"model": fitted, "batch": 1}
+        result["protocols"]["p"] = {"precision": "fp64", "timed": False}
+        result["studies"]["s"]["axes"] |= {"model": fitted, "batch": 1}
         if fitted != "kernel":
-            made["studies"]["s"]["axes"] |= {"qubits": 0, "layers": 0, "simulator": "none"}
-    config = Config.of(made, FAMILIES)
+            result["studies"]["s"]["axes"] |= {"qubits": 0, "layers": 0, "simulator": "none"}
+    config = Config.of(result, FAMILIES)
     (run,) = config.runs
     settings = config.settings(run)
     family, manifest = settings.family, folder / "features.json"

@@ -41,8 +41,8 @@ BLOCK = {"kind": "table", "target": "animal", "columns": STEPS, "ignore": ["note
 
 def home(tmp_path: Path, block: dict[str, Any], **load: Any) -> tuple[Trained, Problem]:
     """An untrained model of a workload, loaded where nothing else is, and its problem."""
-    made = config(block)
-    settings = made.settings(made.runs[0])
+    result = config(block)
+    settings = result.settings(result.runs[0])
     family, manifest = settings.family, tmp_path / "features.json"
     family.prepare(settings.workload, manifest, None)
     torch.manual_seed(0)
@@ -77,12 +77,12 @@ def test_a_table_is_predicted_as_it_was_brought(tmp_path: Path) -> None:
         assert (model.predict(table) == np.array(model.classes)[outputs.argmax(1)]).all()
     new = TABLE.assign(colour="violet").head(3)
     assert model.predict(new).shape == (3,)
-    for bad, said in (
+    for bad, message in (
         (TABLE.drop(columns="age"), "no column age"),
         (TABLE.assign(well=["maybe"] * 40), "column well"),
         (TABLE.to_numpy(), "DataFrame"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             model.predict(bad)
 
 
@@ -108,8 +108,8 @@ def test_numbers_come_in_their_units(tmp_path: Path) -> None:
     block["ignore"] = ["note", "animal"]
     model, problem = home(tmp_path, {**block, "columns": steps})
     predicted = model.predict(TABLE)
-    kept = problem.predictions("test", problem.outputs("test", torch.arange(problem.splits["test"])))
-    np.testing.assert_allclose(predicted[kept["samples"]], kept["outputs"], rtol=1e-9)
+    saved = problem.predictions("test", problem.outputs("test", torch.arange(problem.splits["test"])))
+    np.testing.assert_allclose(predicted[saved["samples"]], saved["outputs"], rtol=1e-9)
     assert model.classes == ()
     with pytest.raises(UserError, match="regression"):
         model.predict_proba(TABLE)
@@ -171,8 +171,8 @@ def test_images_need_the_weights_that_they_name(kind: str, tmp_path: Path) -> No
     other = list(raw) if kind == "arrays" else [Image.open(file) for file in raw]
     np.testing.assert_allclose(model.predict_proba(other), model.predict_proba(raw), rtol=0, atol=1e-6)
     if kind == "arrays":
-        for bad, said in ((np.float32(COLOUR / 255), "are no pixels"), (COLOUR[0], "height, width, 3")):
-            with pytest.raises(UserError, match=said):
+        for bad, message in ((np.float32(COLOUR / 255), "are no pixels"), (COLOUR[0], "height, width, 3")):
+            with pytest.raises(UserError, match=message):
                 model.predict(bad)
 
 

@@ -47,9 +47,9 @@ def runs(tmp_path):
 
 def refused(folder, why):
     """Assert that a model is refused in one line that names it, however it is asked for."""
-    for asked in (folder, folder / RECORD, folder / models.WEIGHTS):
+    for path in (folder, folder / RECORD, folder / models.WEIGHTS):
         with pytest.raises(UserError, match=why) as error:
-            ketscale.load(asked)
+            ketscale.load(path)
         assert str(error.value).count(models.WEIGHTS) == 1 and "\n" not in str(error.value)
         assert str(folder / models.WEIGHTS) in str(error.value)
         assert "train" in str(error.value)
@@ -61,11 +61,11 @@ def forged(folder, seed, **changes):
 
 
 def test_a_model_is_read_by_its_folder_record_or_file(runs, tmp_path):
-    elsewhere = tmp_path / "mine"
-    shutil.copytree(runs[1], elsewhere)
-    for folder in (runs[1], elsewhere):
-        for asked in ("", RECORD, models.WEIGHTS):
-            assert ketscale.load(folder / asked).state_dict()
+    copy = tmp_path / "mine"
+    shutil.copytree(runs[1], copy)
+    for folder in (runs[1], copy):
+        for path in ("", RECORD, models.WEIGHTS):
+            assert ketscale.load(folder / path).state_dict()
     # By itself, too.
     (tmp_path / "alone").mkdir()
     shutil.copy(runs[1] / models.WEIGHTS, tmp_path / "alone")

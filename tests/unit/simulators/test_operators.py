@@ -33,8 +33,8 @@ def test_a_circuit_is_read_as_it_was_written() -> None:
         numbered = numbered.ry(wire, "x0")
     permuted = CIRCUIT.permuted((1, 2, 3, 0), 1, 0).controlled("RX", [0], [1], "w2")
     for circuit in (CIRCUIT, permuted, numbered):
-        again = operators.read(operators.encoded(circuit))
-        assert again == circuit and hash(again) == hash(circuit)
+        repeat = operators.read(operators.encoded(circuit))
+        assert repeat == circuit and hash(repeat) == hash(circuit)
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,22 @@ def test_the_operator_is_whole(simulator: str, initial: torch.Tensor | None, pau
     named = named_simulator(simulator)
     inputs, weights = some(3, 2).requires_grad_(), some(2).requires_grad_()
     texts = operators.encoded(CIRCUIT), paulis, operators.encoded(named.settings)  # type: ignore[attr-defined]
-    given = (inputs, weights, initial, *texts)
+    arguments = (inputs, weights, initial, *texts)
     torch.library.opcheck(
         torch.ops.ketscale.evaluate,
-        given,
+        arguments,
         test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
     )
     angles = Angles(inputs, weights)
-    wanted = (
+    expected = (
         named.expval(CIRCUIT, angles, WORDS, initial) if paulis else named.state(CIRCUIT, angles, initial)
     )
-    found = torch.ops.ketscale.evaluate(*given)
-    torch.testing.assert_close(found, wanted)
-    towards = some(*found.shape).to(found)
+    result = torch.ops.ketscale.evaluate(*arguments)
+    torch.testing.assert_close(result, expected)
+    towards = some(*result.shape).to(result)
     torch.testing.assert_close(
-        torch.autograd.grad(found, (inputs, weights), towards),
-        torch.autograd.grad(wanted, (inputs, weights), towards),
+        torch.autograd.grad(result, (inputs, weights), towards),
+        torch.autograd.grad(expected, (inputs, weights), towards),
     )
 
 
@@ -93,8 +93,8 @@ def test_members_of_an_ensemble_are_one_call_of_a_compiled_program() -> None:
         )
 
     compiled = torch.compile(ensemble, backend="eager", fullgraph=True)
-    given = some(3, 2), some(5, 2)
-    torch.testing.assert_close(compiled(*given), ensemble(*given))
+    arguments = some(3, 2), some(5, 2)
+    torch.testing.assert_close(compiled(*arguments), ensemble(*arguments))
 
 
 @pytest.mark.filterwarnings(
@@ -104,8 +104,8 @@ def test_derivatives_in_and_around_compiled_programs() -> None:
     layer = Layer(CIRCUIT, WORDS, dtype=torch.float64)
 
     def value(weight: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = functional_call(layer, {"weight": weight}, (some(3, 2),)).sum()
-        return made
+        result: torch.Tensor = functional_call(layer, {"weight": weight}, (some(3, 2),)).sum()
+        return result
 
     def slope(weight: torch.Tensor) -> torch.Tensor:
         return torch.autograd.grad(value(weight), weight)[0]

@@ -140,14 +140,14 @@ MADE = {
 def test_each_run_of_a_cohort_has_the_losses_that_it_has_alone(kind, dtype, tolerance):
     make = partial(MADE[kind], dtype=dtype)
     protocols = [{}, {"learning_rate": 1e-3}, {"weight_decay": 0.0, "clip_norm": None}, {"clip_norm": 0.1}]
-    made = Together(make, protocols, steps=6).train()
+    result = Together(make, protocols, steps=6).train()
     for seed, own in enumerate(protocols):
         single, _ = alone(make, seed, {"steps": 6, **own})
-        assert made.trainers[seed].losses == pytest.approx(single.losses, rel=tolerance)
+        assert result.trainers[seed].losses == pytest.approx(single.losses, rel=tolerance)
         torch.testing.assert_close(
-            weights(made.trainers[seed]), weights(single), rtol=tolerance, atol=tolerance
+            weights(result.trainers[seed]), weights(single), rtol=tolerance, atol=tolerance
         )
-    losses = [made.trainers[seed].losses[0] for seed in range(4)]
+    losses = [result.trainers[seed].losses[0] for seed in range(4)]
     assert len(set(losses)) == 4
 
 
@@ -157,18 +157,18 @@ def test_each_run_stops_early_by_its_own_numbers_and_keeps_its_own_best_weights(
     rates = [{"learning_rate": rate} for rate in (0.3, 3e-3, 0.1)]
     stopping = {"monitor": "loss", "patience": 2}
     settings = {"epochs": 8, "early_stopping": stopping, "plateau": {"factor": 0.5, "patience": 0}}
-    made = Together(make, rates, **settings).train()
+    result = Together(make, rates, **settings).train()
     lengths = set()
     for seed, own in enumerate(rates):
-        together, (single, _) = made.trainers[seed], alone(make, seed, {**settings, **own})
-        assert together.step == single.step
-        assert together.best["epoch"] == single.best["epoch"]
-        torch.testing.assert_close(weights(together), weights(single), rtol=0, atol=1e-9)
-        for mine, theirs in zip(together.history, single.history, strict=True):
-            assert mine["epoch_s"] > 0 and mine.keys() == theirs.keys()
-            assert mine["learning_rate"] == theirs["learning_rate"]
-            for name in (name for name in theirs if name.startswith("validation_")):
-                assert mine[name] == pytest.approx(theirs[name], rel=1e-9)
+        joint, (single, _) = result.trainers[seed], alone(make, seed, {**settings, **own})
+        assert joint.step == single.step
+        assert joint.best["epoch"] == single.best["epoch"]
+        torch.testing.assert_close(weights(joint), weights(single), rtol=0, atol=1e-9)
+        for mine, expected in zip(joint.history, single.history, strict=True):
+            assert mine["epoch_s"] > 0 and mine.keys() == expected.keys()
+            assert mine["learning_rate"] == expected["learning_rate"]
+            for name in (name for name in expected if name.startswith("validation_")):
+                assert mine[name] == pytest.approx(expected[name], rel=1e-9)
         lengths.add(single.step)
     assert len(lengths) > 1
 
@@ -192,32 +192,32 @@ def by_fold(make, folds):
 def same_as_alone(made, make, seeds, settings, tolerance=1e-10):
     """Assert that the runs of a cohort have the losses, steps, metrics and test outputs that they have alone."""
     for seed in seeds:
-        together, (single, _) = made.trainers[seed], alone(make, seed, settings)
-        assert together.losses == pytest.approx(single.losses, rel=tolerance)
-        assert (together.step, together.best["epoch"]) == (single.step, single.best["epoch"])
+        joint, (single, _) = made.trainers[seed], alone(make, seed, settings)
+        assert joint.losses == pytest.approx(single.losses, rel=tolerance)
+        assert (joint.step, joint.best["epoch"]) == (single.step, single.best["epoch"])
         for name, size in single.problem.splits.items():
             rows = torch.arange(size)
-            mine, its = (each.problem.outputs(name, rows) for each in (together, single))
+            mine, its = (each.problem.outputs(name, rows) for each in (joint, single))
             torch.testing.assert_close(mine, its, rtol=0, atol=1e-8)
-            kept, wanted = (each.problem.predictions(name, its) for each in (together, single))
+            saved, expected = (each.problem.predictions(name, its) for each in (joint, single))
             for part in ("samples", "labels"):
-                assert torch.equal(kept[part], wanted[part])
+                assert torch.equal(saved[part], expected[part])
 
 
 def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint():
     """Two equal folds are left of 0, 1, 0, whose steps are taken as those of equal data are; and then one."""
     make, protocols = by_fold(classification, 2), [{"epochs": 5}, {"epochs": 1}, {"epochs": 3}]
-    made = Together(make, protocols, checkpoint_steps=5).train()
-    steps = {seed: [state["step"] for state in states] for seed, states in made.saved.items()}
+    result = Together(make, protocols, checkpoint_steps=5).train()
+    steps = {seed: [state["step"] for state in states] for seed, states in result.saved.items()}
     assert steps == {0: [5, 15], 1: [], 2: [5]}
     two = Together(make, [protocols[0], protocols[2]], seeds=(0, 2))
-    two.restore({seed: made.saved[seed][0] for seed in (0, 2)}).train()
+    two.restore({seed: result.saved[seed][0] for seed in (0, 2)}).train()
     for seed in (0, 2):
-        assert torch.equal(weights(two.trainers[seed]), weights(made.trainers[seed]))
+        assert torch.equal(weights(two.trainers[seed]), weights(result.trainers[seed]))
     last = trainer(make(0), 0, protocol_of(protocols[0]))
-    last.restore(copy.deepcopy(made.saved[0][1]))
+    last.restore(copy.deepcopy(result.saved[0][1]))
     last.run()
-    assert torch.equal(weights(last), weights(made.trainers[0]))
+    assert torch.equal(weights(last), weights(result.trainers[0]))
 
 
 def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
@@ -232,16 +232,16 @@ def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(Stack, "take", taken)
     protocols = [{}, {}, {"learning_rate": 1e308, "clip_norm": None}]
-    made = Together(perceptron, protocols, epochs=4).train()
-    assert isinstance(made.ends[2], Diverged) and set(sizes) == {3, 2}
-    assert [made.trainers[seed].share_s for seed in range(2)] == [20, 20]
-    assert {row["epoch_s"] for seed in range(2) for row in made.trainers[seed].history} == {5.0}
+    result = Together(perceptron, protocols, epochs=4).train()
+    assert isinstance(result.ends[2], Diverged) and set(sizes) == {3, 2}
+    assert [result.trainers[seed].share_s for seed in range(2)] == [20, 20]
+    assert {row["epoch_s"] for seed in range(2) for row in result.trainers[seed].history} == {5.0}
 
 
 def test_each_run_trains_on_its_own_fold():
     make = by_fold(perceptron, 2)
-    made = Together(make, [{}, {}], steps=3).train()
-    same_as_alone(made, make, range(2), {"steps": 3})
+    result = Together(make, [{}, {}], steps=3).train()
+    same_as_alone(result, make, range(2), {"steps": 3})
 
 
 def test_problems_with_other_numbers_of_samples_are_not_stacked():
@@ -255,14 +255,14 @@ def test_problems_with_other_numbers_of_samples_are_not_stacked():
 def test_a_run_that_diverges_leaves_the_others_which_are_validated_and_then_saved(kind):
     # So large that Adam's first step, which corrects it, is infinite.
     make, protocols = MADE[kind], [{}, {}, {"learning_rate": 1e308, "clip_norm": None}]
-    made = Together(make, protocols, epochs=4, checkpoint_steps=2).train()
-    assert isinstance(made.ends[2], Diverged) and made.ends[0] is made.ends[1] is None
-    assert str(made.ends[2]) == str(alone(make, 2, {"epochs": 4, **protocols[2]})[1])
-    saved = {seed: made.saved[seed][0] for seed in range(2)}
-    again = Together(make, [{}, {}], epochs=4).restore(saved).train()
-    for seed, trained in again.trainers.items():
+    result = Together(make, protocols, epochs=4, checkpoint_steps=2).train()
+    assert isinstance(result.ends[2], Diverged) and result.ends[0] is result.ends[1] is None
+    assert str(result.ends[2]) == str(alone(make, 2, {"epochs": 4, **protocols[2]})[1])
+    saved = {seed: result.saved[seed][0] for seed in range(2)}
+    repeat = Together(make, [{}, {}], epochs=4).restore(saved).train()
+    for seed, trained in repeat.trainers.items():
         single, _ = alone(make, seed, {"epochs": 4})
         assert [row["epoch"] for row in trained.history] == list(range(4))
         assert trained.best["epoch"] == single.best["epoch"] >= 0
-        assert torch.equal(weights(trained), weights(made.trainers[seed]))
+        assert torch.equal(weights(trained), weights(result.trainers[seed]))
         torch.testing.assert_close(weights(trained), weights(single), rtol=0, atol=1e-10)

@@ -33,9 +33,9 @@ def posed(model="vqc", seed=0, dtype=torch.float64):
     """A classification of random features by a model."""
     inputs = torch.randn(SAMPLES, 12, generator=torch.Generator().manual_seed(5))
     torch.manual_seed(seed)
-    made = MODELS[model]() if isinstance(model, str) else model
+    result = MODELS[model]() if isinstance(model, str) else model
     splits = {name: torch.arange(SAMPLES) for name in ("train", "validation", "test")}
-    return Classification(made, inputs, inputs[:, :3].argmax(1), splits, seed).to(dtype)
+    return Classification(result, inputs, inputs[:, :3].argmax(1), splits, seed).to(dtype)
 
 
 def stepper(problem, **settings):
@@ -61,16 +61,16 @@ def refused(monkeypatch):
 @pytest.fixture
 def counted(monkeypatch):
     """The number of samples of each step that was taken without autograd."""
-    taken, own = [], direct.Direct.sums
+    steps, own = [], direct.Direct.sums
 
     def sums(self, indices, step, pull):
-        found = own(self, indices, step, pull)
-        if found is not None:
-            taken.append(indices.shape[-1])
-        return found
+        result = own(self, indices, step, pull)
+        if result is not None:
+            steps.append(indices.shape[-1])
+        return result
 
     monkeypatch.setattr(direct.Direct, "sums", sums)
-    return taken
+    return steps
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def counted(monkeypatch):
     ],
 )
 def test_a_run_has_the_numbers_that_autograd_gives_it(model, dtype, samples, tolerance, counted, monkeypatch):
-    chosen = batches(7, samples)
-    mine = steps(stepper(posed(model, dtype=dtype)), chosen)
+    order = batches(7, samples)
+    mine = steps(stepper(posed(model, dtype=dtype)), order)
     assert counted == [samples] * 7
     refused(monkeypatch)
-    theirs = steps(stepper(posed(model, dtype=dtype)), chosen)
-    for a, b in zip((*mine[0], mine[1]), (*theirs[0], theirs[1]), strict=True):
+    expected = steps(stepper(posed(model, dtype=dtype)), order)
+    for a, b in zip((*mine[0], mine[1]), (*expected[0], expected[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
@@ -103,10 +103,10 @@ def stack(model, count, dtype=torch.float64):
 
 def left(former, members):
     """A stack of some members of another one, who go on from where they are."""
-    made = Stack([former._problems[member] for member in members], [*map(protocol, members)])
+    result = Stack([former._problems[member] for member in members], [*map(protocol, members)])
     for place, member in enumerate(members):
-        made.optimiser.load_state_dict(former.optimiser.state_dict(member), place)
-    return made
+        result.optimiser.load_state_dict(former.optimiser.state_dict(member), place)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -114,28 +114,28 @@ def left(former, members):
 )
 def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, counted):
     """After two steps the second of them leaves."""
-    count, chosen = 3, batches(5 * 3, 8)
-    together = stack(model, count, dtype)
-    alone = [Stepper(posed(model, seed, dtype).train(), WORLD, protocol(seed)) for seed in range(count)]
+    count, order = 3, batches(5 * 3, 8)
+    joint = stack(model, count, dtype)
+    single = [Stepper(posed(model, seed, dtype).train(), WORLD, protocol(seed)) for seed in range(count)]
     members = [0, 1, 2]
     for number in range(5):
         if number == 2:
             members = [0, 2]
-            together = left(together, members)
-        own = [chosen[number * 3 + member] for member in members]
-        made = together.take(own, number)
-        for member, batch, figures in zip(members, own, made, strict=True):
-            expected = alone[member].take(batch, number)
+            joint = left(joint, members)
+        own = [order[number * 3 + member] for member in members]
+        result = joint.take(own, number)
+        for member, batch, figures in zip(members, own, result, strict=True):
+            expected = single[member].take(batch, number)
             torch.testing.assert_close(figures.sums, expected.sums, rtol=tolerance, atol=tolerance)
             torch.testing.assert_close(figures.norm, expected.norm[0], rtol=tolerance, atol=tolerance)
     assert len(counted) == 5 + 2 * 3 + 3 * 2 and set(counted) == {8}
 
 
 def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted):
-    together, chosen = left(stack("vqc", 2), [1]), batches(4, 8)
-    alone = Stepper(posed("vqc", 1).train(), WORLD, protocol(1))
-    for number, batch in enumerate(chosen):
-        assert torch.equal(together.take([batch], number)[0].sums, alone.take(batch, number).sums)
+    joint, order = left(stack("vqc", 2), [1]), batches(4, 8)
+    single = Stepper(posed("vqc", 1).train(), WORLD, protocol(1))
+    for number, batch in enumerate(order):
+        assert torch.equal(joint.take([batch], number)[0].sums, single.take(batch, number).sums)
     assert counted == [8] * 8
 
 
@@ -193,12 +193,12 @@ def test_what_changes_between_steps_counts_as_with_autograd(change, counted, mon
     def losses(change=None):
         problem = posed()
         taking = stepper(problem)
-        sums = [taking.take(batch, number).sums for number, batch in enumerate(chosen[:3])]
+        sums = [taking.take(batch, number).sums for number, batch in enumerate(order[:3])]
         if change is not None:
             LATER[change](problem)
-        return sums + [taking.take(batch, number).sums for number, batch in enumerate(chosen[3:], 3)]
+        return sums + [taking.take(batch, number).sums for number, batch in enumerate(order[3:], 3)]
 
-    chosen = batches(5, 8)
+    order = batches(5, 8)
     mine, plain = losses(change), losses()
     assert len(counted) >= 3 + 5
     assert not any(map(torch.equal, mine[3:], plain[3:]))
@@ -214,10 +214,10 @@ class Ours(Classification):
 @pytest.mark.parametrize("change", UNKNOWN)
 def test_what_a_vjp_does_not_know_is_trained_by_autograd(change, counted):
     """And it counts: the losses differ from those of the plain model."""
-    chosen, problem = batches(3, 8), posed()
+    order, problem = batches(3, 8), posed()
     UNKNOWN[change](problem)
-    sums, _ = steps(stepper(problem), chosen)
-    plain, _ = steps(stepper(posed()), chosen)
+    sums, _ = steps(stepper(problem), order)
+    plain, _ = steps(stepper(posed()), order)
     assert counted == [8] * 3
     assert not torch.equal(sums[-1], plain[-1])
 
@@ -242,8 +242,8 @@ def test_a_gradient_that_is_left_out_is_an_error():
 
         @vjp_of(forward)
         def vjp(self, x):
-            made = super().vjp(x)
-            return VJP(made.value, lambda cotangent, slots: None)
+            result = super().vjp(x)
+            return VJP(result.value, lambda cotangent, slots: None)
 
     taking = stepper(posed(of(Forgetful)))
     with pytest.raises(RuntimeError, match="wrote 0 gradients of 11 parameters"):

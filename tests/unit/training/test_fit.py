@@ -65,27 +65,27 @@ def test_a_fit_that_draws_is_that_of_the_runs_seed() -> None:
     class Drawing(Centres):
         def fit(self, train: Samples, validation: Samples | None) -> None:
             super().fit(train, validation)
-            drawn.append(draw())
+            draws.append(draw())
             self.chosen = {}
 
-    drawn: list[list[float]] = []
+    draws: list[list[float]] = []
     for seed in (0, 0, 1):
-        made = problem()
-        made.model, made.seed = Drawing(), seed
-        fitted(made).run()
+        result = problem()
+        result.model, result.seed = Drawing(), seed
+        fitted(result).run()
         # The next one begins with another state of the generators.
         draw()
-    assert drawn[0] == drawn[1] and not set(drawn[0]) & set(drawn[2])
+    assert draws[0] == draws[1] and not set(draws[0]) & set(draws[2])
 
 
 def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test():
-    made = problem()
-    training = fitted(made)
+    result = problem()
+    training = fitted(result)
     ended = outcome.run(training)
-    for name, part in zip(("train", "validation"), made.model.given, strict=True):
-        rows = made.get_buffer(f"rows_{name}")
-        assert torch.equal(part.inputs, made.get_buffer("inputs")[rows])
-        assert torch.equal(part.targets, made.get_buffer("targets")[rows])
+    for name, part in zip(("train", "validation"), result.model.given, strict=True):
+        rows = result.get_buffer(f"rows_{name}")
+        assert torch.equal(part.inputs, result.get_buffer("inputs")[rows])
+        assert torch.equal(part.targets, result.get_buffer("targets")[rows])
     assert ended.status == "completed" and ended.quality is not None
     assert training.fit_s is not None and 0 < training.fit_s <= ended.train_s
     assert (training.step, training.losses, training.samples_seen) == (0, [], 60)
@@ -97,10 +97,10 @@ def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test(
 
 
 def test_permuted_labels_of_the_test_change_nothing_that_was_learned():
-    made, permuted = problem(), problem()
+    result, permuted = problem(), problem()
     rows = permuted.get_buffer("rows_test")
     permuted.get_buffer("targets")[rows] = permuted.get_buffer("targets")[rows].flip(0)
-    one, other = fitted(made), fitted(permuted)
+    one, other = fitted(result), fitted(permuted)
     first, second = outcome.run(one), outcome.run(other)
     assert one.weights_hash() == other.weights_hash()
     assert first.quality["validation"] == second.quality["validation"]
@@ -109,15 +109,15 @@ def test_permuted_labels_of_the_test_change_nothing_that_was_learned():
 
 @pytest.mark.parametrize(("given", "kept"), [(torch.tensor(2), 2.0), ("rbf", None), (math.nan, None)])
 def test_what_a_model_has_chosen_is_a_number(given: Any, kept: float | None) -> None:
-    made = problem()
-    chosen = made.model.fit
-    made.model.fit = lambda *parts: (chosen(*parts), made.model.chosen.update(power=given))
+    result = problem()
+    chosen = result.model.fit
+    result.model.fit = lambda *parts: (chosen(*parts), result.model.chosen.update(power=given))
     if kept is None:
         with pytest.raises(UserError, match=r"Centres.chosen: power is .*, not a finite number"):
-            fit(made)
+            fit(result)
         return
-    fit(made)
-    assert json.dumps(made.model.chosen) == json.dumps({"power": kept})
+    fit(result)
+    assert json.dumps(result.model.chosen) == json.dumps({"power": kept})
 
 
 def test_running_out_of_memory_is_an_outcome(monkeypatch):
@@ -151,10 +151,10 @@ GIVEN: dict[str, Any] = {
 
 
 def changed(change: Callable[[dict[str, Any]], Any] = lambda given: None, **axes: Any) -> dict[str, Any]:
-    given = copy.deepcopy(GIVEN)
-    given["studies"]["fits"]["axes"].update(axes)
-    change(given)
-    return given
+    settings = copy.deepcopy(GIVEN)
+    settings["studies"]["fits"]["axes"].update(axes)
+    change(settings)
+    return settings
 
 
 @pytest.mark.parametrize(

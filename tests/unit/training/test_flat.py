@@ -12,10 +12,10 @@ from ketscale.training.flat import ALIGNED_BYTES, Flat, state_of
 def model(seed, dtype=torch.float64):
     """A matrix, a vector, a scalar and complex numbers."""
     torch.manual_seed(seed)
-    made = nn.Linear(5, 3, dtype=dtype)
-    made.scale = nn.Parameter(torch.randn((), dtype=dtype))
-    made.phases = nn.Parameter(torch.randn(4, dtype=dtype.to_complex()))
-    return made
+    result = nn.Linear(5, 3, dtype=dtype)
+    result.scale = nn.Parameter(torch.randn((), dtype=dtype))
+    result.phases = nn.Parameter(torch.randn(4, dtype=dtype.to_complex()))
+    return result
 
 
 def loss(given, x):
@@ -26,18 +26,18 @@ def loss(given, x):
 def test_a_models_gradients_are_those_of_separate_parameters(dtype):
     """In the second step too, and those of a parameter that a step does not use are zero."""
     x = torch.randn(6, 5, dtype=dtype)
-    ours, reference = model(0, dtype), model(0, dtype)
-    flat = Flat([list(ours.parameters())])
+    actual, reference = model(0, dtype), model(0, dtype)
+    flat = Flat([list(actual.parameters())])
     for used in (True, False):
         flat.clear()
         reference.zero_grad(set_to_none=False)
-        for each in (ours, reference):
+        for each in (actual, reference):
             (loss(each, x) if used else each(x).square().sum()).backward()
         flat.collect()
-        found = flat.views(flat.gradients[0])
-        for part, mine, theirs in zip(found, ours.parameters(), reference.parameters(), strict=True):
-            assert torch.equal(part, theirs.grad) and torch.equal(mine.grad, theirs.grad)
-    assert not ours.phases.grad.any() and ours.weight.grad.any()
+        result = flat.views(flat.gradients[0])
+        for part, mine, expected in zip(result, actual.parameters(), reference.parameters(), strict=True):
+            assert torch.equal(part, expected.grad) and torch.equal(mine.grad, expected.grad)
+    assert not actual.phases.grad.any() and actual.weight.grad.any()
 
 
 def test_each_members_norm_is_torchs():

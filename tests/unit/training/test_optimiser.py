@@ -45,9 +45,9 @@ TORCHS = {
 def test_an_optimiser_is_torchs(name, dtype, limit):
     torch.manual_seed(0)
     start = [torch.randn(7, 3, dtype=dtype), torch.randn(4, dtype=dtype)]
-    ours = [torch.nn.Parameter(x.clone()) for x in start]
-    theirs = [torch.nn.Parameter(x.clone()) for x in start]
-    flat = Flat([ours])
+    actual = [torch.nn.Parameter(x.clone()) for x in start]
+    expected = [torch.nn.Parameter(x.clone()) for x in start]
+    flat = Flat([actual])
     kind, more = TORCHS[name]
     settings = {
         "steps": 1,
@@ -58,16 +58,16 @@ def test_an_optimiser_is_torchs(name, dtype, limit):
         **more,
     }
     mine = create([protocol_of(settings)], flat)
-    reference = kind(theirs, lr=0.01, weight_decay=0.1, **more)
+    reference = kind(expected, lr=0.01, weight_decay=0.1, **more)
     for _ in range(25):
-        for a, b in zip(ours, theirs, strict=True):
+        for a, b in zip(actual, expected, strict=True):
             a.grad.copy_(2 * a.detach() + 1)
             b.grad = 2 * b.detach() + 1
         mine.step(flat.norms())
         if limit:
-            assert torch.nn.utils.clip_grad_norm_(theirs, limit) > limit
+            assert torch.nn.utils.clip_grad_norm_(expected, limit) > limit
         reference.step()
-    for a, b in zip(ours, theirs, strict=True):
+    for a, b in zip(actual, expected, strict=True):
         # A value that is near 0 in the end still has the rounding of one that was not.
         single = dtype == torch.float32
         torch.testing.assert_close(a, b, rtol=2e-6 if single else 1e-14, atol=0 if single else 2**-53)
@@ -79,79 +79,79 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
     """Each with its own settings, some of them shared; after a while two go on without the others."""
     rates, decays, limits = [0.01, 0.02, 0.01, 0.01], [0.1, 0.1, 0.1, 0.0], [None, 1.0, 2.0, 1e9]
     momenta = [0.9, 0.0, 0.5, 0.5] if kind is GradientDescent else [0.0] * 4
-    together = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
-    alone = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
-    group = optimiser_of(Flat(together), rates, decays, limits, kind, momenta)
+    joint = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
+    single = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
+    group = optimiser_of(Flat(joint), rates, decays, limits, kind, momenta)
     each = [
         optimiser_of(Flat([member]), [rate], [decay], [limit], kind, [momentum])
-        for member, rate, decay, limit, momentum in zip(alone, rates, decays, limits, momenta, strict=True)
+        for member, rate, decay, limit, momentum in zip(single, rates, decays, limits, momenta, strict=True)
     ]
     for number in range(12):
         if number == 7:
-            former, left = group, [2, 0]
+            group_of, left = group, [2, 0]
             group = optimiser_of(
-                Flat([together[member] for member in left]),
+                Flat([joint[member] for member in left]),
                 *([of[member] for member in left] for of in (rates, decays, limits)),
                 kind,
                 [momenta[member] for member in left],
             )
             for place, member in enumerate(left):
-                group.load_state_dict(former.state_dict(member), place)
+                group.load_state_dict(group_of.state_dict(member), place)
             each = [each[member] for member in left]
         for optimiser in (group, *each):
             descend(optimiser)
-    for mine, theirs in zip(together, alone, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+    for mine, expected in zip(joint, single, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine, expected, strict=True))
 
 
 @pytest.mark.parametrize("patience", [0, 3])
 def test_plateau_is_torchs(patience):
     losses = [1.0, 0.9, 0.95, 0.91, 0.89999, 0.92, 0.5, 0.6, 0.7, 0.6, 0.55, 0.51, 0.5, 0.4, 0.4]
     rate = 1.0
-    theirs = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+    expected = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=1.0)
     plateau = Schedule(protocol_of({"epochs": 15, "plateau": {"factor": 0.5, "patience": patience}}))
-    reference = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, factor=0.5, patience=patience)
+    reference = torch.optim.lr_scheduler.ReduceLROnPlateau(expected, factor=0.5, patience=patience)
     for loss in losses:
         rate = plateau.step(rate, 0, loss)
         reference.step(loss)
-        assert rate == theirs.param_groups[0]["lr"]
+        assert rate == expected.param_groups[0]["lr"]
 
 
 @pytest.mark.parametrize("minimum", [0.0, 0.1])
 def test_the_cosine_is_torchs_and_begins_anywhere(minimum):
-    theirs = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
-    reference = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, 7, minimum)
+    expected = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
+    reference = torch.optim.lr_scheduler.CosineAnnealingLR(expected, 7, minimum)
     settings = {"epochs": 7, "learning_rate": 0.5, "cosine": {"minimum": minimum}}
     for epoch in range(7):
-        theirs.step()
+        expected.step()
         reference.step()
         # A resumed run knows its epoch alone.
         rate = Schedule(protocol_of(settings)).step(0.3, epoch, math.nan)
-        assert rate == pytest.approx(theirs.param_groups[0]["lr"], rel=1e-12, abs=1e-16)
+        assert rate == pytest.approx(expected.param_groups[0]["lr"], rel=1e-12, abs=1e-16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_large_rows_are_updated_by_several_threads_as_by_one(dtype, threads):
     """Rows of more than a chunk, whose last chunk is not full; torch's kernel is the reference, as on a GPU."""
-    ours, theirs = (
+    actual, peer = (
         Flat([numbers((300, 401), seed=seed, dtype=dtype) for seed in range(2)]) for _ in range(2)
     )
-    mine, reference = (optimiser_of(flat, [0.1, 0.2], [0.01, 0.0], [1.0, None]) for flat in (ours, theirs))
+    mine, reference = (optimiser_of(flat, [0.1, 0.2], [0.01, 0.0], [1.0, None]) for flat in (actual, peer))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for step in range(3):
-            for flat in (ours, theirs):
+            for flat in (actual, peer):
                 flat.gradients.copy_(flat.values * (step + 1) + 0.1)
-            mine.step(ours.norms())
+            mine.step(actual.norms())
             reference._steps += 1
-            reference._step_by_torch(theirs.norms())
+            reference._step_by_torch(peer.norms())
     finally:
         torch.set_num_threads(before)
     # Values below 8 are rounded three times, in either way.
     rounding = torch.finfo(dtype).eps * 8
-    torch.testing.assert_close(ours.values, theirs.values, rtol=0, atol=rounding)
+    torch.testing.assert_close(actual.values, peer.values, rtol=0, atol=rounding)
 
 
 @pytest.mark.parametrize("kind", [Adam, GradientDescent])

@@ -35,21 +35,21 @@ def minimised(
     losses: Losses, starts: torch.Tensor, iterations: int = 200
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The final points, and the losses after each iteration."""
-    parameter, seen = nn.Parameter(starts.clone()), []
+    parameter, calls = nn.Parameter(starts.clone()), []
 
     def evaluate() -> torch.Tensor:
         parameter.grad = None
-        found = losses(parameter)
-        found.sum().backward()
-        return found.detach()
+        result = losses(parameter)
+        result.sum().backward()
+        return result.detach()
 
     def iterated(best: torch.Tensor) -> bool:
         torch.testing.assert_close(losses(parameter.detach()), best, rtol=0, atol=0)
-        seen.append(best)
+        calls.append(best)
         return True
 
     parts.minimise([parameter], evaluate, iterated, iterations, Single(run_at("cpu-n1r1t1")))
-    return parameter.detach(), seen
+    return parameter.detach(), calls
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,19 @@ def minimised(
 def test_each_part_finds_its_minimum_and_never_goes_up(
     losses: Losses, starts: torch.Tensor, minimum: torch.Tensor | None
 ) -> None:
-    found, seen = minimised(losses, starts)
+    result, points_of = minimised(losses, starts)
     if minimum is not None:
-        torch.testing.assert_close(found, minimum.double(), rtol=0, atol=1e-6)
-    gradient = found.clone().requires_grad_()
+        torch.testing.assert_close(result, minimum.double(), rtol=0, atol=1e-6)
+    gradient = result.clone().requires_grad_()
     losses(gradient).sum().backward()
     assert gradient.grad.abs().max() < 1e-6
-    assert all((later <= earlier).all() for earlier, later in pairwise(seen))
-    assert len(seen) < 200
+    assert all((later <= earlier).all() for earlier, later in pairwise(points_of))
+    assert len(points_of) < 200
 
 
 def test_a_part_goes_where_it_would_go_alone() -> None:
     assert len(minimised(rosenbrock, STARTS, iterations=3)[1]) == 3
-    together, _ = minimised(rosenbrock, STARTS)
+    joint, _ = minimised(rosenbrock, STARTS)
     for number in (1, 4):
-        alone, _ = minimised(rosenbrock, STARTS[number : number + 1])
-        assert torch.equal(alone[0], together[number])
+        single, _ = minimised(rosenbrock, STARTS[number : number + 1])
+        assert torch.equal(single[0], joint[number])

@@ -40,8 +40,8 @@ def test_what_copies_from_the_host_may_not(model: str, simulator: str) -> None:
 
 
 def vqc(**settings: Any) -> VQC:
-    usual = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}
-    simulator = build_simulator("s", CircuitSimulator(**{**usual, **settings}), torch.device("cuda"))
+    defaults = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}
+    simulator = build_simulator("s", CircuitSimulator(**{**defaults, **settings}), torch.device("cuda"))
     return VQC(qubits=3, layers=1, inputs=12, outputs=3, simulator=simulator)
 
 
@@ -73,19 +73,19 @@ class NoStream:
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What is captured, each a call that its replay makes again, on a GPU of ten bytes of which a step takes two."""
-    made: list[Any] = []
+    values: list[Any] = []
 
     def captured(call: Any, *_: Any, **__: Any) -> Any:
-        made.append(call)
+        values.append(call)
         return call
 
     monkeypatch.setattr(replayed, "captured", captured)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: NoStream())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: NoStream())
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
-    for name, found in (("mem_get_info", (6, 10)), ("memory_reserved", 4), ("max_memory_allocated", 2)):
-        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
-    return made
+    for name, result in (("mem_get_info", (6, 10)), ("memory_reserved", 4), ("max_memory_allocated", 2)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, result=result: result)
+    return values
 
 
 def replaying(stepper: Stepper) -> Stepper:
@@ -97,37 +97,37 @@ def replaying(stepper: Stepper) -> Stepper:
 def steppers() -> tuple[Stepper, Stepper]:
     """One whose steps are replayed, and one that takes them itself."""
     world, protocol = Single(run_at("cpu-n1r1t1")), protocol_of({"steps": 99})
-    ours, theirs = (Stepper(posed("vqc").train(), world, protocol) for _ in range(2))
-    return replaying(ours), theirs
+    actual, expected = (Stepper(posed("vqc").train(), world, protocol) for _ in range(2))
+    return replaying(actual), expected
 
 
-def both(ours: Stepper, theirs: Stepper, number: int, samples: int = 8) -> None:
+def both(actual: Stepper, expected: Stepper, number: int, samples: int = 8) -> None:
     """A step of both, which has the same sums and leaves the same weights."""
     indices = torch.arange(samples)
-    mine, other = ours.take(indices, number), theirs.take(indices, number)
+    mine, other = actual.take(indices, number), expected.take(indices, number)
     assert torch.equal(mine.sums, other.sums) and torch.equal(mine.norm, other.norm)
     assert (mine.step, mine.count) == (number, samples)
-    assert torch.equal(ours.flat.values, theirs.flat.values)
+    assert torch.equal(actual.flat.values, expected.flat.values)
 
 
 def test_each_size_of_batch_and_learning_rate_has_a_graph_of_its_own(graphs: list[Any]) -> None:
-    ours, theirs = steppers()
-    found = []
+    actual, expected = steppers()
+    values = []
     for number in range(12):
         if number == 9:
-            for stepper in (ours, theirs):
+            for stepper in (actual, expected):
                 stepper.optimiser.learning_rates[0] /= 2
-        both(ours, theirs, number, samples=5 if 4 <= number < 8 else 8)
-        found.append((len(graphs), ours.replayed))
-    assert [found[number] for number in (3, 7, 8, 11)] == [(1, 2), (2, 4), (2, 5), (3, 6)]
+        both(actual, expected, number, samples=5 if 4 <= number < 8 else 8)
+        values.append((len(graphs), actual.replayed))
+    assert [values[number] for number in (3, 7, 8, 11)] == [(1, 2), (2, 4), (2, 5), (3, 6)]
 
 
 def test_a_sampled_step_is_no_replay(graphs: list[Any]) -> None:
-    ours, theirs = steppers()
+    actual, expected = steppers()
     for number in range(4):
         with recording(Recorder(CPU) if number == 3 else None):
-            both(ours, theirs, number)
-    assert ours.replayed == 1
+            both(actual, expected, number)
+    assert actual.replayed == 1
 
 
 @pytest.mark.parametrize("why", ["it cannot be captured", "memory"])
@@ -138,10 +138,10 @@ def test_what_cannot_be_captured_is_said_once_and_trains(
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 6)
     else:
         monkeypatch.setattr(replayed, "captured", lambda *_, **__: NoGraph(why))
-    ours, theirs = steppers()
+    actual, expected = steppers()
     for number in range(6):
-        both(ours, theirs, number)
-    assert ours.replayed == 0 and not graphs
+        both(actual, expected, number)
+    assert actual.replayed == 0 and not graphs
     (record,) = caplog.records
     assert why in record.getMessage()
 
@@ -149,10 +149,10 @@ def test_what_cannot_be_captured_is_said_once_and_trains(
 def test_the_memory_of_other_graphs_counts(graphs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of four of ten bytes: one graph and a sampled step fit, a second graph does not."""
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 4)
-    ours, theirs = steppers()
+    actual, expected = steppers()
     for number in range(8):
-        both(ours, theirs, number, samples=8 - 3 * (number % 2))
-    assert (len(graphs), ours.replayed) == (1, 2)
+        both(actual, expected, number, samples=8 - 3 * (number % 2))
+    assert (len(graphs), actual.replayed) == (1, 2)
 
 
 @pytest.mark.parametrize(("steps_", "steady", "replays"), [(9, 6, 7), (3, 0, 1)])

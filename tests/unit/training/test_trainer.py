@@ -94,8 +94,8 @@ def test_a_test_metric_that_is_not_finite_is_divergence_too(monkeypatch):
     monkeypatch.setattr(
         problem, "metrics", lambda s, o, full: metrics(s, o, full=full) | (bad if s == "test" else {})
     )
-    ended = outcome.run(trainer(problem, {"epochs": 2}))
-    assert ended.status == "diverged" and "the loss on the test samples is inf" in ended.reason
+    result = outcome.run(trainer(problem, {"epochs": 2}))
+    assert result.status == "diverged" and "the loss on the test samples is inf" in result.reason
 
 
 def late_from(loop, step):
@@ -114,11 +114,11 @@ def late_from(loop, step):
 @pytest.mark.parametrize("step", [1, 7])
 def test_a_run_ends_when_its_time_is_over_and_keeps_what_it_measured(step):
     loop = late_from(trainer(classification(), {"steps": 50, "limit_s": 1800}), step)
-    ended = outcome.run(loop)
-    assert (ended.status, ended.quality) == ("timed_out", None)
-    assert ended.reason == f"its time of 1800 s (limit_s) was over after step {step} of 50"
+    result = outcome.run(loop)
+    assert (result.status, result.quality) == ("timed_out", None)
+    assert result.reason == f"its time of 1800 s (limit_s) was over after step {step} of 50"
     assert (loop.step, len(loop.losses)) == (step, step)
-    timing = results.timing(loop, ended)
+    timing = results.timing(loop, result)
     # Not the last step of an epoch, which has a smaller batch.
     full = [number for number in range(2, step) if (number + 1) % loop.steps_per_epoch]
     assert (timing["steps"], timing["step"]["count"]) == (step, len(full))
@@ -147,8 +147,8 @@ def test_the_time_before_a_resume_counts():
 @pytest.mark.parametrize("problem, batch", [("without dropout", 37), ("grape", 5)])
 def test_the_iterations_of_lbfgs_end_with_the_time_too(problem, batch):
     protocol = {"optimiser": "l-bfgs", "steps": 20, "limit_s": 1e-9}
-    ended = outcome.run(trainer(PROBLEMS[problem](), protocol, batch=batch))
-    assert ended.status == "timed_out" and "after step 1 of 20" in ended.reason
+    result = outcome.run(trainer(PROBLEMS[problem](), protocol, batch=batch))
+    assert result.status == "timed_out" and "after step 1 of 20" in result.reason
 
 
 def test_checkpoints_come_k_steps_after_the_last():

@@ -49,10 +49,10 @@ def qubits_of(name: str) -> int:
     return (len(GATES[name]) - 1).bit_length()
 
 
-def gate(name: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]] = ((0, 1),)) -> torch.Tensor:
+def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]] = ((0, 1),)) -> torch.Tensor:
     """A gate, complex128: on one qubit (2, 2), on two (4, 4), or of a register (2**n, 2**n).
 
-    name: x, y, z, h (or hadamard), s, t, sqrt_x; cz, cnot, swap, iswap, sqrt_iswap; or a unitary matrix. `torch.kron` puts gates
+    given: x, y, z, h (or hadamard), s, t, sqrt_x; cz, cnot, swap, iswap, sqrt_iswap; or a unitary matrix. `torch.kron` puts gates
         side by side.
     qubits: n of the register, on each qubit of which a gate on one acts; None: the gate alone.
     pairs: the qubits, from 0, that a gate on two acts on in a register, the first pair first; of cnot control and target.
@@ -72,12 +72,12 @@ def gate(name: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]] 
     from ketscale.engines.dynamics.tasks import as_complex
     from ketscale.engines.operators import check_pairs
 
-    if isinstance(name, str):
-        if name not in GATES:
-            raise UserError(f"gate: no gate is called {name}{suggestion(name, list(GATES))}")
-        matrix = torch.tensor(GATES[name], dtype=torch.complex128)
+    if isinstance(given, str):
+        if given not in GATES:
+            raise UserError(f"gate: no gate is called {given}{suggestion(given, list(GATES))}")
+        matrix = torch.tensor(GATES[given], dtype=torch.complex128)
     else:
-        matrix = as_complex(name, torch.empty(0, dtype=torch.float64), "gate").clone()
+        matrix = as_complex(given, torch.empty(0, dtype=torch.float64), "gate").clone()
         _check_unitary(matrix)
     if not (qubits is None or (isinstance(qubits, int) and qubits >= 1)):
         raise UserError(f"qubits: must be a whole number from 1, not {qubits}")

@@ -92,7 +92,7 @@ def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     model = grid.canonical(record.config["model"])
     sampler = run.simulator if simulator and (simulator.shots or simulator.trajectories) else None
     noise = (
-        grid.canonical([simulator.noise, simulator.noise_in_training])
+        (grid.canonical(simulator.noise), simulator.noise_in_training)
         if simulator and simulator.noise
         else None
     )

@@ -54,22 +54,22 @@ def named_simulator(name: str) -> Simulator:
     return Placed(simulator, torch.device(processor)) if processor else simulator
 
 
-def resolve_simulator(simulator: Simulator | str | None) -> Simulator:
+def resolve_simulator(given: Simulator | str | None) -> Simulator:
     """The simulator for a model's argument: a simulator, a usual name, or None for `fused`.
 
     Raises:
         UserError: as for `named_simulator`, or the argument is not a simulator.
     """
-    if simulator is None or isinstance(simulator, str):
-        return named_simulator("fused" if simulator is None else simulator)
+    if given is None or isinstance(given, str):
+        return named_simulator("fused" if given is None else given)
     from ketscale.engines.circuits.simulator import Simulator
 
-    if not isinstance(simulator, Simulator) or isinstance(simulator, type):
+    if not isinstance(given, Simulator) or isinstance(given, type):
         raise UserError(
-            f"simulator must be a name, an object with state and expval, or None, not {simulator!r}: "
+            f"simulator must be a name, an object with state and expval, or None, not {given!r}: "
             f"names are {', '.join(SIMULATORS)}"
         )
-    return simulator
+    return given
 
 
 def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torch.device:

@@ -59,9 +59,9 @@ def line(part: Part, where: str, threads: int) -> None:
                     graph = captured(call, device, None)
                     if not isinstance(graph, NoGraph):
                         calls["graph"] = machine.finished(graph, device)
-                found = stopwatch.steady(calls, REPEATS)
-                times = {name: timing.median_s for name, timing in found.items()}
-                spread = {name: timing.iqr_s for name, timing in found.items()}
+                result = stopwatch.steady(calls, REPEATS)
+                times = {name: timing.median_s for name, timing in result.items()}
+                spread = {name: timing.iqr_s for name, timing in result.items()}
                 part.say(device=where, threads=threads, cell=case._asdict(), median_s=times, iqr_s=spread)
                 if min(times.values()) > LONGEST_S / 4:
                     break

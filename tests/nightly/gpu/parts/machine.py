@@ -22,18 +22,18 @@ PACKAGES = (
 
 def measure(part: Part) -> None:
     """Say what is here; what is absent is null."""
-    found: dict[str, str | None] = {}
+    result: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            result[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = None
+            result[name] = None
     part.say(
         python=platform.python_version(),
         cpu=_cpu(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        packages=found,
+        packages=result,
         gpus=[_gpu(number) for number in range(torch.cuda.device_count())],
         driver=_driver(),
         cuda=torch.version.cuda,

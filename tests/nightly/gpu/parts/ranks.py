@@ -39,9 +39,9 @@ def train(part: Part, file: str, names: tuple[str, ...]) -> None:
     """
     with TemporaryDirectory() as folder:
         where = Path(folder)
-        given = load(STUDIES / file)
-        given["studies"] = {name: given["studies"][name] for name in names}
-        (where / "config.yaml").write_text(json.dumps(given))
+        arguments = load(STUDIES / file)
+        arguments["studies"] = {name: arguments["studies"][name] for name in names}
+        (where / "config.yaml").write_text(json.dumps(arguments))
         config = read_config(where / "config.yaml")
         runs = sorted(
             dict.fromkeys(run for study in config.studies for run in study.runs), key=lambda run: run.seed
@@ -86,12 +86,12 @@ def prepare(part: Part, where: Path, config: Config, workload: str) -> list[str]
         shutil.copytree(PACKED / workload, manifest.parent)
         return ["--features", str(manifest)]
     try:
-        done = command(["ketscale", "prepare", workload], where, part.left())
+        result = command(["ketscale", "prepare", workload], where, part.left())
     except subprocess.TimeoutExpired:
         part.say(prepare=workload, failed="the time was over")
         return None
-    if done.returncode:
-        part.say(prepare=workload, failed=done.stderr[-500:])
+    if result.returncode:
+        part.say(prepare=workload, failed=result.stderr[-500:])
         return None
     return ["--features", str(manifest)]
 
@@ -100,13 +100,13 @@ def launch(part: Part, where: Path, config: Config, run: Run, data: list[str]) -
     """Train a run; its record, or why there is none."""
     path = f"{config.results}/{run.path}"
     try:
-        done = command(["ketscale", "launch", path, *data], where, part.left())
+        result = command(["ketscale", "launch", path, *data], where, part.left())
     except subprocess.TimeoutExpired:
         part.say(run=run.path, skipped="the time was over")
         return
     record = where / path
-    if done.returncode or not record.exists():
-        part.say(run=run.path, failed=(done.stdout + done.stderr)[-800:])
+    if result.returncode or not record.exists():
+        part.say(run=run.path, failed=(result.stdout + result.stderr)[-800:])
         return
     history = record.with_name(HISTORY).read_text()
     part.say(run=run.path, record=json.loads(record.read_text()), history=history)

@@ -39,11 +39,11 @@ def measure(part: Part) -> None:
             for _ in range(BEFORE + 1):
                 calls[name]()
             assert bool(stepper.replayed) is replays
-        found = stopwatch.steady(calls, REPEATS)
+        result = stopwatch.steady(calls, REPEATS)
         part.say(
             cell=str(case),
-            median_s={name: timing.median_s for name, timing in found.items()},
-            iqr_s={name: timing.iqr_s for name, timing in found.items()},
+            median_s={name: timing.median_s for name, timing in result.items()},
+            iqr_s={name: timing.iqr_s for name, timing in result.items()},
         )
 
 

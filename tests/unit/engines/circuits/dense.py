@@ -71,11 +71,11 @@ def final_states(
         ]  # fmt: skip
         matrix, wires = _matrix(gate, angles), tuple(wire + 1 for wire in gate.wires)
         first = tuple(range(1, len(wires) + 1))
-        moved = states.movedim(wires, first)
-        rows, target = moved.reshape(batch, 2 ** len(wires), size >> len(wires)), matrix.shape[-1]
+        axes = states.movedim(wires, first)
+        rows, target = axes.reshape(batch, 2 ** len(wires), size >> len(wires)), matrix.shape[-1]
         # Controls come first, so that where all of them are 1 the rows are the last.
         rows = torch.cat([rows[:, :-target], matrix @ rows[:, -target:]], 1)
-        states = rows.reshape(moved.shape).movedim(first, wires)
+        states = rows.reshape(axes.shape).movedim(first, wires)
     return states.reshape(batch, size)
 
 
@@ -89,11 +89,11 @@ def mixed(states: torch.Tensor, coefficients: torch.Tensor, constant: torch.Tens
     """Normalised superpositions of states, their mirror images, and a constant."""
     qubits = states.shape[1].bit_length() - 1
     mirrored = states.view(-1, *[2] * qubits).permute(0, *range(qubits, 0, -1)).reshape(states.shape)
-    found = coefficients[0] * states + coefficients[1] * mirrored + constant
-    return found / (found.norm(dim=1, keepdim=True) + 1e-9)
+    result = coefficients[0] * states + coefficients[1] * mirrored + constant
+    return result / (result.norm(dim=1, keepdim=True) + 1e-9)
 
 
 def dense_word(word: str) -> Matrix:
     """A Pauli word's matrix."""
-    made: Matrix = reduce(kron, (PAULI[letter] for letter in word)).numpy()
-    return made
+    result: Matrix = reduce(kron, (PAULI[letter] for letter in word)).numpy()
+    return result

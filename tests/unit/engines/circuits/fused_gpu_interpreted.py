@@ -121,11 +121,11 @@ def test_tensors_that_are_views_conjugate_or_negative() -> None:
     angles = Angles(stored.conj().imag.T[:, :3], random_angles(circuit, 1).weights.detach())
     initial = random_states(4).conj()
     assert angles.inputs.is_neg() and not angles.inputs.is_contiguous() and initial.is_conj()
-    found, expected = (each(circuit, words, angles, [initial]) for each in (evaluated, by_matrices))
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    result, expected = (each(circuit, words, angles, [initial]) for each in (evaluated, by_matrices))
+    torch.testing.assert_close(result, expected, atol=1e-10, rtol=0)
     initial.requires_grad_()
     states = (each(circuit, None, random_angles(circuit, 3), [initial]) for each in (evaluated, by_matrices))
-    found, expected = (
+    result, expected = (
         torch.autograd.grad(each.conj().imag.sum(), initial)[0].resolve_conj() for each in states
     )
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    torch.testing.assert_close(result, expected, atol=1e-10, rtol=0)

@@ -32,11 +32,11 @@ def test_a_call_needs_about_four_times_the_batch_of_states(
 ) -> None:
     """All that a call forward and back allocates beside its results, with two threads: 4.05 times at 8 qubits."""
     circuit, words = ansatz(qubits, 2), pauli_words(qubits, letters)
-    wanted: tuple[Argument, ...] = ("input", "weight") if circuit.weights else ("input",)
-    kernel = call.compiled(Call(circuit, words, torch.float32, batch, kinds=wanted))
+    expected: tuple[Argument, ...] = ("input", "weight") if circuit.weights else ("input",)
+    kernel = call.compiled(Call(circuit, words, torch.float32, batch, kinds=expected))
     workspace = call.Workspace(kernel, threads=2)
-    kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
-    assert kept + 4 * kernel.saved_floats <= times * batch * 2**qubits * 8
+    bytes_held = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
+    assert bytes_held + 4 * kernel.saved_floats <= times * batch * 2**qubits * 8
 
 
 def test_a_backward_pass_may_be_repeated() -> None:
@@ -75,13 +75,13 @@ RECIPE = library.Recipe("tested", (), lambda: None, ())
 
 
 def test_a_change_of_any_file_that_writes_code_compiles_it_anew() -> None:
-    folder, found, waiting = Path(call.__file__).parent, set(), ["kernels"]
+    folder, result, waiting = Path(call.__file__).parent, set(), ["kernels"]
     while waiting:
         name = waiting.pop()
-        found.add(name)
+        result.add(name)
         imports = re.findall(rf"from {fused.__name__}\.(\w+) import", (folder / f"{name}.py").read_text())
-        waiting += set(imports) - found
-    assert found == {"kernels", *(Path(str(module.__file__)).stem for module in call.SOURCES)}
+        waiting += set(imports) - result
+    assert result == {"kernels", *(Path(str(module.__file__)).stem for module in call.SOURCES)}
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ Calls = Callable[..., torch.Tensor]
 
 def some(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Random numbers; complex ones are normalised states."""
-    drawn = torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
-    return (drawn / drawn.norm(dim=-1, keepdim=True) if dtype.is_complex else drawn).requires_grad_()
+    noise = torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
+    return (noise / noise.norm(dim=-1, keepdim=True) if dtype.is_complex else noise).requires_grad_()
 
 
 def differentiated(values: torch.Tensor, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -55,8 +55,8 @@ def compared(
     """One call against one call for each group; leaves have a first dimension of groups but where dims says None."""
     dims = dims or (0,) * len(leaves)
     every = [x.expand(GROUPS, *x.shape) if dim is None else x for x, dim in zip(leaves, dims, strict=True)]
-    alone = torch.stack([function(*tensors) for tensors in zip(*every, strict=True)])
-    same(differentiated(vmap(function, dims)(*leaves), leaves), differentiated(alone, leaves), tolerance)
+    single = torch.stack([function(*tensors) for tensors in zip(*every, strict=True)])
+    same(differentiated(vmap(function, dims)(*leaves), leaves), differentiated(single, leaves), tolerance)
 
 
 def asked(simulator: Simulator, circuit: Circuit, kind: str) -> Calls:
@@ -118,10 +118,10 @@ def test_a_group_has_the_numbers_that_it_has_alone(
 def test_inputs_weights_or_initial_states_may_be_shared(dims: tuple[int | None, ...]) -> None:
     circuit = strongly_entangling_ansatz(3, 2)
     leaves = leaves_of(circuit, "one", 6)
-    given = [
+    arguments = [
         (x[0] if dim is None else x).detach().requires_grad_() for x, dim in zip(leaves, dims, strict=True)
     ]
-    compared(asked(Fused(), circuit, "one"), *given, dims=dims, tolerance=1e-12)
+    compared(asked(Fused(), circuit, "one"), *arguments, dims=dims, tolerance=1e-12)
 
 
 @pytest.fixture
@@ -172,24 +172,24 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
             pool._warn.cache_clear()
             assert (pool.usable(3), pool.usable(1)) == (1, 1)
         with pytest.warns(UserWarning, match="compiled code runs on one thread"):
-            found = evaluated()
+            result = evaluated()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             evaluated()
     finally:
         pool._load.cache_clear()
         pool._warn.cache_clear()
-    same(expected, found)
+    same(expected, result)
 
 
 def test_wrappers_let_groups_through_and_time_them_and_there_is_one_call() -> None:
     circuit, leaves, record = vqc_ansatz(3, 2), (some(2, GROUPS, 6, 3), some(GROUPS, 6)), spans.Recorder(CPU)
-    found, expected = (asked(each, circuit, "words") for each in (Placed(Spanned(Fused()), CPU), Fused()))
+    result, expected = (asked(each, circuit, "words") for each in (Placed(Spanned(Fused()), CPU), Fused()))
     calls = patch.object(cpu, "evaluate", wraps=cpu.evaluate)
     spied = patch.object(record, "enter", wraps=record.enter)
     with calls as evaluate, spied as enter, spans.recording(record):
         # Within another vmap, too.
-        results = differentiated(vmap(vmap(found), (0, None))(*leaves), leaves)
+        results = differentiated(vmap(vmap(result), (0, None))(*leaves), leaves)
     assert evaluate.call_count == 1
     names = [call.args[0] for call in enter.mock_calls]
     assert names.count("circuit.forward") == names.count("circuit.backward") == 1 and "transfer" in names
@@ -203,8 +203,8 @@ def test_a_gpu_takes_the_weights_of_groups_as_inputs(kind: str, monkeypatch: pyt
     monkeypatch.setattr(gpu, "MOST_QUBITS", 0)
     circuit, words = strongly_entangling_ansatz(3, 2), pauli_words(3)
     i, w, s = leaves = leaves_of(circuit, kind, 4)
-    found, expected = (each.evaluate(circuit, i, w, words, s) for each in (gpu, cpu))
-    same(differentiated(found, leaves), differentiated(expected, leaves), 1e-12)
+    result, expected = (each.evaluate(circuit, i, w, words, s) for each in (gpu, cpu))
+    same(differentiated(result, leaves), differentiated(expected, leaves), 1e-12)
 
 
 def test_a_group_that_does_not_fit_is_refused() -> None:

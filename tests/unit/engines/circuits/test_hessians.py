@@ -57,13 +57,13 @@ def scalar(simulator: Simulator, circuit: Circuit, kind: str) -> Scalar:
 
 def gradients(function: Scalar, given: Sequence[torch.Tensor], times: int) -> list[torch.Tensor]:
     """The gradients, those of a function of these, and so on."""
-    leaves, found = [tensor.clone().requires_grad_() for tensor in given], []
+    leaves, values = [tensor.clone().requires_grad_() for tensor in given], []
     total = function(*leaves)
     for _ in range(times):
         slopes = torch.autograd.grad(total, leaves, create_graph=True, materialize_grads=True)
         total = sum((x.real.sin().sum() for x in slopes), start=torch.zeros(()))
-        found += slopes
-    return found
+        values += slopes
+    return values
 
 
 KINDS = ("words", "prepared", "state", "superposed")
@@ -73,7 +73,7 @@ KINDS = ("words", "prepared", "state", "superposed")
 def test_all_ways_to_ask(kind: str) -> None:
     given = points(CIRCUIT, 2, kind)
     inputs, weights = given[:2]
-    along, found = tuple(tensor + 1 for tensor in given), list[list[Any]]()
+    along, result = tuple(tensor + 1 for tensor in given), list[list[Any]]()
     for each in (Fused(), REFERENCE):
         function = scalar(each, CIRCUIT, kind)
 
@@ -88,7 +88,7 @@ def test_all_ways_to_ask(kind: str) -> None:
             dual = forward_ad.unpack_dual(function(*duals)).tangent
         leaf = weights.clone().requires_grad_()
         (slope,) = torch.autograd.grad(of(inputs, leaf), leaf, create_graph=True)
-        asked = [
+        observables = [
             *gradients(function, given, 2), dual, jvp(function, tuple(given), along),
             jvp(grad(function, tuple(range(len(given)))), tuple(given), along),
             hessian(of, (0, 1))(inputs, weights), jacrev(jacrev(of, 1), 0)(inputs, weights),
@@ -99,10 +99,10 @@ def test_all_ways_to_ask(kind: str) -> None:
                 torch.eye(len(weights)).double()),
         ]  # fmt: skip
         if kind in ("words", "prepared"):
-            asked.append(jacrev(jacfwd(grad(of), 1), 1)(inputs, weights))
-            asked.append(vmap(moved)(torch.stack([weights, weights + 1])))
-        found.append(asked)
-    torch.testing.assert_close(*found)
+            observables.append(jacrev(jacfwd(grad(of), 1), 1)(inputs, weights))
+            observables.append(vmap(moved)(torch.stack([weights, weights + 1])))
+        result.append(observables)
+    torch.testing.assert_close(*result)
 
 
 # Inputs and weights that turn one rotation each; inputs that turn several; and weights that do.
@@ -127,20 +127,20 @@ OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_circuits_and_batches(name: str, kind: str) -> None:
     simulator, circuit, batch = OTHERS[name]
-    given = points(circuit, batch, kind)
-    along, times = tuple(tensor + 1 for tensor in given), 3 if "once" in name or "times" in name else 2
-    ours, theirs = (scalar(each, circuit, kind) for each in (simulator, REFERENCE))
-    torch.testing.assert_close(gradients(ours, given, times), gradients(theirs, given, times))
-    found, expected = (
-        jvp(lambda *x, f=f: jvp(f, x, along)[1], tuple(given), along)[1] for f in (ours, theirs)
+    arguments = points(circuit, batch, kind)
+    along, times = tuple(tensor + 1 for tensor in arguments), 3 if "once" in name or "times" in name else 2
+    actual, reference = (scalar(each, circuit, kind) for each in (simulator, REFERENCE))
+    torch.testing.assert_close(gradients(actual, arguments, times), gradients(reference, arguments, times))
+    result, expected = (
+        jvp(lambda *x, f=f: jvp(f, x, along)[1], tuple(arguments), along)[1] for f in (actual, reference)
     )
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
 
 
 def test_angles_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPatch) -> None:
     """All derivatives by them are those of kernels."""
-    monkeypatch.setattr(stepwise, "evaluate", lambda *given: pytest.fail("torch's operators"))
-    given, value = points(ONCE, 3, "words"), scalar(Fused(), ONCE, "words")
-    gradients(value, given, 2)
-    hessian(value, (0, 1))(*given)
-    jvp(hessian(value), tuple(given), tuple(given))
+    monkeypatch.setattr(stepwise, "evaluate", lambda *arguments: pytest.fail("torch's operators"))
+    arguments, value = points(ONCE, 3, "words"), scalar(Fused(), ONCE, "words")
+    gradients(value, arguments, 2)
+    hessian(value, (0, 1))(*arguments)
+    jvp(hessian(value), tuple(arguments), tuple(arguments))

@@ -32,8 +32,8 @@ def hurried() -> Iterator[None]:
 
 
 def some(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    drawn = torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
-    return drawn / drawn.norm(dim=-1, keepdim=True) if dtype.is_complex else drawn
+    noise = torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(sum(shape)))
+    return noise / noise.norm(dim=-1, keepdim=True) if dtype.is_complex else noise
 
 
 ANGLES = Angles(some(3, 2), some(2))
@@ -56,9 +56,9 @@ def test_what_torch_does_with_it_jax_does() -> None:
 
 
 def test_one_call_of_vjp_has_the_bits_of_autograd() -> None:
-    found = Jitted().vjp(CIRCUIT, ANGLES, WORDS)
-    assert found is not None
-    values, back = found
+    result = Jitted().vjp(CIRCUIT, ANGLES, WORDS)
+    assert result is not None
+    values, back = result
     leaves = [tensor.clone().requires_grad_() for tensor in ANGLES]
     expected = Jitted().expval(CIRCUIT, Angles(*leaves), WORDS)
     gradients = torch.autograd.grad(expected, leaves, values)

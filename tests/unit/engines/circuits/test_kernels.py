@@ -39,10 +39,10 @@ def forgotten() -> Iterator[None]:
 
 
 def laid_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tile, whole, block = LAYOUTS[layout]
+    tile, complete, block = LAYOUTS[layout]
     monkeypatch.setattr(listing, "TILE_BYTES", tile)
     monkeypatch.setattr(listing, "PERMUTATION_BYTES", tile)
-    monkeypatch.setattr(listing, "STATE_BYTES", whole)
+    monkeypatch.setattr(listing, "STATE_BYTES", complete)
     monkeypatch.setattr(listing, "BLOCK_BYTES", block)
 
 
@@ -103,12 +103,12 @@ def leaves_of(circuit: Circuit, batch: int, dtype: torch.dtype, start: str, seed
     """Inputs and weights, a column of each without a gate, and initial states, or what a superposition has."""
     generator, kind, size = torch.Generator().manual_seed(seed), dtype.to_complex(), 2**circuit.qubits
     shapes = {"zero": [], "one": [(size,)], "each": [(batch, size)], "superposed": [(2,), (size,)]}[start]
-    found = [
+    values = [
         torch.randn(*shape, dtype=dtype, generator=generator)
         for shape in ((batch, circuit.inputs + 1), (circuit.weights + 1,))
     ]
     states = (torch.randn(*shape, dtype=kind, generator=generator) for shape in shapes)
-    return [*found, *(state / state.norm(dim=-1, keepdim=True) for state in states)]
+    return [*values, *(state / state.norm(dim=-1, keepdim=True) for state in states)]
 
 
 # A circuit, words or None for states, its angles, and what it starts from or mixes.
@@ -145,18 +145,18 @@ def compare(
     exact = [leaf.to(torch.complex128 if leaf.is_complex() else torch.float64) for leaf in leaves]
     results, generator = [], torch.Generator().manual_seed(0)
     for each, point in ((evaluate, leaves), (by_matrices, exact)):
-        given = [x.clone().requires_grad_(only in (None, number)) for number, x in enumerate(point)]
-        values, needed = (
-            each(circuit, words, Angles(*given[:2]), given[2:]),
-            [x for x in given if x.requires_grad],
+        arguments = [x.clone().requires_grad_(only in (None, number)) for number, x in enumerate(point)]
+        values, needs = (
+            each(circuit, words, Angles(*arguments[:2]), arguments[2:]),
+            [x for x in arguments if x.requires_grad],
         )
         if each is evaluate:
             assert values.dtype == (leaves[0].dtype.to_complex() if words is None else leaves[0].dtype)
             cotangent = torch.randn(*values.shape, dtype=values.dtype, generator=generator)
-        gradients = [torch.zeros_like(x) for x in needed]
+        gradients = [torch.zeros_like(x) for x in needs]
         if values.requires_grad:  # unless they depend on nothing
             gradients = torch.autograd.grad(
-                values, needed, cotangent.to(values.dtype), allow_unused=True, materialize_grads=True
+                values, needs, cotangent.to(values.dtype), allow_unused=True, materialize_grads=True
             )
         results.append([values.detach(), *gradients])
     tolerance = 1e-12 if leaves[0].dtype == torch.float64 else 1e-5

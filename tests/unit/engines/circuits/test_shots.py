@@ -36,11 +36,11 @@ ALL = tuple(map("".join, itertools.product("IXYZ", repeat=2)))
 @pytest.mark.parametrize("words", [ALL, random_words(4, 30), ("XIZ", "IYZ", "XYI", "III")])
 def test_words_of_one_readout_are_diagonal_after_its_circuit(words: tuple[str, ...]) -> None:
     qubits = len(words[0])
-    found = readouts(words)
-    assert sorted(place for readout in found for place in readout.words) == list(range(len(words)))
-    for readout in found:
+    result = readouts(words)
+    assert sorted(place for readout in result for place in readout.words) == list(range(len(words)))
+    for readout in result:
         basis = torch.eye(2**qubits, dtype=torch.complex128)
-        turned = final_states(
+        rotated = final_states(
             Circuit(qubits, readout.gates), basis[:, :0].real, torch.zeros(0), basis
         ).T.numpy()
         outcomes = [
@@ -50,10 +50,10 @@ def test_words_of_one_readout_are_diagonal_after_its_circuit(words: tuple[str, .
         for column, place in enumerate(readout.words):
             diagonal = np.diag(readout.values(torch.tensor(outcomes), torch.float64)[:, column].numpy())
             np.testing.assert_allclose(
-                turned @ dense_word(words[place]) @ turned.conj().T, diagonal, atol=1e-12
+                rotated @ dense_word(words[place]) @ rotated.conj().T, diagonal, atol=1e-12
             )
     if len(words) == 4:
-        assert len(found) == 1 and found[0].wires == (0, 1, 2)
+        assert len(result) == 1 and result[0].wires == (0, 1, 2)
 
 
 def test_words_of_one_readout_are_drawn_from_the_same_shots() -> None:
@@ -76,15 +76,15 @@ def test_means_and_gradients_have_the_moments_of_independent_shots() -> None:
         values = simulator.expval(TURN, Angles(x, W), ["Z"])
     (slopes,) = torch.autograd.grad(values.sum(), x)
     # Each of the two shifted circuits has shots of its own: <Z> there is -sine and sine.
-    for found, mean, variance in (
+    for result, mean, variance in (
         (values.detach(), cosine, (1 - cosine**2) / shots),
         (slopes, -sine, 2 * 0.25 * (1 - sine**2) / shots),
     ):
-        assert abs(found.mean() - mean) < 5 * math.sqrt(variance / rows)
-        assert abs(found.var() / variance - 1) < 5 * math.sqrt(3 / rows)
+        assert abs(result.mean() - mean) < 5 * math.sqrt(variance / rows)
+        assert abs(result.var() / variance - 1) < 5 * math.sqrt(3 / rows)
     # The gradient's shots are not the value's.
-    together = torch.corrcoef(torch.stack([values.detach()[:, 0], slopes[:, 0]]))[0, 1]
-    assert abs(together) < 5 / math.sqrt(rows)
+    correlation = torch.corrcoef(torch.stack([values.detach()[:, 0], slopes[:, 0]]))[0, 1]
+    assert abs(correlation) < 5 / math.sqrt(rows)
 
 
 def test_shifts_of_exact_means_are_the_exact_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,15 +98,15 @@ def test_shifts_of_exact_means_are_the_exact_gradient(monkeypatch: pytest.Monkey
     monkeypatch.setattr("ketscale.engines.circuits.shots._Experiment.means", endless)
     circuit = Circuit(2).h(0).ry(1, 0.7).rot(1, "w0", "x0", "w1").crx(0, 1, "w0").cphase(1, 0, "w1")
     circuit = circuit.xx(0, 1, "x0").rx(0, "w0").crz(1, 0, "x0").ry(1, "w1")
-    drawn = torch.randn(2, 4, dtype=torch.complex128, generator=torch.Generator().manual_seed(1))
-    initial = drawn / drawn.norm(dim=1, keepdim=True)
-    weights, found = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64), []
+    noise = torch.randn(2, 4, dtype=torch.complex128, generator=torch.Generator().manual_seed(1))
+    initial = noise / noise.norm(dim=1, keepdim=True)
+    weights, result = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64), []
     for simulator in (Fused(), Shots(Fused(), 20_000, "shift")):
         x = torch.tensor([[0.4], [1.1]], dtype=torch.float64, requires_grad=True)
         w = torch.tensor([0.9, -0.3], dtype=torch.float64, requires_grad=True)
         values = simulator.expval(circuit, Angles(x, w), ["XI", "IZ", "YX"], initial)
-        found.append(torch.autograd.grad((values * weights).sum(), (x, w)))
-    torch.testing.assert_close(*found, atol=1e-12, rtol=1e-12)
+        result.append(torch.autograd.grad((values * weights).sum(), (x, w)))
+    torch.testing.assert_close(*result, atol=1e-12, rtol=1e-12)
 
 
 def test_numbers_belong_to_seed_step_call_and_sample() -> None:
@@ -114,22 +114,22 @@ def test_numbers_belong_to_seed_step_call_and_sample() -> None:
     x = torch.linspace(0, 3, 20, dtype=torch.float64)[:, None]
 
     def drawn(seed: int, step: int, rows: torch.Tensor, calls: int = 1) -> list[torch.Tensor]:
-        found = []
+        result = []
         with keyed(seed, step, rows):
             for _ in range(calls):
                 w = W.clone().requires_grad_()
                 values = simulator.expval(TURN, Angles(x[rows], w), ["Z", "X"])
                 (slope,) = torch.autograd.grad((values * values.detach()).sum(), w)
-                found += [values.detach(), slope]
-        return found
+                result += [values.detach(), slope]
+        return result
 
-    whole, slope, again, _ = drawn(1, 2, samples, calls=2)
-    assert not torch.equal(whole, again)
+    complete, slope, repeat, _ = drawn(1, 2, samples, calls=2)
+    assert not torch.equal(complete, repeat)
     parts = [drawn(1, 2, samples[rows]) for rows in (slice(7), slice(7, None))]
-    assert torch.equal(torch.cat([part[0] for part in parts]), whole)
+    assert torch.equal(torch.cat([part[0] for part in parts]), complete)
     torch.testing.assert_close(parts[0][1] + parts[1][1], slope, atol=1e-12, rtol=0)
     for other in (drawn(2, 2, samples), drawn(1, 3, samples)):
-        assert not torch.equal(other[0], whole)
+        assert not torch.equal(other[0], complete)
     # Several rows of one sample, as of the steps of a series, differ from each other.
     with keyed(1, 2, samples):
         rows = simulator.expval(TURN, Angles(X[:1].expand(40, 1), W), ["Z"])
@@ -149,12 +149,12 @@ def test_a_mean_is_that_of_its_samples_and_near_the_exact_one() -> None:
     for shots in (3, 400):
         simulator = Shots(Fused(), shots)
         with keyed(0, 0, torch.arange(300)):
-            found = simulator.expval(circuit, angles, words)
+            values = simulator.expval(circuit, angles, words)
         with keyed(0, 0, torch.arange(300)):
-            torch.testing.assert_close(found, simulator.sample(circuit, angles, None, words).mean(1))
+            torch.testing.assert_close(values, simulator.sample(circuit, angles, None, words).mean(1))
         # 6 standard errors, of 1,200 means.
         assert (
-            (found - exact).abs() <= 6 * ((1 - exact**2).clamp(min=0.01) / shots).sqrt()
+            (values - exact).abs() <= 6 * ((1 - exact**2).clamp(min=0.01) / shots).sqrt()
         ).all() or shots == 3
 
 
@@ -162,12 +162,12 @@ def test_a_circuit_without_inputs_is_measured_once_for_all_samples() -> None:
     circuit = Circuit(1).ry(0, "w0")
     values = Shots(Fused(), 7).expval(circuit, Angles(W.new_empty(3, 0), W), ["Z"])
     assert values.shape == (3, 1) and len(values.unique()) == 1
-    drawn = []
+    draws = []
     for samples in ([4], [1, 2, 3], [7, 8]):  # of three ranks
         with keyed(0, 0, torch.tensor(samples)):
             angles = Angles(W.new_empty(len(samples), 0), W)
-            drawn.append(Shots(Fused(), 1000).expval(circuit, angles, ["Z"])[0])
-    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+            draws.append(Shots(Fused(), 1000).expval(circuit, angles, ["Z"])[0])
+    assert torch.equal(draws[0], draws[1]) and torch.equal(draws[0], draws[2])
 
 
 def test_single_precision_and_outcomes_without_probability() -> None:
@@ -204,12 +204,12 @@ def test_superpositions_are_measured_with_exact_gradients() -> None:
 def test_what_shots_cannot_give_is_refused() -> None:
     simulator, angles = Shots(Fused(), 5), Angles(X, W)
     w, initial = W.clone().requires_grad_(), torch.tensor([1, 0], dtype=torch.complex128, requires_grad=True)
-    for refused in (
+    for call in (
         lambda: simulator.state(TURN, angles),
         lambda: simulator.expval(TURN, angles, ["Z"], initial),
     ):
         with pytest.raises(UserError):
-            refused()
+            call()
     value = simulator.expval(TURN, Angles(X, w), ["Z"]).sum()
     with pytest.raises(UserError, match="first derivatives only"):
         torch.autograd.grad(value, w, create_graph=True)

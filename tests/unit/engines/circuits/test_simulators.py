@@ -151,12 +151,12 @@ def test_samples_that_do_not_count_have_zero_gradients(name: str) -> None:
     inputs, weights = random_angles(circuit, 3)
     values = simulator(name).expval(circuit, Angles(inputs, weights), ("ZI", "IX", "ZI"), starts)
     count = torch.tensor([[0.0, 0, 0], [least, 2 * least, 3 * least], [1, 0, -1]], dtype=torch.float64)
-    found = torch.autograd.grad((values * count).sum(), (inputs, weights))
+    gradients = torch.autograd.grad((values * count).sum(), (inputs, weights))
     exact = means(final_states(circuit, inputs, weights, starts), ("ZI", "IX"))[1]
     expected = torch.autograd.grad(
         (exact * count.new_tensor([4 * least, 2 * least])).sum(), (inputs, weights)
     )
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-20)
+    torch.testing.assert_close(gradients, expected, rtol=1e-9, atol=1e-20)
 
 
 @pytest.mark.parametrize("name", [*SETTINGS, "default.qubit-jit"])
@@ -165,15 +165,15 @@ def test_the_angles_precision_is_kept_and_gradients_are_those_that_are_wanted(na
     inputs, weights = random_angles(circuit, 2, torch.float32)
     angles = Angles(inputs.detach(), weights)
     initial = random_states(4, dtype=torch.complex64) if takes_states(name) else None
-    found = slopes(simulator(name).expval(circuit, angles, words, initial), [weights])
-    assert {tensor.dtype for tensor in found} == {torch.float32}
+    values = slopes(simulator(name).expval(circuit, angles, words, initial), [weights])
+    assert {tensor.dtype for tensor in values} == {torch.float32}
     fixed = Angles(inputs.detach(), weights.detach())
     assert simulator(name).state(circuit, fixed, initial).dtype == torch.complex64
     exact = weights.detach().double().requires_grad_()
     start = None if initial is None else initial.to(torch.complex128)
     states = final_states(circuit, angles.inputs.double(), exact, start)
     torch.testing.assert_close(
-        found, slopes(means(states, words), [exact]), atol=1e-4, rtol=1e-4, check_dtype=False
+        values, slopes(means(states, words), [exact]), atol=1e-4, rtol=1e-4, check_dtype=False
     )
     assert torch.get_default_dtype() == torch.float32
 
@@ -189,14 +189,14 @@ COPIED: dict[str, Callable[[], Simulator]] = {
 def test_a_copy_of_a_simulator_that_was_used_computes_the_same_to_the_last_bit(
     make: Callable[[], Simulator],
 ) -> None:
-    made, angles = make(), random_angles(CIRCUIT, 5, torch.float32)
+    result, angles = make(), random_angles(CIRCUIT, 5, torch.float32)
 
     def evaluated(each: Simulator) -> list[torch.Tensor]:
         return slopes(each.expval(CIRCUIT, angles, ("ZI", "XY")), [*angles])
 
-    expected = evaluated(made)
-    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        assert other is not made and all(map(torch.equal, evaluated(other), expected))
+    expected = evaluated(result)
+    for other in (copy.deepcopy(result), pickle.loads(pickle.dumps(result))):
+        assert other is not result and all(map(torch.equal, evaluated(other), expected))
 
 
 # --- superpositions of a state with its mirror image; `test_kernels` has what `fused` makes of them ---
@@ -227,9 +227,9 @@ def test_every_simulator_measures_superpositions(made: Simulator, circuit: Circu
         mix = Superposition(random_states(2).requires_grad_(), random_states(16).requires_grad_())
         angles = random_angles(circuit, batch)
         leaves = [*angles, *mix]
-        found = superposed(made, circuit, angles, words, mix)
+        result = superposed(made, circuit, angles, words, mix)
         expected = means(mixed(final_states(circuit, *angles), *mix), words)
-        torch.testing.assert_close(slopes(found, leaves), slopes(expected, leaves), atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(slopes(result, leaves), slopes(expected, leaves), atol=1e-9, rtol=1e-9)
     for other in (mix._replace(constant=mix[0]), mix._replace(coefficients=torch.zeros(2))):
         with pytest.raises(UserError, match="superposition's"):
             superposed(made, circuit, angles, words, other)
@@ -270,16 +270,16 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
     for settings, device in wrong:
         with pytest.raises(UserError):
             build_simulator("mine", settings, device)
-    placed = build_simulator("qiskit", replace(qiskit, placement="cpu"), cuda)
-    assert isinstance(placed, Placed) and placed.device == CPU
+    transferred = build_simulator("qiskit", replace(qiskit, placement="cpu"), cuda)
+    assert isinstance(transferred, Placed) and transferred.device == CPU
 
 
 def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -> None:
     circuit, words = random_circuit(2, 4), random_words(2, 4)
     angles, initial = random_angles(circuit, 2), random_states(4).requires_grad_()
-    placed, leaves = Placed(simulator("default.qubit"), CPU), [*angles, initial]
+    transferred, leaves = Placed(simulator("default.qubit"), CPU), [*angles, initial]
     torch.testing.assert_close(
-        slopes(placed.expval(circuit, angles, words, initial), leaves),
+        slopes(transferred.expval(circuit, angles, words, initial), leaves),
         slopes(means(final_states(circuit, *leaves), words), leaves),
     )
     curvatures = (
@@ -287,12 +287,12 @@ def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -
             lambda w, each=each: each.expval(circuit, Angles(angles.inputs, w), words).exp().sum(),
             angles.weights,
         )
-        for each in (placed, simulator("default.qubit"))
+        for each in (transferred, simulator("default.qubit"))
     )
     torch.testing.assert_close(*curvatures)
     recorder = Recorder(CPU)
     with patch.object(recorder, "enter", wraps=recorder.enter) as enter, recording(recorder):
-        placed.state(circuit, angles).abs().sum().backward()
-        placed.state(circuit, Angles(angles.inputs.detach(), angles.weights)).abs().sum().backward()
+        transferred.state(circuit, angles).abs().sum().backward()
+        transferred.state(circuit, Angles(angles.inputs.detach(), angles.weights)).abs().sum().backward()
     # Two angles and one result go there and back; inputs without a gradient do not come back.
     assert [call.args[0] for call in enter.mock_calls].count("transfer") == 6 + 5

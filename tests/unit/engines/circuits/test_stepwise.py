@@ -28,11 +28,11 @@ def test_thirteen_qubits_run_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(gpu, "_kernels", lambda: pytest.fail("a kernel was asked for"))
     circuit, words = strongly_entangling_ansatz(13, 1), ("Z" * 13, "XY" + "I" * 11)
     angles = random_angles(circuit, 2)
-    found, expected = (
+    result, expected = (
         slopes(values, [*angles])
         for values in (
             gpu.evaluate(circuit, *angles, words, None),
             simulator("default.qubit").expval(circuit, angles, words),
         )
     )
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+    torch.testing.assert_close(result, expected, atol=1e-10, rtol=0)

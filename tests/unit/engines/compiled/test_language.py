@@ -41,7 +41,7 @@ def run(body: Callable[..., None], arguments: dict[str, Any], dtype: torch.dtype
 def test_operators_round_once_each(dtype: torch.dtype) -> None:
     def body(k: FunctionCode, args: Arguments, _: str) -> None:
         x, y = args.x[0], args.y[0]
-        found = [
+        values = [
             x + y,
             x - y,
             x * y,
@@ -53,8 +53,8 @@ def test_operators_round_once_each(dtype: torch.dtype) -> None:
             maximum(x, 0.5),
             minimum(x, y),
         ]
-        found += [select(x <= y, x, 0.0), sqrt(x * x), fma(x, y, x), fnma(x, y)]
-        for number, each in enumerate(found):
+        values += [select(x <= y, x, 0.0), sqrt(x * x), fma(x, y, x), fnma(x, y)]
+        for number, each in enumerate(values):
             args.out[number] = each
 
     x, y = values(LANES, dtype=dtype), values(LANES, dtype=dtype, seed=1)
@@ -71,13 +71,13 @@ def test_operators_round_once_each(dtype: torch.dtype) -> None:
 def test_integers_are_unsigned_unless_they_are_said_to_be_signed() -> None:
     def body(k: FunctionCode, args: Arguments, _: str) -> None:
         a, b = args.given[0], args.given[1]
-        found = [a + b, a - b, a * 3, a // b, a % b, a << 2, a >> 1, a & b, a | b, a ^ b, -a]
-        found += [select(b < -1, a, b), select((-a).signed < b, a, b), (-a).signed >> 1, minimum(a, b)]
-        for number, each in enumerate(found):
+        values = [a + b, a - b, a * 3, a // b, a % b, a << 2, a >> 1, a & b, a | b, a ^ b, -a]
+        values += [select(b < -1, a, b), select((-a).signed < b, a, b), (-a).signed >> 1, minimum(a, b)]
+        for number, each in enumerate(values):
             args.out[number] = each
 
-    given, out = torch.tensor([37, 5]), torch.empty(15, dtype=torch.int64)
-    run(body, {"given out": integers("count")}, torch.float32, given=given, out=out)
+    arguments, out = torch.tensor([37, 5]), torch.empty(15, dtype=torch.int64)
+    run(body, {"given out": integers("count")}, torch.float32, given=arguments, out=out)
     expected = [42, 32, 111, 7, 2, 148, 18, 37 & 5, 37 | 5, 37 ^ 5, -37, 37, 37, -19, 5]
     assert out.tolist() == expected
 

@@ -39,18 +39,18 @@ def derivative(operators: Operators, values: Values, directions: Values, closed:
 def _transported(
     operators: Operators, values: Values, directions: Values, closed: bool
 ) -> tuple[Array, Array]:
-    moved = {name: np.zeros_like(value) for name, value in values.items()} | directions
-    generators, changes = (_generators(operators, each, closed) for each in (values, moved))
+    tangents = {name: np.zeros_like(value) for name, value in values.items()} | directions
+    generators, changes = (_generators(operators, each, closed) for each in (values, tangents))
     segments, n, _ = generators.shape
     shape = values["initial"].shape
-    state, tangent = (each["initial"] if closed else each["initial"].ravel() for each in (values, moved))
+    state, tangent = (each["initial"] if closed else each["initial"].ravel() for each in (values, tangents))
     blocks = np.zeros((segments, 2 * n, 2 * n), dtype=complex)
     blocks[:, :n, :n] = blocks[:, n:, n:] = values["duration"] / segments * generators
-    blocks[:, :n, n:] = values["duration"] / segments * changes + moved["duration"] / segments * generators
-    for made in scipy.linalg.expm(blocks if directions else blocks[:, :n, :n]):
+    blocks[:, :n, n:] = values["duration"] / segments * changes + tangents["duration"] / segments * generators
+    for result in scipy.linalg.expm(blocks if directions else blocks[:, :n, :n]):
         if directions:
-            tangent = made[:n, :n] @ tangent + made[:n, n:] @ state
-        state = made[:n, :n] @ state
+            tangent = result[:n, :n] @ tangent + result[:n, n:] @ state
+        state = result[:n, :n] @ state
     return state.reshape(shape), tangent.reshape(shape)
 
 
@@ -62,8 +62,8 @@ def _generators(operators: Operators, values: Values, closed: bool) -> Array:
     if closed:
         return -1j * hamiltonians
     identity = np.eye(hamiltonians.shape[-1])
-    made = -1j * (np.kron(hamiltonians, identity) - np.kron(identity, hamiltonians.swapaxes(-1, -2)))
+    built = -1j * (np.kron(hamiltonians, identity) - np.kron(identity, hamiltonians.swapaxes(-1, -2)))
     for rate, jump in zip(values["rates"], operators.jumps, strict=True):
         square = jump.conj().T @ jump / 2
-        made += rate * (np.kron(jump, jump.conj()) - np.kron(square, identity) - np.kron(identity, square.T))
-    return made
+        built += rate * (np.kron(jump, jump.conj()) - np.kron(square, identity) - np.kron(identity, square.T))
+    return built

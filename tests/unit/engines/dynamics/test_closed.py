@@ -20,8 +20,8 @@ Tensors = list[torch.Tensor]
 
 
 def matrices(rng: np.random.Generator, dimension: int, names: str, hermitian: bool = True) -> dict[str, Any]:
-    made = {name: rng.normal(size=(dimension, dimension, 2)) @ [1, 1j] for name in names}
-    return {name: (each + each.conj().T) / 2 for name, each in made.items()} if hermitian else made
+    result = {name: rng.normal(size=(dimension, dimension, 2)) @ [1, 1j] for name in names}
+    return {name: (each + each.conj().T) / 2 for name, each in result.items()} if hermitian else result
 
 
 def system_of(dimension: int) -> System:
@@ -34,8 +34,8 @@ def tensors(dimension: int, segments: int = 5, count: int = 2, dtype: torch.dtyp
     """Parameters, controls and columns of two tasks."""
     generator = torch.Generator().manual_seed(dimension)
     shapes = ((2, 2), (2, segments, 3))
-    made = [torch.randn(*shape, generator=generator, dtype=dtype) for shape in shapes]
-    return [*made, torch.randn(2, dimension, count, generator=generator, dtype=dtype.to_complex())]
+    values = [torch.randn(*shape, generator=generator, dtype=dtype) for shape in shapes]
+    return [*values, torch.randn(2, dimension, count, generator=generator, dtype=dtype.to_complex())]
 
 
 @pytest.mark.parametrize("route", ["compiled", "torch"])
@@ -47,9 +47,9 @@ def test_derivatives_are_those_of_finite_differences(trajectory: bool, route: Ro
         tasks = Tasks(controls, 0.4, parameters=parameters, initial=columns)
         return propagator.columns(system, tasks, trajectory)
 
-    given = [each.requires_grad_() for each in tensors(3, segments=2, count=1)]
-    assert torch.autograd.gradcheck(evolve, given, fast_mode=True)
-    assert torch.autograd.gradgradcheck(evolve, given, fast_mode=True)
+    arguments = [each.requires_grad_() for each in tensors(3, segments=2, count=1)]
+    assert torch.autograd.gradcheck(evolve, arguments, fast_mode=True)
+    assert torch.autograd.gradgradcheck(evolve, arguments, fast_mode=True)
 
 
 @pytest.mark.parametrize("route", ["compiled", "torch"])
@@ -63,9 +63,9 @@ def test_density_matrices_of_many_levels_are_the_same_in_all_entries(
 
     def found() -> Tensors:
         system, propagator = system_of(4), Batched(route=route)
-        given = (propagator.state(system, tasks), propagator.state(system, tasks, trajectory=True))
+        arguments = (propagator.state(system, tasks), propagator.state(system, tasks, trajectory=True))
         hermitian = tasks._replace(initial=columns + columns.mH)
-        return [*given, propagator.expval(system, hermitian, observables)]
+        return [*arguments, propagator.expval(system, hermitian, observables)]
 
     few = found()
     monkeypatch.setattr(basis, "MOST_LEVELS", 3)
@@ -130,15 +130,15 @@ def test_products_of_matrices_take_over_where_they_are_faster(monkeypatch: pytes
 @pytest.mark.parametrize("dtype", [torch.complex128, torch.complex64])
 def test_exponentials_by_products_have_the_error_of_rounding(strength: float, dtype: torch.dtype) -> None:
     hermitian = torch.tensor(np.array(list(matrices(np.random.default_rng(0), 8, "abc").values())))
-    given = -1j * strength * hermitian * torch.tensor([1.0, 0.1, 0.0])[:, None, None]
-    wanted = np.array([expm(each) for each in given.numpy()])
-    made = plain._by_products(given.to(dtype), 1e5)
+    arguments = -1j * strength * hermitian * torch.tensor([1.0, 0.1, 0.0])[:, None, None]
+    expected = np.array([expm(each) for each in arguments.numpy()])
+    result = plain._by_products(arguments.to(dtype), 1e5)
     tolerance = torch.finfo(dtype).eps * 20 * max(1.0, 10 * strength)
-    np.testing.assert_allclose(made.numpy(), wanted, atol=tolerance)
+    np.testing.assert_allclose(result.numpy(), expected, atol=tolerance)
     # Each as if it was alone.
-    assert torch.equal(made[1], plain._by_products(given.to(dtype)[1:2], 1e5)[0])
-    assert not plain._by_products(given.to(dtype), strength)[0].isfinite().any()
-    assert plain._by_products(given.to(dtype), strength)[2].isfinite().all()
+    assert torch.equal(result[1], plain._by_products(arguments.to(dtype)[1:2], 1e5)[0])
+    assert not plain._by_products(arguments.to(dtype), strength)[0].isfinite().any()
+    assert plain._by_products(arguments.to(dtype), strength)[2].isfinite().all()
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -155,16 +155,16 @@ def test_long_pulses_of_dense_systems_keep_parts(monkeypatch: pytest.MonkeyPatch
         return Batched(route="torch").columns(system, tasks._replace(initial=columns))
 
     def found() -> Tensors:
-        made = evolve(controls)
-        return [made, *torch.autograd.grad((made**2).real.sum(), controls)]
+        result = evolve(controls)
+        return [result, *torch.autograd.grad((result**2).real.sum(), controls)]
 
-    whole, calls = found(), []
+    complete, calls = found(), []
     name, bytes_of_a_map = ("_in_turn", 81 * 8) if is_open else ("_all_at_once", 9 * 16)
     one_part = getattr(plain, name)
     monkeypatch.setattr(plain, "SAVED_BYTES", 2 * plain.MATRICES * 2 * bytes_of_a_map + 1000)
-    monkeypatch.setattr(plain, name, lambda *given: calls.append(given[1].shape[1]) or one_part(*given))
-    for one, other in zip(whole, found(), strict=True):
+    monkeypatch.setattr(plain, name, lambda *inputs: calls.append(inputs[1].shape[1]) or one_part(*inputs))
+    for one, other in zip(complete, found(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     assert calls == [2, 2, 1, 1, 2, 2]
-    of_func = torch.func.grad(lambda given: (evolve(given) ** 2).real.sum())(controls.detach())
-    torch.testing.assert_close(of_func, whole[1], rtol=1e-12, atol=1e-12)
+    of_func = torch.func.grad(lambda inputs: (evolve(inputs) ** 2).real.sum())(controls.detach())
+    torch.testing.assert_close(of_func, complete[1], rtol=1e-12, atol=1e-12)

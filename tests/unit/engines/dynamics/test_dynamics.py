@@ -99,24 +99,24 @@ def by_qutip(system: System, tasks: Tasks, task: int) -> np.ndarray[Any, Any]:
         hamiltonian = sum(float(value) * qutip.Qobj(operator) for value, operator in terms)
         options = {"rtol": 1e-12, "atol": 1e-13, "nsteps": 100_000, "progress_bar": ""}
         state = qutip.mesolve(hamiltonian, state, [0, tasks.segment], jumps, options=options).states[-1]
-    found: np.ndarray[Any, Any] = state.full()
-    return found
+    result: np.ndarray[Any, Any] = state.full()
+    return result
 
 
 @pytest.mark.parametrize("name", ALL_JUMPS)
 def test_qutip_finds_the_same_states(name: str) -> None:
     system, duration = ALL_JUMPS[name]
     tasks = random_tasks(system, duration)
-    found = EXACT.state(system, tasks)
-    for task in range(len(found)):
-        np.testing.assert_allclose(found[task].numpy(), by_qutip(system, tasks, task), rtol=0, atol=1e-9)
+    result = EXACT.state(system, tasks)
+    for task in range(len(result)):
+        np.testing.assert_allclose(result[task].numpy(), by_qutip(system, tasks, task), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_states_stay_physical(name: str) -> None:
     system, duration = SYSTEMS[name]
-    found = violations(EXACT.state(system, random_tasks(system, duration, tasks=500)))
-    assert max(float(each.max()) for each in found) < 1e-12
+    result = violations(EXACT.state(system, random_tasks(system, duration, tasks=500)))
+    assert max(float(each.max()) for each in result) < 1e-12
 
 
 def test_rabi_oscillations() -> None:
@@ -157,8 +157,8 @@ def test_pauli_noise_shrinks_the_other_bloch_components(letter: str) -> None:
         initial = torch.from_numpy((PAULI["I"] + PAULI[other]) / 2)
         tasks = Tasks(torch.zeros(1, 3, 2, dtype=torch.float64), time, rates, initial=initial)
         left = 1.0 if other == letter else math.exp(-2 * rate * time)
-        found = EXACT.expval(qubit(detuning=0.0), tasks, PAULI[other][None])
-        assert found.item() == pytest.approx(left, abs=1e-14)
+        values = EXACT.expval(qubit(detuning=0.0), tasks, PAULI[other][None])
+        assert values.item() == pytest.approx(left, abs=1e-14)
 
 
 def published(name: str, dt: float | None = None) -> tuple[float, float]:
@@ -207,10 +207,10 @@ def test_the_rate_of_a_lorentzian_is_its_integral(cutoff: float) -> None:
 
 def test_violations_are_measured() -> None:
     rho = torch.tensor([[1.2, 0.1], [0.3, -0.1]], dtype=torch.complex128)
-    found = violations(rho)
-    assert found.trace.item() == pytest.approx(0.1)
-    assert found.hermiticity.item() == pytest.approx(0.2)
-    assert found.negativity.item() == pytest.approx((math.hypot(1.3, 0.4) - 1.1) / 2)
+    result = violations(rho)
+    assert result.trace.item() == pytest.approx(0.1)
+    assert result.hermiticity.item() == pytest.approx(0.2)
+    assert result.negativity.item() == pytest.approx((math.hypot(1.3, 0.4) - 1.1) / 2)
 
 
 Z, X = PAULI["Z"], PAULI["X"]
@@ -218,7 +218,7 @@ UNIT = torch.eye(2, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    "make, said",
+    "make, text",
     [
         (lambda: System({}, {}, {"x": [[0, math.nan], [math.nan, 0]]}), r"controls\.x: has entries"),
         (lambda: System({"z": Z}, {}, {"x": X}), r"parameters: .*\['z'\]"),
@@ -230,6 +230,6 @@ UNIT = torch.eye(2, dtype=torch.float64)
         (lambda: fidelity(torch.eye(2) + 0j, [1, 0, 0]), "target must be a state of 2"),
     ],
 )  # fmt: skip
-def test_what_is_impossible_is_refused_by_the_name_of_its_setting(make: Callable[[], Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_is_impossible_is_refused_by_the_name_of_its_setting(make: Callable[[], Any], text: str) -> None:
+    with pytest.raises(UserError, match=text):
         make()

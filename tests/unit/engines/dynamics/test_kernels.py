@@ -29,9 +29,9 @@ def evolved(
     generators: Generators, dtype: torch.dtype, division: Division, strength: float, trajectory: bool = False
 ) -> Results:
     """The final coordinates of random tasks, or all, and their gradients."""
-    given = tensors(generators, dtype, strength)
-    final = cpu.evolve(*given, Evolution(generators, 0.2, division), trajectory)
-    return final.detach(), *gradients(final, given)
+    arguments = tensors(generators, dtype, strength)
+    final = cpu.evolve(*arguments, Evolution(generators, 0.2, division), trajectory)
+    return final.detach(), *gradients(final, arguments)
 
 
 @pytest.mark.parametrize("strength", [1.0, 40.0])
@@ -43,23 +43,23 @@ def test_the_number_of_lanes_changes_no_bit(
 ) -> None:
     division = EXACT[dtype] if exact else Division((4,), steps=40)
     generators = transmon().generators
-    found = [evolved(generators, dtype, division, strength, trajectory)]
+    values = [evolved(generators, dtype, division, strength, trajectory)]
     for lanes in (1, 8):
         monkeypatch.setattr(cpu, "_lanes", lambda *_, lanes=lanes: lanes)
-        found.append(evolved(generators, dtype, division, strength, trajectory))
-    for others in found[1:]:
-        assert all(torch.equal(*pair) for pair in zip(found[0], others, strict=True))
+        values.append(evolved(generators, dtype, division, strength, trajectory))
+    for others in values[1:]:
+        assert all(torch.equal(*pair) for pair in zip(values[0], others, strict=True))
 
 
 @pytest.mark.parametrize("states", [(), (2,)])
 @pytest.mark.parametrize("strength", [1.0, 40.0])
 def test_a_trajectory_is_one_segment_after_the_other(strength: float, states: tuple[int, ...]) -> None:
     generators = transmon().generators
-    given = tensors(generators, torch.float64, strength, *states)
+    inputs = tensors(generators, torch.float64, strength, *states)
     evolution = Evolution(generators, 0.2, EXACT[torch.float64])
-    whole, ends = cpu.evolve(*given, evolution, trajectory=True), [given[2]]
-    for segment in given[1].split(1, 1):
-        ends.append(cpu.evolve(given[0], segment, ends[-1], evolution))
-    assert torch.equal(whole, torch.stack(ends, 1))
-    for one, other in zip(gradients(whole, given), gradients(torch.stack(ends, 1), given), strict=True):
+    complete, ends = cpu.evolve(*inputs, evolution, trajectory=True), [inputs[2]]
+    for segment in inputs[1].split(1, 1):
+        ends.append(cpu.evolve(inputs[0], segment, ends[-1], evolution))
+    assert torch.equal(complete, torch.stack(ends, 1))
+    for one, other in zip(gradients(complete, inputs), gradients(torch.stack(ends, 1), inputs), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12 * other.abs().max().item())

@@ -50,36 +50,36 @@ def first_gradients(simulator: Propagator, system: System, tasks: Tasks) -> tupl
 def assert_equal(
     found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...], tolerance: float
 ) -> None:
-    for mine, theirs in zip(found, expected, strict=True):
-        scale = max(1.0, theirs.abs().max().item())
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance * scale)
+    for mine, reference in zip(found, expected, strict=True):
+        scale = max(1.0, reference.abs().max().item())
+        torch.testing.assert_close(mine, reference, rtol=0, atol=tolerance * scale)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_compiled_code_and_torch_agree(system: str, name: str) -> None:
-    made, duration = SYSTEMS[system]
-    tasks = differentiable(random_tasks(made, duration, tasks=21))
+    result, duration = SYSTEMS[system]
+    tasks = differentiable(random_tasks(result, duration, tasks=21))
     dt = NAMES[name] and NAMES[name] * duration
-    found, expected = (
-        first_gradients(propagator(name, dt, route, strict=False), made, tasks)
+    value, expected = (
+        first_gradients(propagator(name, dt, route, strict=False), result, tasks)
         for route in ("compiled", "torch")
     )
-    assert_equal(found, expected, 1e-12)
+    assert_equal(value, expected, 1e-12)
 
 
 @pytest.mark.parametrize("scheme", ["rk4", "euler"])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_published_loop_gives_the_same_numbers(system: str, scheme: str) -> None:
-    made, duration = SYSTEMS[system][0], 2.0  # short: where an integrator diverges, so does rounding
-    tasks = differentiable(random_tasks(made, duration, tasks=2, segments=2))
+    result, duration = SYSTEMS[system][0], 2.0  # short: where an integrator diverges, so does rounding
+    tasks = differentiable(random_tasks(result, duration, tasks=2, segments=2))
     dt = duration / 16
     loop = propagator({"rk4": "literal", "euler": "literal-euler"}[scheme], dt, strict=False)
-    *found, _ = first_gradients(propagator(scheme, dt, strict=False), made, tasks)
+    *value, _ = first_gradients(propagator(scheme, dt, strict=False), result, tasks)
     *expected, _ = first_gradients(
-        loop, made, tasks
+        loop, result, tasks
     )  # a general matrix has other derivatives than a Hermitian one
-    assert_equal(tuple(found), tuple(expected), 1e-12)
+    assert_equal(tuple(value), tuple(expected), 1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,12 +94,12 @@ def test_expectations_are_traces_with_the_states(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("system", ["relaxing qubit", "transmon"])
 def test_first_and_second_derivatives(system: str, name: str) -> None:
-    made, duration = SYSTEMS[system]
-    tasks = differentiable(random_tasks(made, duration, tasks=2, segments=2))
+    result, duration = SYSTEMS[system]
+    tasks = differentiable(random_tasks(result, duration, tasks=2, segments=2))
     simulator = propagator(name, NAMES[name] and duration / 4, strict=False)
 
     def expectation(controls: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        return simulator.expval(made, Tasks(controls, duration, *rest), made.projector("hadamard")[None])
+        return simulator.expval(result, Tasks(controls, duration, *rest), result.projector("hadamard")[None])
 
     fast = system == "transmon"  # in one random direction
     assert torch.autograd.gradcheck(expectation, leaves(tasks), fast_mode=fast)
@@ -110,12 +110,12 @@ def test_first_and_second_derivatives(system: str, name: str) -> None:
 @pytest.mark.parametrize("system", ["relaxing qubit", "coupled qubits"])
 def test_every_propagator_agrees_with_exact(system: str, name: str) -> None:
     """Also one that is added (docs/adding.md); random systems are tests of ours alone."""
-    made, duration = SYSTEMS[system][0], 0.5  # short: where an integrator diverges, nothing agrees
-    tasks = differentiable(random_tasks(made, duration, tasks=1, segments=2))
+    result, duration = SYSTEMS[system][0], 0.5  # short: where an integrator diverges, nothing agrees
+    tasks = differentiable(random_tasks(result, duration, tasks=1, segments=2))
     exact = SIMULATORS[name].exact
-    *found, _ = first_gradients(propagator(name, None if exact else duration / 400), made, tasks)
-    *expected, _ = first_gradients(propagator("exact"), made, tasks)
-    assert_equal(tuple(found), tuple(expected), 1e-11 if exact else 0.05)
+    *value, _ = first_gradients(propagator(name, None if exact else duration / 400), result, tasks)
+    *expected, _ = first_gradients(propagator("exact"), result, tasks)
+    assert_equal(tuple(value), tuple(expected), 1e-11 if exact else 0.05)
 
 
 def test_derivatives_of_any_order() -> None:
@@ -151,13 +151,13 @@ def test_a_task_has_the_same_bits_in_every_batch(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        together = evaluated(system, tasks)
+        batch = evaluated(system, tasks)
     finally:
         torch.set_num_threads(before)
     for task in range(37):
         part = Tasks(tasks.controls[[task]], duration, *(each[[task]] for each in leaves(tasks)[1:]))
-        alone = evaluated(system, differentiable(part))
-        assert all(torch.equal(a[0], b[task]) for a, b in zip(alone, together, strict=True))
+        single = evaluated(system, differentiable(part))
+        assert all(torch.equal(a[0], b[task]) for a, b in zip(single, batch, strict=True))
 
 
 def evaluated(system: System, tasks: Tasks) -> tuple[torch.Tensor, ...]:
@@ -235,20 +235,20 @@ def test_strides_and_lazy_signs_do_not_matter(name: str) -> None:
 def test_a_segment_of_any_length_is_exact_or_refused() -> None:
     """Four microseconds of a qubit of 5 GHz in the laboratory frame, and a rate that leaves nothing."""
     system, plus = qubit(detuning=2 * math.pi * 5), torch.full((2, 2), 0.5, dtype=torch.complex128)
-    nothing, rates = torch.zeros(1, 1, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-    found = propagator("exact").state(system, Tasks(nothing, 4_000.01, initial=plus))
-    turned = np.exp(-2j * system.parameters["detuning"] * 4_000.01)
-    assert found[0, 0, 1].item() == pytest.approx(0.5 * turned, abs=1e-9)
+    zero, rates = torch.zeros(1, 1, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    result = propagator("exact").state(system, Tasks(zero, 4_000.01, initial=plus))
+    phase = np.exp(-2j * system.parameters["detuning"] * 4_000.01)
+    assert result[0, 0, 1].item() == pytest.approx(0.5 * phase, abs=1e-9)
     rates[0] = 9_000.0
-    found = propagator("exact").state(qubit(detuning=0.0), Tasks(nothing, 10.0, rates))
-    torch.testing.assert_close(found[0].real.diagonal(), torch.full((2,), 0.5, dtype=torch.float64))
+    result = propagator("exact").state(qubit(detuning=0.0), Tasks(zero, 10.0, rates))
+    torch.testing.assert_close(result[0].real.diagonal(), torch.full((2,), 0.5, dtype=torch.float64))
     with pytest.raises(UserError, match="too large for exact in a segment of 1, "):
-        propagator("exact").state(system, Tasks(nothing + 1e9, 1.0))
+        propagator("exact").state(system, Tasks(zero + 1e9, 1.0))
     with pytest.raises(UserError, match=r"dt: 1.0 is too long a step of rk4"):
-        propagator("rk4", 1.0).state(system, Tasks((nothing + 1e3).repeat(1, 4, 1), 4.0))
+        propagator("rk4", 1.0).state(system, Tasks((zero + 1e3).repeat(1, 4, 1), 4.0))
     assert (
         propagator("exact")
-        .expval(system, Tasks(nothing + 1e4, 1.0), system.projector("x")[None])
+        .expval(system, Tasks(zero + 1e4, 1.0), system.projector("x")[None])
         .isfinite()
         .all()
     )
@@ -276,32 +276,32 @@ def test_no_step_is_longer_than_dt(segment: float, dt: float, steps: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "name, dt, route, said",
+    "name, dt, route, message",
     [
         ("exakt", None, "auto", "did you mean exact"),
         ("exact", 0.1, "auto", "dt: exact has no step"),
         ("literal", math.inf, "auto", "dt: rk4 needs a positive step, and this is inf"),
     ],
 )
-def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         propagator(name, dt, route)  # type: ignore[arg-type]
 
 
 def test_settings_make_propagators() -> None:
     rk4 = {"device": "rk4", "dt": 0.01, "tolerance": 1e-6}
-    for given, made in (
+    for arguments, result in (
         ({"device": "exact"}, Batched(strict=False)),
         ({**rk4, "route": "torch"}, Batched("rk4", 0.01, "torch", strict=False)),
         ({**rk4, "batching": "loop", "cache": True}, PublishedLoop("rk4", 0.01, cache=True)),
     ):
-        settings = parse(DynamicsSimulator, given, "simulators.mine")
+        settings = parse(DynamicsSimulator, arguments, "simulators.mine")
         assert settings.method is not None
-        assert of_method(settings.method, settings.content()) == made
+        assert of_method(settings.method, settings.content()) == result
 
 
 @pytest.mark.parametrize(
-    "given, said",
+    "given, message",
     [
         ({"device": "exact", "dt": 0.1}, "dt: exact has none"),
         ({"device": "exact", "cache": True}, "cache: only a loop creates something for each task"),
@@ -309,8 +309,8 @@ def test_settings_make_propagators() -> None:
         ({"device": "euler", "dt": 0.0, "tolerance": 0.1}, r"dt: 0\.0"),
     ],
 )
-def test_settings_are_checked(given: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=rf"^simulators\.mine\.{said}"):
+def test_settings_are_checked(given: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=rf"^simulators\.mine\.{message}"):
         parse(DynamicsSimulator, given, "simulators.mine")
 
 
@@ -338,23 +338,23 @@ def test_what_has_gradients_is_created_again() -> None:
     tasks = random_tasks(system, 1.0)
     loop.state(system, tasks)
     for _ in range(2):
-        found, expected = (
+        result, expected = (
             first_gradients(each, system, differentiable(tasks)) for each in (loop, PublishedLoop("rk4", 0.1))
         )
-        assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
+        assert all(torch.equal(mine, reference) for mine, reference in zip(result, expected, strict=True))
 
 
 def test_what_is_kept_does_not_change_with_the_callers_tensors() -> None:
     system, loop = qubit(), PublishedLoop("rk4", 0.1, cache=True)
     tasks = random_tasks(system, 1.0)
     first = loop.state(system, tasks)
-    again = tasks._replace(initial=tasks.initial.clone())  # type: ignore[union-attr]
+    repeat = tasks._replace(initial=tasks.initial.clone())  # type: ignore[union-attr]
     tasks.initial.zero_()  # type: ignore[union-attr]
-    assert torch.equal(loop.state(system, again), first)
+    assert torch.equal(loop.state(system, repeat), first)
 
 
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, message",
     [
         ({"controls": torch.zeros(3, 5, 3)}, r"controls must be \(tasks, segments, 2\)"),
         ({"duration": math.nan}, "duration: nan"),
@@ -364,8 +364,8 @@ def test_what_is_kept_does_not_change_with_the_callers_tensors() -> None:
         ({"parameters": real(1.0, 1.0)}, "parameters must be"),
     ],
 )
-def test_tasks_are_checked(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_tasks_are_checked(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         propagator("exact").state(qubit(), random_tasks(qubit(), 1.0)._replace(**changes))
 
 

@@ -108,34 +108,34 @@ def by_qutip(circuit: Circuits, site: int) -> dict[str, qutip.Qobj]:
 @pytest.mark.parametrize("parameters", SCQUBITS, ids=str)
 def test_scqubits_has_the_same_levels_and_matrix_elements(parameters: tuple[float, ...]) -> None:
     levels = circuits(parameters).levels(5)
-    found = (levels.energies[0, 1:] / (2 * math.pi)).tolist()
+    result = (levels.energies[0, 1:] / (2 * math.pi)).tolist()
     for operator in (levels.charge, levels.phase):
-        found += [] if operator is None else [operator[0, i, j].abs().item() for i, j in ELEMENTS]
-    assert found == pytest.approx(SCQUBITS[parameters], rel=1e-10)
+        result += [] if operator is None else [operator[0, i, j].abs().item() for i, j in ELEMENTS]
+    assert result == pytest.approx(SCQUBITS[parameters], rel=1e-10)
 
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_qutip_finds_the_same_energies_of_the_coupled_device(name: str) -> None:
     device, levels = DEVICES[name], 4
-    made: list[dict[str, Any]] = []
+    values: list[dict[str, Any]] = []
     for site in range(device.sites):
         operators = by_qutip(device.circuits, site)
         states = np.hstack([each.full() for each in operators["h"].eigenstates(eigvals=levels)[1]])
-        made.append(
+        values.append(
             {key: qutip.Qobj(states.conj().T @ each.full() @ states) for key, each in operators.items()}
         )
 
     def at(operators: dict[int, qutip.Qobj]) -> qutip.Qobj:
         return qutip.tensor([operators.get(site, qutip.qeye(levels)) for site in range(device.sites)])
 
-    total = sum(at({site: each["h"]}) for site, each in enumerate(made))
+    total = sum(at({site: each["h"]}) for site, each in enumerate(values))
     for place, (i, j) in enumerate(device.pairs):
-        total += device.capacitive[place].item() * at({i: made[i]["n"], j: made[j]["n"]})
+        total += device.capacitive[place].item() * at({i: values[i]["n"], j: values[j]["n"]})
         if device.inductive is not None:
-            total += device.inductive[place].item() * at({i: made[i]["phi"], j: made[j]["phi"]})
-    wanted = 2 * math.pi * total.eigenenergies()
-    found = np.linalg.eigvalsh(device.system(levels).hamiltonian())
-    np.testing.assert_allclose(found - found[0], wanted - wanted[0], rtol=0, atol=1e-8)
+            total += device.inductive[place].item() * at({i: values[i]["phi"], j: values[j]["phi"]})
+    expected = 2 * math.pi * total.eigenenergies()
+    result = np.linalg.eigvalsh(device.system(levels).hamiltonian())
+    np.testing.assert_allclose(result - result[0], expected - expected[0], rtol=0, atol=1e-8)
 
 
 def test_a_circuits_operators_obey_their_commutator() -> None:
@@ -153,8 +153,8 @@ def test_a_circuits_operators_obey_their_commutator() -> None:
 def test_a_charge_offset_moves_the_charge_as_in_qutip() -> None:
     circuit = Transmons(numbers(1.0), numbers(1.5), numbers(0.3))
     operators = by_qutip(circuit, 0)
-    wanted = qutip.expect(operators["n"], operators["h"].groundstate()[1])
-    assert circuit.levels(2).charge[0, 0, 0].real.item() == pytest.approx(wanted, rel=1e-9)
+    expected = qutip.expect(operators["n"], operators["h"].groundstate()[1])
+    assert circuit.levels(2).charge[0, 0, 0].real.item() == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_flux_moves_the_phase_as_in_qutip() -> None:
@@ -163,15 +163,15 @@ def test_a_flux_moves_the_phase_as_in_qutip() -> None:
     assert phase is not None
     for site in range(2):
         operators = by_qutip(circuit, site)
-        wanted = qutip.expect(operators["phi"], operators["h"].groundstate()[1])
-        assert phase[site, 0, 0].real.item() == pytest.approx(wanted, rel=1e-9)
+        expected = qutip.expect(operators["phi"], operators["h"].groundstate()[1])
+        assert phase[site, 0, 0].real.item() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("parameters", SCQUBITS, ids=str)
 def test_charge_between_neighbouring_levels_is_positive(parameters: tuple[float, ...]) -> None:
-    beside = circuits(parameters).levels(5).charge.diagonal(1, -2, -1)
-    assert (beside.real > 0.1).all()
-    assert beside.imag.abs().max() == 0
+    offdiagonal = circuits(parameters).levels(5).charge.diagonal(1, -2, -1)
+    assert (offdiagonal.real > 0.1).all()
+    assert offdiagonal.imag.abs().max() == 0
 
 
 @pytest.mark.parametrize(
@@ -201,19 +201,19 @@ def test_a_smaller_grid_that_holds_the_states_changes_only_rounding(monkeypatch:
 
     small = found()
     monkeypatch.setattr(module, "GRIDS", module.GRIDS[-1:])
-    for ours, theirs in zip(small, found(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    for actual, expected in zip(small, found(), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_levels_do_not_depend_on_the_number_of_threads() -> None:
-    before, found = torch.get_num_threads(), []
+    before, result = torch.get_num_threads(), []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append(fluxonium_chain(2).circuits.levels(5))
+            result.append(fluxonium_chain(2).circuits.levels(5))
     finally:
         torch.set_num_threads(before)
-    assert all(map(torch.equal, *found))
+    assert all(map(torch.equal, *result))
 
 
 @pytest.mark.parametrize("inductive", [0.05, 1e-6])
@@ -223,12 +223,12 @@ def test_states_that_no_grid_holds_are_refused(inductive: float) -> None:
 
 
 def test_published_layouts() -> None:
-    chain, block, whole = (
+    chain, block, complete = (
         fluxonium_chain(5, 0),
         fluxonium_lattice(3, 2, width=0),
         fluxonium_lattice(5, 5, width=0),
     )
-    for device in (chain, block, whole):
+    for device in (chain, block, complete):
         assert isinstance(device.circuits, Fluxoniums)
         for name, value in {"charging": 1, "josephson": 4, "flux": math.pi}.items():
             assert getattr(device.circuits, name).tolist() == [value] * device.sites
@@ -236,7 +236,7 @@ def test_published_layouts() -> None:
     assert block.circuits.inductive.tolist() == [1.0, 0.8, 0.9, 1.1, 1.2, 1.0]  # type: ignore[union-attr]
     assert chain.pairs == ((0, 1), (1, 2), (2, 3), (3, 4))
     assert block.pairs == ((0, 1), (0, 2), (1, 3), (2, 3), (2, 4), (3, 5), (4, 5))
-    assert [sum(site in pair for pair in whole.pairs) for site in range(25)] == [4] * 25
+    assert [sum(site in pair for pair in complete.pairs) for site in range(25)] == [4] * 25
     assert set(chain.capacitive.tolist()) == {0.02} and set(block.capacitive.tolist()) == {0.0115}
 
 
@@ -245,26 +245,26 @@ def test_a_spread_depends_on_seed_and_site_alone() -> None:
     for name, each in vars(short).items():
         assert getattr(long, name)[:2].tolist() == each.tolist()
     like = torch.ones(2000, dtype=torch.float64)
-    drawn = spread(Transmons(like, 3 * like, like), 0.01, seed=1)
-    for values, usual in ((drawn.charging, 1), (drawn.josephson, 3)):
-        assert values.mean().item() == pytest.approx(usual, rel=1e-3)
-        assert values.std().item() == pytest.approx(0.01 * usual, rel=0.05)
-    assert drawn.offset.tolist() == like.tolist()
-    assert drawn.charging[0] != spread(Transmons(like, like, like), 0.01, seed=2).charging[0]
+    sample = spread(Transmons(like, 3 * like, like), 0.01, seed=1)
+    for values, factor in ((sample.charging, 1), (sample.josephson, 3)):
+        assert values.mean().item() == pytest.approx(factor, rel=1e-3)
+        assert values.std().item() == pytest.approx(0.01 * factor, rel=0.05)
+    assert sample.offset.tolist() == like.tolist()
+    assert sample.charging[0] != spread(Transmons(like, like, like), 0.01, seed=2).charging[0]
 
 
 def test_operators_are_embedded_as_by_qutip() -> None:
     operator = torch.randn(9, 9, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     for pair in ((0, 1), (1, 2), (0, 2), (2, 0)):
-        wanted = qutip.expand_operator(qutip.Qobj(operator.numpy(), dims=[[3, 3]] * 2), [3] * 3, list(pair))
-        np.testing.assert_array_equal(embedded(operator, pair, (3, 3, 3)).numpy(), wanted.full())
+        expected = qutip.expand_operator(qutip.Qobj(operator.numpy(), dims=[[3, 3]] * 2), [3] * 3, list(pair))
+        np.testing.assert_array_equal(embedded(operator, pair, (3, 3, 3)).numpy(), expected.full())
 
 
 ONE = numbers(1.0)
 
 
 @pytest.mark.parametrize(
-    "made, said",
+    "made, message",
     [
         (lambda: Transmons(-ONE, ONE, ONE), "charging: .* positive"),
         (lambda: Transmons(ONE, ONE * 1e-9, 0 * ONE).levels(3), "phases of its states"),
@@ -278,6 +278,6 @@ ONE = numbers(1.0)
         ),
     ],
 )  # fmt: skip
-def test_what_makes_no_device_is_refused(made: Callable[[], object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_makes_no_device_is_refused(made: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         made()

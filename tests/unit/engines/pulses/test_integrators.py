@@ -82,10 +82,10 @@ def gates_of(made: Integrator, chain: Chain) -> Gates:
 
 def evolved(name: str, steps: int, given: System, route: str = "auto") -> torch.Tensor:
     """The unitary."""
-    made = integrator(name, steps, route)
-    amplitudes = sampled(made.times(DURATION), len(given.controls))
+    result = integrator(name, steps, route)
+    amplitudes = sampled(result.times(DURATION), len(given.controls))
     columns = torch.eye(given.dimension, dtype=torch.complex128)
-    return made.evolve(given, amplitudes, DURATION, columns)
+    return result.evolve(given, amplitudes, DURATION, columns)
 
 
 # The coupled pairs of some sites of two levels; none of their couplings commute where they share a site.
@@ -123,30 +123,30 @@ def test_the_error_falls_with_the_order(graph: str) -> None:
     # Two drives on the last of four sites.
     given = lattice(sites, 3 if "levels" in graph else 2, pairs, (*(sites - 1,) * (sites > 3), *range(sites)))
     exact = by_scipy(given)
-    found = {}
+    result = {}
     for name in SIMULATORS:
         coarse, fine = (np.abs(evolved(name, steps, given).numpy() - exact).max() for steps in (32, 64))
-        found[name] = math.log2(coarse / fine)
-    wanted = ORDERS | ({"interaction4": 4} if graph in ONE_LAYER else {})
-    assert found == pytest.approx(wanted, abs=0.2)
+        result[name] = math.log2(coarse / fine)
+    expected = ORDERS | ({"interaction4": 4} if graph in ONE_LAYER else {})
+    assert result == pytest.approx(expected, abs=0.2)
 
 
 def test_the_interaction_picture_leaves_an_error_of_the_couplings_alone() -> None:
     """It falls with the couplings, and is far below that of as many midpoints."""
     errors, others = [], []
     for scale in (0.02, 0.01):
-        given = lattice(3, 2, CHAIN3, (0, 1, 2), scale)
-        exact = evolved("whole-space", 200, given)
-        errors.append(float((evolved("interaction4", 4, given) - exact).abs().max()))
-        others.append(float((evolved("trotter2", 24, given) - exact).abs().max()))
+        arguments = lattice(3, 2, CHAIN3, (0, 1, 2), scale)
+        exact = evolved("whole-space", 200, arguments)
+        errors.append(float((evolved("interaction4", 4, arguments) - exact).abs().max()))
+        others.append(float((evolved("trotter2", 24, arguments) - exact).abs().max()))
     assert errors[0] / errors[1] > 1.9 > 1.5 > others[0] / others[1]
     assert errors[1] < 0.05 * others[1]
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
 def test_steps_are_unitary(name: str) -> None:
-    found = evolved(name, 20, lattice(3, 2, CHAIN3, (1, 0)))
-    np.testing.assert_allclose(found @ found.mH, np.eye(8), rtol=0, atol=1e-13)
+    result = evolved(name, 20, lattice(3, 2, CHAIN3, (1, 0)))
+    np.testing.assert_allclose(result @ result.mH, np.eye(8), rtol=0, atol=1e-13)
 
 
 # --- gradients ---
@@ -169,11 +169,11 @@ def inputs(made: Integrator, given: System, columns: int) -> Inputs:
 WEIGHTS = normal(2**14, seed=5)
 
 
-def value(made: Integrator, given: System, tensors: Inputs) -> torch.Tensor:
+def value(made: Integrator, arguments: System, tensors: Inputs) -> torch.Tensor:
     """A real function of the final columns that depends on each of their phases."""
     amplitudes, duration, columns, energies, couplings, drives = tensors
-    given = with_operators(given, [*energies, *couplings, *drives])
-    final = made.evolve(given, amplitudes, duration, columns).T
+    arguments = with_operators(arguments, [*energies, *couplings, *drives])
+    final = made.evolve(arguments, amplitudes, duration, columns).T
     return (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
 
 
@@ -199,12 +199,12 @@ CELLS += zip(SPLITTINGS, itertools.cycle(LATTICES), strict=False)
 
 @pytest.mark.parametrize(("name", "where"), CELLS)
 def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
-    given = LATTICES[where]
-    made = integrator(name, 5)
-    tensors = inputs(made, given, 3)
-    found = gradients(made, given, tensors)
+    arguments = LATTICES[where]
+    result = integrator(name, 5)
+    tensors = inputs(result, arguments, 3)
+    actual = gradients(result, arguments, tensors)
     step = 1e-3
-    for number, gradient in enumerate(found):
+    for number, gradient in enumerate(actual):
         if gradient.numel() == 0:
             continue
         shape = tensors[number].shape
@@ -214,7 +214,7 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
 
         def moved(by: float, number: int = number, direction: torch.Tensor = direction) -> float:
             changed = [t + by * direction if k == number else t for k, t in enumerate(tensors)]
-            return float(value(made, given, tuple(changed)))
+            return float(value(result, arguments, tuple(changed)))
 
         # The seventh-order central difference: its error is far below that of rounding.
         weights = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
@@ -231,36 +231,36 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
     ("name", "where"), [*zip(SIMULATORS, itertools.cycle(["ring", "three levels", "one site"]), strict=False)]
 )
 def test_second_derivatives_by_everything_are_those_of_differences(name: str, where: str) -> None:
-    given = LATTICES[where]
-    made = integrator(name, 4)
-    tensors = inputs(made, given, 3)
+    arguments = LATTICES[where]
+    result = integrator(name, 4)
+    tensors = inputs(result, arguments, 3)
     ways = [normal(*each.shape, seed=6) for each in tensors]
     ways = [way if each.is_complex() else way.real for way, each in zip(ways, tensors, strict=True)]
     ways = [*ways[:4], *((way + way.mH) / 2 for way in ways[4:])]
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
-    given_value = value(made, given, leaves)
+    given_value = value(result, arguments, leaves)
     slopes = torch.autograd.grad(given_value, leaves, create_graph=True, materialize_grads=True)
     along = sum((slope.conj() * way).sum().real for slope, way in zip(slopes, ways, strict=True))
-    found, along = torch.autograd.grad(along, leaves, materialize_grads=True), along.detach()
-    beside = [
-        gradients(made, given, tuple(each + by * way for each, way in zip(tensors, ways, strict=True)))
+    actual, along = torch.autograd.grad(along, leaves, materialize_grads=True), along.detach()
+    differences = [
+        gradients(result, arguments, tuple(each + by * way for each, way in zip(tensors, ways, strict=True)))
         for by in (1e-5, -1e-5)
     ]
-    for ours, more, less in zip(found, *beside, strict=True):
+    for ours, more, less in zip(actual, *differences, strict=True):
         scale = 1 + float(ours.abs().max()) if ours.numel() else 1
         np.testing.assert_allclose(ours, (more - less) / 2e-5, rtol=0, atol=1e-7 * scale)
 
     def function(*given_tensors: torch.Tensor) -> torch.Tensor:
-        return value(made, given, given_tensors)
+        return value(result, arguments, given_tensors)
 
     # Forward mode by itself, and of the gradient.
     (slope,) = torch.func.grad(function, argnums=(0,))(*tensors)
     np.testing.assert_allclose(slope, slopes[0].detach(), rtol=0, atol=1e-12)
-    moved = torch.func.jvp(torch.func.grad(function), tensors, tuple(ways))[1]
-    np.testing.assert_allclose(moved, found[0], rtol=0, atol=1e-9 * (1 + float(found[0].abs().max())))
+    tangents = torch.func.jvp(torch.func.grad(function), tensors, tuple(ways))[1]
+    np.testing.assert_allclose(tangents, actual[0], rtol=0, atol=1e-9 * (1 + float(actual[0].abs().max())))
     if name == "interaction4":  # torch's own functions, as in an added one, lose the second tangent
         twice = torch.func.jvp(lambda *x: torch.func.jvp(function, x, tuple(ways))[1], tensors, tuple(ways))
-        second = sum((each.conj() * way).sum().real.item() for each, way in zip(found, ways, strict=True))
+        second = sum((each.conj() * way).sum().real.item() for each, way in zip(actual, ways, strict=True))
         assert twice[1].item() == pytest.approx(second, rel=1e-9, abs=1e-9)
     with forward_ad.dual_level():
         duals = [forward_ad.make_dual(each, way) for each, way in zip(tensors, ways, strict=True)]
@@ -269,32 +269,32 @@ def test_second_derivatives_by_everything_are_those_of_differences(name: str, wh
 
 
 def test_what_torch_func_maps_has_what_it_has_by_itself() -> None:
-    made, given = integrator("interaction4", 4), LATTICES["chain"]
-    amplitudes, _, columns, *_ = inputs(made, given, 3)
+    result, arguments = integrator("interaction4", 4), LATTICES["chain"]
+    amplitudes, _, columns, *_ = inputs(result, arguments, 3)
     several = torch.stack([amplitudes, -amplitudes])
-    mapped = torch.func.vmap(lambda each: made.evolve(given, each, DURATION, columns))(several)
-    for found, each in zip(mapped, several, strict=True):
-        assert torch.equal(found, made.evolve(given, each, DURATION, columns))
+    mapped = torch.func.vmap(lambda each: result.evolve(arguments, each, DURATION, columns))(several)
+    for value, each in zip(mapped, several, strict=True):
+        assert torch.equal(value, result.evolve(arguments, each, DURATION, columns))
 
 
 def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
     values = torch.linspace(-1, 1, 14, dtype=torch.float64).reshape(1, 7, 2)
-    one, given = torch.ones(1, dtype=torch.float64), LATTICES["one site"]
+    one, arguments = torch.ones(1, dtype=torch.float64), LATTICES["one site"]
     pulses = Pulses(Segments(values), 2 * one, one, one[0] * DURATION)
     assert [step_count(pulses, dt) for dt in (2.0, 0.1, DURATION / 14)] == [7, 21, 14]
     columns = torch.eye(3, dtype=torch.complex128)
     options: Any = {"kind": "ket", "initial": columns, "method": "interaction4"}  # a batch of kets
-    found = [kd.evolve(given, pulses, dt=dt, **options) for dt in (0.1, 0.02)]
+    result = [kd.evolve(arguments, pulses, dt=dt, **options) for dt in (0.1, 0.02)]
     by = integrator("interaction4", 21)
-    alone = by.evolve(given, pulses.sample(by.times(DURATION)), DURATION, columns)
-    torch.testing.assert_close(found[0], alone.T, rtol=0, atol=1e-14)
-    estimate = kd.error_estimate(given, pulses, dt=0.1, **options)
-    error = (found[0] - found[1]).norm(dim=1)
+    single = by.evolve(arguments, pulses.sample(by.times(DURATION)), DURATION, columns)
+    torch.testing.assert_close(result[0], single.T, rtol=0, atol=1e-14)
+    estimate = kd.error_estimate(arguments, pulses, dt=0.1, **options)
+    error = (result[0] - result[1]).norm(dim=1)
     assert ((estimate / error - 1).abs() < 0.1).all() and error.max() > 1e-10
     with pytest.raises(UserError, match="lengths: each segment of the pulses must end where a part ends"):
-        kd.evolve(given, pulses, dt=0.1, lengths=[1.0, 6.5], **options)
+        kd.evolve(arguments, pulses, dt=0.1, lengths=[1.0, 6.5], **options)
     with pytest.raises(UserError, match="dt: interaction4 needs a positive step"):
-        kd.evolve(given, pulses, dt=0.0, **options)
+        kd.evolve(arguments, pulses, dt=0.0, **options)
     with pytest.raises(UserError, match="dt: 1e-08 makes more than 1,000,000 steps"):
         step_count(pulses, 1e-8)
 
@@ -302,29 +302,29 @@ def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
 @pytest.mark.parametrize("name", SPLITTINGS)
 def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     given = LATTICES["ring"]
-    made = integrator(name, 7, "torch")
-    tensors = inputs(made, given, 5)
+    built = integrator(name, 7, "torch")
+    tensors = inputs(built, given, 5)
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     system = with_operators(given, [*leaves[3], *leaves[4], *leaves[5]])
     own = Chain.of(system, torch.device("cpu"))
-    gates = gates_of(made, own)
+    gates = gates_of(built, own)
     buffer = gates.buffer(own, leaves[0], leaves[1] / 7, plain.unitary)
     final = plain.leave(plain.forward(sequence(gates, 7), buffer, leaves[2]), 5)
     loss = (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
-    for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
+    for ours, peer in zip(gradients(built, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
         np.testing.assert_allclose(
-            ours, theirs, rtol=0, atol=1e-11 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+            ours, peer, rtol=0, atol=1e-11 * (1 + peer.abs().max().item() if peer.numel() else 1)
         )
 
 
 @pytest.mark.parametrize(("name", "where", "columns"), pairs(list(SIMULATORS), LATTICES, [1, 19]))
 def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> None:
-    given = LATTICES[where]
+    arguments = LATTICES[where]
     routes = [integrator(name, 5, route) for route in ("compiled", "torch")]
-    tensors = inputs(routes[0], given, columns)
-    for ours, theirs in zip(*(gradients(made, given, tensors) for made in routes), strict=True):
+    tensors = inputs(routes[0], arguments, columns)
+    for actual, peer in zip(*(gradients(result, arguments, tensors) for result in routes), strict=True):
         np.testing.assert_allclose(
-            ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+            actual, peer, rtol=0, atol=1e-12 * (1 + peer.abs().max().item() if peer.numel() else 1)
         )
 
 
@@ -332,23 +332,23 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     from ketscale.engines.compiled import kernel
     from ketscale.engines.pulses import splitting
 
-    given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
-    made = integrator("suzuki4", 23)
-    tensors = inputs(made, given, 100)
-    whole = gradients(made, given, tensors)
+    arguments = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
+    result = integrator("suzuki4", 23)
+    tensors = inputs(result, arguments, 100)
+    complete = gradients(result, arguments, tensors)
     monkeypatch.setattr(kernel, "WORK_PER_THREAD", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        divided = gradients(made, given, tensors)
+        divided = gradients(result, arguments, tensors)
     finally:
         torch.set_num_threads(threads)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(divided, whole, strict=True))
+    assert all(torch.equal(actual, peer) for actual, peer in zip(divided, complete, strict=True))
     monkeypatch.setattr(splitting, "CHUNK", 2000)
-    assert 1 < gates_of(made, Chain.of(given, torch.device("cpu"))).chunk(100) < 23
-    for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
+    assert 1 < gates_of(result, Chain.of(arguments, torch.device("cpu"))).chunk(100) < 23
+    for actual, peer in zip(gradients(result, arguments, tensors), complete, strict=True):
         np.testing.assert_allclose(
-            ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+            actual, peer, rtol=0, atol=1e-12 * (1 + peer.abs().max().item() if peer.numel() else 1)
         )
 
 
@@ -358,29 +358,29 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
 ) -> None:
     from ketscale.engines.pulses import splitting
 
-    given = LATTICES["chain"]
-    kept, chunks = [], []
+    arguments = LATTICES["chain"]
+    states, chunks = [], []
     monkeypatch.setattr(splitting, "CHUNK", 500)
     for steps in (30, 90):
-        made = integrator(name, steps)
-        leaves = tuple(tensor.requires_grad_() for tensor in inputs(made, given, 4))
-        final = made.evolve(given, leaves[0], leaves[1], leaves[2])
+        result = integrator(name, steps)
+        leaves = tuple(tensor.requires_grad_() for tensor in inputs(result, arguments, 4))
+        final = result.evolve(arguments, leaves[0], leaves[1], leaves[2])
         assert final.grad_fn is not None
         (by_rows, _), *_ = final.grad_fn.next_functions
-        state, chunk = by_rows.function.kept
-        kept.append(state.numel())
+        state, chunk = by_rows.function.saved
+        states.append(state.numel())
         chunks.append(len(chunk.leaves[0]))
-    assert kept[0] == kept[1]
-    assert max(chunks) <= gates_of(made, Chain.of(given, torch.device("cpu"))).chunk(4) < 30
+    assert states[0] == states[1]
+    assert max(chunks) <= gates_of(result, Chain.of(arguments, torch.device("cpu"))).chunk(4) < 30
 
 
 @pytest.mark.parametrize(("levels", "scale"), [(2, 0.01), (3, 1.0), (4, 30.0), (5, 0.0)])
 def test_exponentials_by_machine_code_agree_with_torch(levels: int, scale: float) -> None:
     matrices, weights = scale * hermitian(13, levels, levels), normal(13, levels, levels, seed=1)
-    found = []
+    values = []
     for function in (plain.unitary, cpu.unitary):
         leaf = matrices.clone().requires_grad_()
-        made = function(leaf)
-        found.append((made.detach(), *torch.autograd.grad(made, leaf, weights)))
-    for ours, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-13 * max(1.0, scale))
+        result = function(leaf)
+        values.append((result.detach(), *torch.autograd.grad(result, leaf, weights)))
+    for actual, expected in zip(*values, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-13 * max(1.0, scale))

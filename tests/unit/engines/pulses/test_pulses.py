@@ -42,13 +42,13 @@ def numbers(*values: float) -> torch.Tensor:
 
 def cosine(**given: torch.Tensor) -> Pulses:
     """Two pulses of different lengths."""
-    usual = {
+    defaults = {
         "amplitude": numbers(0.3, -0.2),
         "frequency": numbers(3.0, 4.0),
         "phase": numbers(0.5, -1.0),
         "length": numbers(40.0, 50.0),
     }
-    amplitude, *rest = {**usual, **given}.values()
+    amplitude, *rest = {**defaults, **given}.values()
     return Pulses(Cosine(amplitude), *rest)
 
 
@@ -71,8 +71,8 @@ def test_the_cosine_envelope_is_the_published_one() -> None:
     amplitude, tau = 0.7, 50.0
     times = torch.linspace(-5, 60, 131, dtype=torch.float64)
     inside = (times >= 0) & (times <= tau)
-    wanted = amplitude * (1 + (TWO_PI * (times - tau / 2) / tau).cos()) / 2 * inside
-    torch.testing.assert_close(Cosine(numbers(amplitude)).at(times[:, None] / tau)[:, 0].real, wanted)
+    expected = amplitude * (1 + (TWO_PI * (times - tau / 2) / tau).cos()) / 2 * inside
+    torch.testing.assert_close(Cosine(numbers(amplitude)).at(times[:, None] / tau)[:, 0].real, expected)
 
 
 def test_a_shorter_ramp_leaves_a_plateau() -> None:
@@ -91,16 +91,16 @@ def test_a_segment_begins_with_its_first_time_despite_rounding() -> None:
     envelope = Segments(torch.stack([values, values], -1)[None])
     length = torch.tensor(47.3, dtype=torch.float64)
     times = torch.linspace(0, 1, 501, dtype=torch.float64) * length
-    found = envelope.at((times / length)[:, None]).real[:-1, 0]
-    assert torch.equal(found, values.repeat_interleave(10))
+    result = envelope.at((times / length)[:, None]).real[:-1, 0]
+    assert torch.equal(result, values.repeat_interleave(10))
 
 
 def test_segments_begin_in_the_middle_of_a_cosine() -> None:
     start = cosine()
     assert isinstance(start.envelope, Cosine)
     middles = (torch.arange(50, dtype=torch.float64) + 0.5) / 50
-    wanted = start.envelope.at(middles[:, None].expand(50, 2)).T
-    assert torch.equal(torch.view_as_complex(segmented(start.envelope, 50).amplitude), wanted)
+    expected = start.envelope.at(middles[:, None].expand(50, 2)).T
+    assert torch.equal(torch.view_as_complex(segmented(start.envelope, 50).amplitude), expected)
 
 
 def test_a_carrier_has_two_quadratures() -> None:
@@ -108,8 +108,8 @@ def test_a_carrier_has_two_quadratures() -> None:
     pulses = in_segments()
     angles = times[:, None] * pulses.frequency + pulses.phase
     values = pulses.envelope.at(times[:, None].expand(50, 2) / 50)
-    wanted = values.real * angles.cos() - values.imag * angles.sin()
-    torch.testing.assert_close(pulses.sample(times), wanted)
+    expected = values.real * angles.cos() - values.imag * angles.sin()
+    torch.testing.assert_close(pulses.sample(times), expected)
     assert pulses.sample(times[:12].reshape(3, 4)).shape == (3, 4, 2)
 
 
@@ -120,7 +120,7 @@ def test_samples_have_the_derivatives_of_finite_differences(name: str) -> None:
         name
     ]
     assert torch.autograd.gradcheck(
-        lambda given: cosine(**{name: given}).sample(times), usual.clone().requires_grad_()
+        lambda arguments: cosine(**{name: arguments}).sample(times), usual.clone().requires_grad_()
     )
 
 
@@ -151,8 +151,8 @@ def test_published_start_of_rotations() -> None:
     levels = device.circuits.levels(2)
     assert levels.phase is not None
     for sites, start in (([0, 1], rotations(device, 0.25, 40.0)), ([1], rotations(device, 0.25, 40.0, [1]))):
-        wanted = 0.25 * 2 * TWO_PI / (40 * levels.phase[sites, 0, 1].abs())
-        torch.testing.assert_close(start.envelope.modulus(), wanted)
+        expected = 0.25 * 2 * TWO_PI / (40 * levels.phase[sites, 0, 1].abs())
+        torch.testing.assert_close(start.envelope.modulus(), expected)
         torch.testing.assert_close(start.frequency, levels.energies[sites, 1])
         assert start.phase.tolist() == [0] * len(sites) and start.length.tolist() == [40] * len(sites)
 
@@ -171,8 +171,8 @@ def test_published_start_of_cross_resonance() -> None:
             + chain.inductive[pair] * phase[control, 0, 1] * phase[target, 0, 1]
         )  # fmt: skip
         detuning = (energies[target, 1] - energies[control, 1]).abs()
-        wanted = math.pi / 2 * detuning / coupling.abs() / 100
-        assert start.envelope.modulus()[drive].item() == pytest.approx(wanted.item(), rel=1e-3)
+        expected = math.pi / 2 * detuning / coupling.abs() / 100
+        assert start.envelope.modulus()[drive].item() == pytest.approx(expected.item(), rel=1e-3)
         assert start.frequency[drive].item() == pytest.approx(energies[target, 1].item(), rel=1e-6)
     both = together(start, rotations(device, sites=[1, 2]))
     assert both.length.tolist() == [100, 100, 50, 50] and both.duration == 100
@@ -232,7 +232,7 @@ def test_a_trained_sequence_is_a_cnot() -> None:
 @pytest.mark.parametrize("levels", [2, 3])
 def test_frames_have_second_derivatives_and_forward_mode(levels: int) -> None:
     system = fluxonium_chain(2).system(levels)
-    *known, coupling = system.operators[:3]
+    *firsts, coupling = system.operators[:3]
 
     def shares(energies: torch.Tensor, root: torch.Tensor) -> torch.Tensor:
         frame = dressed_frame(
@@ -240,11 +240,11 @@ def test_frames_have_second_derivatives_and_forward_mode(levels: int) -> None:
         )
         return torch.cat([frame.energies, frame.states.abs().square().T.flatten()[:6]])
 
-    given = torch.stack(known).requires_grad_(), coupling.clone().requires_grad_()
+    arguments = torch.stack(firsts).requires_grad_(), coupling.clone().requires_grad_()
     fast = levels > 2  # in a random direction
-    assert torch.autograd.gradcheck(shares, given, check_forward_ad=True, fast_mode=fast)
-    assert torch.autograd.gradgradcheck(shares, given, fast_mode=fast)
-    energies, couplings = (each.detach() for each in given)
+    assert torch.autograd.gradcheck(shares, arguments, check_forward_ad=True, fast_mode=fast)
+    assert torch.autograd.gradgradcheck(shares, arguments, fast_mode=fast)
+    energies, couplings = (each.detach() for each in arguments)
     jacobian = torch.func.jacrev(lambda each: shares(each, couplings))
     several = torch.func.vmap(jacobian)(torch.stack([energies, 2 * energies]))
     torch.testing.assert_close(several[1], jacobian(2 * energies))
@@ -287,15 +287,15 @@ def solved(times: torch.Tensor) -> np.ndarray[Any, Any]:
         np.diag([1.0 + 0j, 0, 0, 0]).ravel(),
         {"method": "DOP853", "rtol": 1e-12, "atol": 1e-13},
     )
-    made = scipy.integrate.solve_ivp(derivative, (0, times[-1]), initial, t_eval=times, **options)
-    return made.y.T.reshape(-1, 4, 4)
+    result = scipy.integrate.solve_ivp(derivative, (0, times[-1]), initial, t_eval=times, **options)
+    return result.y.T.reshape(-1, 4, 4)
 
 
 def test_an_open_system_under_carriers_is_that_of_the_master_equation() -> None:
     times = torch.cat([torch.zeros(1), 3 * LENGTHS.cumsum(0) / LENGTHS.sum()])
     expected = solved(times)
-    found = kd.evolve(SYSTEM, START, lengths=LENGTHS, trajectory=True, **STEPS)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+    state = kd.evolve(SYSTEM, START, lengths=LENGTHS, trajectory=True, **STEPS)
+    np.testing.assert_allclose(state, expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(kd.evolve(SYSTEM, START, **STEPS), expected[-1], rtol=0, atol=1e-9)
     excited = torch.diag(torch.tensor([0, 0, 1, 1], dtype=torch.complex128))[None]
     shares = kd.evolve(SYSTEM, START, lengths=LENGTHS, trajectory=True, expect=excited, **STEPS)
@@ -313,14 +313,14 @@ def test_carriers_have_gradients_by_all_their_numbers(kind: Any, method: str) ->
     assert isinstance(START.envelope, Cosine)
     # The longest pulse is the duration, so that two of one length have no derivative.
     lengths = START.length * torch.tensor([1.0, 1.1])
-    given = START.envelope.amplitude, START.frequency, START.phase, lengths
+    arguments = START.envelope.amplitude, START.frequency, START.phase, lengths
 
     def population(amplitude: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
         pulses = Pulses(Cosine(amplitude), *others)
         final = kd.evolve(SYSTEM, pulses, kind=kind, method=method, dt=0.13)  # not at a jump of steps
         return final[3].abs() if kind == "ket" else final[3, 3].real
 
-    assert torch.autograd.gradcheck(population, [each.clone().requires_grad_() for each in given])
+    assert torch.autograd.gradcheck(population, [each.clone().requires_grad_() for each in arguments])
 
 
 @pytest.mark.parametrize("kind, method", [("unitary", "interaction4"), ("density", "whole-space")])
@@ -334,14 +334,14 @@ def test_systems_and_states_may_be_batches_under_carriers(kind: Any, method: str
         "trajectory": True,
         "lengths": LENGTHS,
     }
-    found = kd.evolve(systems, START, initial=states, **options)
+    state = kd.evolve(systems, START, initial=states, **options)
     for number, system in enumerate(systems):
-        alone = kd.evolve(system, START, initial=states[number], **options)
-        torch.testing.assert_close(found[number], alone, rtol=0, atol=1e-13)
+        single = kd.evolve(system, START, initial=states[number], **options)
+        torch.testing.assert_close(state[number], single, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({}, "method: carriers need steps, which exact does not have; use whole-space with a dt"),
         ({"method": "suzuki4", "dt": 0.1}, "which suzuki4 does not have; use whole-space"),
@@ -353,10 +353,10 @@ def test_systems_and_states_may_be_batches_under_carriers(kind: Any, method: str
         ({"expect": np.eye(4, k=1)[None], **STEPS}, "observables: is not Hermitian"),
     ],
 )  # fmt: skip
-def test_what_carriers_cannot_have_is_refused_in_words(options: dict[str, Any], said: str) -> None:
+def test_what_carriers_cannot_have_is_refused_in_words(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
         kd.evolve(SYSTEM, START, **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def alike() -> Frame:
@@ -368,7 +368,7 @@ def alike() -> Frame:
 
 
 @pytest.mark.parametrize(
-    "made, said",
+    "made, message",
     [
         (alike, r"51% of .(01|10)> \(at most 50%\)"),
         (lambda: cosine(frequency=numbers(1.0)), r"frequency: must be of shape \(2,\)"),
@@ -377,6 +377,6 @@ def alike() -> Frame:
         (lambda: cross_resonance(fluxonium_chain(3), [(0, 2)]), "pairs: 0 and 2 are not coupled"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(made: Callable[[], object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_does_not_fit_is_refused(made: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         made()

@@ -113,13 +113,13 @@ def test_fourth_derivatives_by_torch_func_are_those_of_a_series(several: bool) -
     rows, direction = random_rows(2, 0), random_rows(2, 1)
 
     def largest(point: torch.Tensor) -> torch.Tensor:
-        moved = rows + point * direction
-        return largest_form(moved[:, None] * moved.conj()) if several else largest_overlap(moved)
+        trial = rows + point * direction
+        return largest_form(trial[:, None] * trial.conj()) if several else largest_overlap(trial)
 
     values, fourth = torch.func.vmap(largest), largest
     series = Chebyshev.interpolate(lambda points: values(torch.from_numpy(points)).numpy(), 14, [-0.3, 0.3])
     for _ in range(4):
         fourth = torch.func.grad(fourth)
     points = np.array([0.0, 0.1])
-    found = torch.func.vmap(fourth)(torch.from_numpy(points))
-    np.testing.assert_allclose(found, series.deriv(4)(points), rtol=1e-5)
+    result = torch.func.vmap(fourth)(torch.from_numpy(points))
+    np.testing.assert_allclose(result, series.deriv(4)(points), rtol=1e-5)

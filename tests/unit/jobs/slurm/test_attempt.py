@@ -16,9 +16,9 @@ KEY = "a" * 64
 @pytest.fixture
 def job(tmp_path, monkeypatch):
     """The folder of a run, and what a job's times are made by; what it asks of SLURM is noted in a file."""
-    bin_folder, asked = tmp_path / "bin", tmp_path / "asked"
+    bin_folder, log = tmp_path / "bin", tmp_path / "asked"
     bin_folder.mkdir()
-    for name, does in (("squeue", f"cat {tmp_path}/left"), ("scontrol", f"echo $@ >> {asked}; exit $(cat {tmp_path}/refuses 2>&-)")):  # fmt: skip
+    for name, does in (("squeue", f"cat {tmp_path}/left"), ("scontrol", f"echo $@ >> {log}; exit $(cat {tmp_path}/refuses 2>&-)")):  # fmt: skip
         (bin_folder / name).write_text(f"#!/bin/sh\n{does}\n")
         (bin_folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
@@ -32,7 +32,7 @@ def job(tmp_path, monkeypatch):
             """What it has asked for, by now."""
             (tmp_path / "left").write_text(f"{name}|{left}")
             attempt.look()
-            return asked.read_text().splitlines() if asked.exists() else []
+            return log.read_text().splitlines() if log.exists() else []
 
         def refuse(self):
             (tmp_path / "refuses").write_text("1")
@@ -67,8 +67,8 @@ def test_a_slurm_that_does_not_requeue_is_told_and_the_attempt_counts(job, capsy
     job.reach(1)
     job.refuse()
     assert job.look(begun, "0:19") == ["requeue 7"]
-    said = "cannot be requeued before its time limit, so this attempt counts: scontrol failed"
-    assert said in capsys.readouterr().err
+    message = "cannot be requeued before its time limit, so this attempt counts: scontrol failed"
+    assert message in capsys.readouterr().err
 
 
 def test_the_steps_of_checkpoints_are_read(tmp_path):

@@ -40,14 +40,14 @@ def timed(run: Run) -> bool:
 
 def test_the_projects_own_file_gives_every_run_of_every_study_its_limits():
     paths = [ROOT / "config.yaml", *(ROOT / "workflow" / "studies").glob("*.yaml")]
-    whole = [path for path in paths if "protocols" in load(path)]
-    assert len(whole) > 4
-    for path in whole:
+    complete = [path for path in paths if "protocols" in load(path)]
+    assert len(complete) > 4
+    for path in complete:
         study = read_config(path)
-        ours = read(SHIPPED, study)
+        actual = read(SHIPPED, study)
         for run in study.runs:
-            assert ours.minutes(run) >= 1
-            assert ours.memory_mb(run) > site.OVERHEAD_MB
+            assert actual.minutes(run) >= 1
+            assert actual.memory_mb(run) > site.OVERHEAD_MB
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_mistake_in_the_file_is_said_in_a_line(tmp_path, old, new, message):
 
 
 def test_the_last_line_that_fits_a_run_counts_key_by_key():
-    ours = of(
+    actual = of(
         limits=[
             {"minutes": 5, "memory_mb": 1000},
             {"model": ["vqc", "mlp"], "minutes": 7},
@@ -78,11 +78,11 @@ def test_the_last_line_that_fits_a_run_counts_key_by_key():
         ]
     )
     small, large = run_at("mpi-n2r4t1", size="q4-l2"), run_at("cpu-n1r1t1", size="q8-l2")
-    assert (ours.minutes(small), ours.minutes(large)) == (7, 7)
-    assert ours.minutes(run_at("cpu-n1r1t1", model="hydra")) == 5
+    assert (actual.minutes(small), actual.minutes(large)) == (7, 7)
+    assert actual.minutes(run_at("cpu-n1r1t1", model="hydra")) == 5
     # Memory is that of a node: two ranks there, and what starts them.
-    assert ours.memory_mb(small) == 2 * 1000 + site.OVERHEAD_MB
-    assert ours.memory_mb(large) == 3000 + site.OVERHEAD_MB
+    assert actual.memory_mb(small) == 2 * 1000 + site.OVERHEAD_MB
+    assert actual.memory_mb(large) == 3000 + site.OVERHEAD_MB
 
 
 def test_a_run_without_limits_is_refused():
@@ -93,8 +93,8 @@ def test_a_run_without_limits_is_refused():
 # ---------------------------------------------------------------- packs
 
 
-def packed(runs, ours):
-    names = packs.packs(runs, timed, ours, CONFIG.is_trial)
+def packed(runs, actual):
+    names = packs.packs(runs, timed, actual, CONFIG.is_trial)
     assert set(names) == set(runs)
     members = {}
     for run, name in names.items():

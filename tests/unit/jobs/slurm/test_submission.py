@@ -23,7 +23,7 @@ NO_ACCOUNT = f"{FAILED}Invalid account or account/partition combination specifie
 
 
 @pytest.mark.parametrize(
-    "said, passes",
+    "message, passes",
     [
         (INACTIVE, True),
         (TOO_LATE, True),
@@ -45,8 +45,8 @@ NO_ACCOUNT = f"{FAILED}Invalid account or account/partition combination specifie
         ("sbatch: unrecognized option '--memory'\nTry \"sbatch --help\" for more information", False),
     ],
 )  # fmt: skip
-def test_what_passes_is_told_from_what_no_wait_changes(said: str, passes: bool) -> None:
-    assert submission.passes(said) is passes
+def test_what_passes_is_told_from_what_no_wait_changes(message: str, passes: bool) -> None:
+    assert submission.passes(message) is passes
 
 
 class Executor:
@@ -81,11 +81,11 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Execut
     monkeypatch.setattr(sys.modules[__name__], "subprocess", subprocess)
     program(tmp_path, "squeue", "true")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    made = Executor()
-    submission.begin(SimpleNamespace(scheduler=made.scheduler))
-    yield made
-    made.scheduler._user_kill = "graceful"
-    made._job_submission_executor.shutdown()
+    result = Executor()
+    submission.begin(SimpleNamespace(scheduler=result.scheduler))
+    yield result
+    result.scheduler._user_kill = "graceful"
+    result._job_submission_executor.shutdown()
 
 
 def program(folder: Path, name: str, does: str) -> None:
@@ -110,10 +110,10 @@ def until(condition: Callable[[], object]) -> None:
 def test_a_refusal_that_passes_is_waited_for(
     executor: Executor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = refuses(tmp_path, INACTIVE, INACTIVE, INACTIVE)
+    calls = refuses(tmp_path, INACTIVE, INACTIVE, INACTIVE)
     executor.submit("a")
     until(lambda: executor.submitted)
-    assert asked() == 4 and not executor.failed
+    assert calls() == 4 and not executor.failed
     assert capsys.readouterr().err.splitlines() == [
         "ketscale: sbatch rejected a job, which is submitted again: Required partition not available (inactive or drain)",
         "ketscale: sbatch accepts jobs again",
@@ -124,20 +124,20 @@ def test_others_go_ahead_of_those_that_wait(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "_PAUSE_S", 1000.0)
-    asked = refuses(tmp_path, INACTIVE, INACTIVE, INACTIVE)
+    calls = refuses(tmp_path, INACTIVE, INACTIVE, INACTIVE)
     for name in "abcd":
         executor.submit(name)
     until(lambda: executor.submitted)
-    assert asked() == 4 and not executor.failed
+    assert calls() == 4 and not executor.failed
 
 
 def test_after_sigterm_nothing_is_asked_again(
     executor: Executor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Snakemake waits for the jobs that it has started, and then ends."""
-    asked = refuses(tmp_path, *[INACTIVE] * 1000)
+    calls = refuses(tmp_path, *[INACTIVE] * 1000)
     executor.submit("a")
-    until(lambda: asked() > 2)
+    until(lambda: calls() > 2)
     assert not executor.failed
     executor.scheduler._user_kill = "graceful"
     executor.submit("b")
@@ -150,10 +150,10 @@ def test_after_sigterm_nothing_is_asked_again(
 def test_a_refusal_for_good_is_an_error_at_once(
     executor: Executor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = refuses(tmp_path, NO_ACCOUNT)
+    calls = refuses(tmp_path, NO_ACCOUNT)
     executor.submit("a")
     until(lambda: executor.failed)
-    assert asked() == 1 and executor.failed == [f"a: {NO_ACCOUNT}"]
+    assert calls() == 1 and executor.failed == [f"a: {NO_ACCOUNT}"]
     reason = "sbatch rejected it: Invalid account or account/partition combination specified"
     assert capsys.readouterr().err == f"ketscale: failed: rule_a_train: {reason}\n"
 
@@ -174,29 +174,29 @@ def test_a_job_that_slurm_took_although_its_answer_was_lost_is_not_there_twice(
     ]
     program(tmp_path, "squeue", "".join(f'echo "{line}"\n' for line in lines))
     program(tmp_path, "scancel", f"echo $* >> {tmp_path}/cancelled")
-    asked = refuses(tmp_path, TOO_LATE)
+    calls = refuses(tmp_path, TOO_LATE)
     executor.submit("a")
     until(lambda: executor.submitted)
-    assert (tmp_path / "cancelled").read_text() == "42\n" and asked() == 2
+    assert (tmp_path / "cancelled").read_text() == "42\n" and calls() == 2
 
 
 def test_nothing_is_submitted_again_while_slurm_does_not_say_what_it_has(
     executor: Executor, tmp_path: Path
 ) -> None:
     program(tmp_path, "squeue", "[ -e said ] || { touch said; exit 1; }")
-    asked = refuses(tmp_path, TOO_LATE)
+    calls = refuses(tmp_path, TOO_LATE)
     executor.submit("a")
     until(lambda: executor.submitted)
-    assert (tmp_path / "said").exists() and asked() == 2
+    assert (tmp_path / "said").exists() and calls() == 2
 
 
 def test_the_end_of_the_call_is_the_end_of_what_it_submits(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "_PAUSE_S", 1000.0)
-    asked = refuses(tmp_path, *[INACTIVE] * 1000)
+    calls = refuses(tmp_path, *[INACTIVE] * 1000)
     executor.submit("a")
-    until(asked)
+    until(calls)
     executor.cancel()
     assert executor.cancelled
     with pytest.raises(RuntimeError):

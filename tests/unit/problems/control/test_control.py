@@ -42,19 +42,19 @@ def test_values_fill_their_ranges_and_environments_are_possible(kind: str) -> No
     environment = tasks.environment
     assert environment.rates.shape == (2000, len(system.jumps)) and (environment.rates >= 0).all()
     assert environment.parameters.shape == (2000, len(system.drift))
-    usual = torch.tensor(list(system.parameters.values()), dtype=torch.float64)
-    usual[0] += workload.detuning[0]
-    torch.testing.assert_close(environment.parameters, usual.expand(2000, -1))
+    defaults = torch.tensor(list(system.parameters.values()), dtype=torch.float64)
+    defaults[0] += workload.detuning[0]
+    torch.testing.assert_close(environment.parameters, defaults.expand(2000, -1))
 
 
 def test_a_policy_starts_from_the_same_weights_with_any_number_of_threads() -> None:
-    before, found = torch.get_num_threads(), []
+    before, result = torch.get_num_threads(), []
     for threads in (1, 2):
         torch.set_num_threads(threads)
         torch.manual_seed(0)
-        found.append(library.construct("policy").state_dict())
+        result.append(library.construct("policy").state_dict())
     torch.set_num_threads(before)
-    assert all((found[0][name] == found[1][name]).all() for name in found[0])
+    assert all((result[0][name] == result[1][name]).all() for name in result[0])
 
 
 @pytest.mark.parametrize("kind", ["policy", "robust_grape", "grape"])
@@ -98,7 +98,7 @@ def tiny(
     **axes: Any,
 ) -> dict[str, Any]:
     """A config of one study whose workload w, model m, protocol and axes have these settings."""
-    made = tiny_config(
+    result = tiny_config(
         {
             "workloads": {"w": {"kind": "qubit-spectrum", **workload}},
             "models": {"m": model or {"kind": "policy"}},
@@ -110,10 +110,10 @@ def tiny(
             "axes": {**TINY["control"]["axes"], "workload": "w", "model": "m"},
         }
     )
-    study = made["studies"]["accuracy"]
+    study = result["studies"]["accuracy"]
     study["axes"] |= axes
-    quality = made["protocols"]["quality"] | (protocol or {})
-    return {**made, "protocols": {"quality": quality}, "studies": {"accuracy": study}}
+    quality = result["protocols"]["quality"] | (protocol or {})
+    return {**result, "protocols": {"quality": quality}, "studies": {"accuracy": study}}
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_qutip_finds_the_same_overlaps(kind: str) -> None:
     target, ground = system.targets[workload.target], np.zeros((system.dimension,) * 2)
     ground[0, 0] = 1
     expected = (target.conj() @ by_theirs(ground) @ target).real
-    found = Objective(workload, propagator("exact")).overlaps(controls, environment)
-    assert found.item() == pytest.approx(expected, abs=1e-9)
+    result = Objective(workload, propagator("exact")).overlaps(controls, environment)
+    assert result.item() == pytest.approx(expected, abs=1e-9)
 
 
 def evolved(workload: Any, test: int = 1) -> tuple[Any, Any, Any]:

@@ -23,8 +23,8 @@ SEGMENTS = 6
 
 def found(name: str, dt: float | None = None, workload: Any = WORKLOAD, **more: Any) -> Any:
     """The error and the negativity."""
-    made = measured(workload, name, dt, torch.float64, **more)
-    return made["simulator_error"], made["negativity"]
+    result = measured(workload, name, dt, torch.float64, **more)
+    return result["simulator_error"], result["negativity"]
 
 
 def measured(workload: Any, name: str, dt: float | None, dtype: Any, **more: Any) -> dict[str, Any]:
@@ -38,17 +38,17 @@ def measured(workload: Any, name: str, dt: float | None, dtype: Any, **more: Any
 def by_qutip(task: int, pulse: Any = None) -> Any:
     """The Liouvillians of a task's segments, of a random pulse unless one is given, written from the definition."""
     key = PULSES.key(WORKLOAD.seed, 0, SPLIT_KEYS["test"])
-    drawn = randomness.uniform(key, torch.tensor([task]), 2 * SEGMENTS).reshape(SEGMENTS, 2).numpy()
+    noise = randomness.uniform(key, torch.tensor([task]), 2 * SEGMENTS).reshape(SEGMENTS, 2).numpy()
     environment = Distribution(WORKLOAD).fixed("test", torch.tensor([task]), torch.float64).environment
     relaxing, dephasing = environment.rates[0].tolist()
     jumps = [math.sqrt(relaxing) * qutip.destroy(2), math.sqrt(dephasing / 2) * qutip.sigmaz()]
-    made = []
-    for x, y in WORKLOAD.amplitude * (2 * drawn - 1) if pulse is None else [pulse] * SEGMENTS:
+    values = []
+    for x, y in WORKLOAD.amplitude * (2 * noise - 1) if pulse is None else [pulse] * SEGMENTS:
         hamiltonian = (
             environment.parameters[0, 0].item() * qutip.sigmaz() + x * qutip.sigmax() + y * qutip.sigmay()
         )
-        made.append(qutip.liouvillian(hamiltonian, jumps).full())
-    return made
+        values.append(qutip.liouvillian(hamiltonian, jumps).full())
+    return values
 
 
 def evolved(generators: list[Any], steps: int | None) -> Any:
@@ -76,8 +76,8 @@ def test_they_are_those_of_an_evolution_by_qutips_operators() -> None:
 def test_pulses_that_were_trained_coarsely_are_judged_exactly() -> None:
     overlaps = [evolved(by_qutip(task, (0.7, -0.4)), None)[1, 1].real for task in range(WORKLOAD.test)]
     for name, dt in (("euler", 1 / 6), ("exact", None)):
-        made = measured(WORKLOAD, name, dt, torch.float64)
-        assert made["exact_infidelity"] == pytest.approx(1 - np.mean(overlaps), rel=1e-10)
+        result = measured(WORKLOAD, name, dt, torch.float64)
+        assert result["exact_infidelity"] == pytest.approx(1 - np.mean(overlaps), rel=1e-10)
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)

@@ -35,9 +35,9 @@ def grape(workload: ControlWorkload, noise: bool = True, segments: int = 8) -> G
 
 def optimised(problem: Grape, epochs: int = 100, **protocol: Any) -> dict[str, torch.Tensor]:
     """The infidelities (tasks, starts) of each split at the end of training."""
-    made = trainer(problem, {"epochs": epochs, **LBFGS, **protocol}, batch=len(problem.model.pulses))
-    made.run()
-    return {split: 1 - parts(problem, made.outputs(split)).overlaps for split in problem.splits}
+    result = trainer(problem, {"epochs": epochs, **LBFGS, **protocol}, batch=len(problem.model.pulses))
+    result.run()
+    return {split: 1 - parts(problem, result.outputs(split)).overlaps for split in problem.splits}
 
 
 def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
@@ -47,7 +47,7 @@ def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
 def test_without_noise_every_start_of_a_qubit_reaches_its_target() -> None:
     """Also those that take longer than the validation's tasks."""
     workload = QubitSpectrum(detuning=(-3.0, 3.0), validation=1, test=8)
-    assert all(found.abs().max() < 1e-12 for found in optimised(grape(workload, noise=False)).values())
+    assert all(result.abs().max() < 1e-12 for result in optimised(grape(workload, noise=False)).values())
 
 
 def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
@@ -57,8 +57,8 @@ def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
     )
     rates = problem.get_buffer("environment_rates")[:, 0]
     assert rates.max() > 3 * rates.min()
-    found = torch.cat([*optimised(problem).values()]).amin(1)
-    torch.testing.assert_close(found, (1 - torch.exp(-4 * rates)) / 2, rtol=1e-10, atol=0)
+    result = torch.cat([*optimised(problem).values()]).amin(1)
+    torch.testing.assert_close(result, (1 - torch.exp(-4 * rates)) / 2, rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("protocol", [LBFGS, ADAM])
@@ -78,9 +78,9 @@ def test_the_loss_and_the_metrics_are_those_of_the_best_starts() -> None:
     outputs = {split: problem.outputs(split, torch.arange(count)) for split, count in problem.splits.items()}
     best = torch.cat([parts(problem, rows).overlaps for rows in outputs.values()]).amax(1)
     assert float(problem.combine(sums, 5)) == pytest.approx(float(1 - best.square().mean()))
-    found = problem.metrics("test", outputs["test"], full=True)
-    assert 0 < found["simulator_error"] < 1e-13
-    assert found["infidelity"] == pytest.approx(float(1 - best[2:].mean()))
-    assert found["infidelity_0"] is None
+    metrics = problem.metrics("test", outputs["test"], full=True)
+    assert 0 < metrics["simulator_error"] < 1e-13
+    assert metrics["infidelity"] == pytest.approx(float(1 - best[2:].mean()))
+    assert metrics["infidelity_0"] is None
     none = parts(problem, problem.outputs("test", torch.arange(0)))
     assert (none.overlaps.shape, none.pulses.shape) == ((0, 8), (0, 8, 2))

@@ -83,8 +83,8 @@ def reference(problem: MetaLearning, kind: str, step: int) -> tuple[float, list[
                 adapted = {name: p.detach().requires_grad_() for name, p in adapted.items()}
         query = loss(adapted)
         by = weights if kind == "maml" else adapted
-        found = inner if kind == "reptile" else torch.autograd.grad(query, list(by.values()))
-        gradients = [each + one for each, one in zip(gradients, found, strict=True)]
+        result = inner if kind == "reptile" else torch.autograd.grad(query, list(by.values()))
+        gradients = [each + one for each, one in zip(gradients, result, strict=True)]
         total += query.item()
     return total / TASKS, [each / TASKS for each in gradients]
 
@@ -104,26 +104,26 @@ def gradients(
 @pytest.mark.parametrize("kind", KINDS)
 def test_meta_gradients_are_those_of_copies_of_the_weights(kind: str, network: str) -> None:
     problem = learning(kind, network)
-    loss, found = gradients(problem)
+    loss, result = gradients(problem)
     expected_loss, expected = reference(problem, kind, 2)
     assert loss == pytest.approx(expected_loss, rel=1e-12)
-    for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+    for mine, peer in zip(result, expected, strict=True):
+        torch.testing.assert_close(mine, peer, rtol=0, atol=1e-10)
     assert max(each.abs().max() for each in expected) > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["maml", "reptile"])
 def test_a_loop_over_tasks_has_the_same_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = set()
+    sizes = set()
     features = Policy.features
     monkeypatch.setattr(
-        Policy, "features", lambda self, tasks: (seen.add(len(tasks)), features(self, tasks))[1]
+        Policy, "features", lambda self, tasks: (sizes.add(len(tasks)), features(self, tasks))[1]
     )
-    together, apart = (gradients(learning(kind, loop=loop)) for loop in (False, True))
-    assert seen == {TASKS, 1}
-    assert apart[0] == pytest.approx(together[0], rel=1e-13)
-    for mine, theirs in zip(apart[1], together[1], strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-13)
+    joint, separate = (gradients(learning(kind, loop=loop)) for loop in (False, True))
+    assert sizes == {TASKS, 1}
+    assert separate[0] == pytest.approx(joint[0], rel=1e-13)
+    for mine, expected in zip(separate[1], joint[1], strict=True):
+        torch.testing.assert_close(mine, expected, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -137,21 +137,21 @@ def test_a_loop_over_tasks_has_the_same_gradients(kind: str, monkeypatch: pytest
 def test_every_propagator_gives_the_same_meta_gradients(
     name: str, given: dict[str, Any], tolerance: float
 ) -> None:
-    loss, found = gradients(learning("maml", simulator=propagator(name, **given)))
+    loss, result = gradients(learning("maml", simulator=propagator(name, **given)))
     expected_loss, expected = gradients(learning("maml"))
     assert loss == pytest.approx(expected_loss, rel=tolerance)
     scale = max(each.abs().max() for each in expected)
-    for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=float(tolerance * scale))
+    for mine, reference in zip(result, expected, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=0, atol=float(tolerance * scale))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_add_up_whatever_their_sizes(kind: str) -> None:
     problem = learning(kind)
-    whole, parts = gradients(problem), gradients(problem, shards=(0, 1, 4))
-    assert parts[0] == pytest.approx(whole[0], rel=1e-12)
-    for mine, theirs in zip(parts[1], whole[1], strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
+    complete, parts = gradients(problem), gradients(problem, shards=(0, 1, 4))
+    assert parts[0] == pytest.approx(complete[0], rel=1e-12)
+    for mine, expected in zip(parts[1], complete[1], strict=True):
+        torch.testing.assert_close(mine, expected, rtol=0, atol=1e-12)
 
 
 def test_the_cache_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_the_cache_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         QubitSpectrum, "environment", lambda self, values: created.append(len(values)) or of(self, values)
     )
-    found = {}
+    result = {}
     for creation in ("once", "again"):
         loop = PublishedLoop("rk4", 0.125, cache=creation == "once")
         problem = learning("fomaml", simulator=loop, creation=creation)  # type: ignore[arg-type]
@@ -169,8 +169,8 @@ def test_the_cache_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
         loss, slopes = gradients(problem)
         times = INNER.steps + 1 if creation == "again" else 1
         assert len([tasks for tasks in created if tasks == 1]) == TASKS * times
-        found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(1))]
-    assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
+        result[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(1))]
+    assert all(torch.equal(*pair) for pair in zip(*result.values(), strict=True))
 
 
 def test_a_task_is_a_function_of_seed_step_and_number() -> None:
@@ -204,21 +204,21 @@ def test_adaptation_lowers_the_loss_and_its_course_begins_at_the_unadapted_polic
 def test_metrics_are_taken_after_the_models_own_steps() -> None:
     problem = learning("fomaml", fidelity="squared")
     outputs = problem.outputs("validation", torch.arange(7))
-    found = problem.metrics("validation", outputs, full=True)
-    assert found["infidelity"] == pytest.approx(float(1 - outputs[:, INNER.steps].mean()))
-    assert found["loss"] == pytest.approx(float(1 - outputs[:, INNER.steps].square().mean()))
-    assert found["infidelity_5"] == pytest.approx(float(1 - outputs[:, 5].mean()))
-    assert found["chance"] == 0.5
-    assert found["simulator_error"] is None
+    metrics = problem.metrics("validation", outputs, full=True)
+    assert metrics["infidelity"] == pytest.approx(float(1 - outputs[:, INNER.steps].mean()))
+    assert metrics["loss"] == pytest.approx(float(1 - outputs[:, INNER.steps].square().mean()))
+    assert metrics["infidelity_5"] == pytest.approx(float(1 - outputs[:, 5].mean()))
+    assert metrics["chance"] == 0.5
+    assert metrics["simulator_error"] is None
     assert 0 < problem.metrics("test", outputs, full=True)["simulator_error"] < 1e-13
     assert "simulator_error" not in problem.metrics("test", outputs, full=False)
 
 
 def test_it_trains_on_fresh_tasks() -> None:
-    made = trainer(learning("fomaml"), {"epochs": 15, "learning_rate": 0.02}, batch=4)
-    made.run()
-    losses = [row["validation_loss"] for row in made.history]
-    assert losses[-1] < 0.5 * losses[0] and made.step == 15 * 3
+    result = trainer(learning("fomaml"), {"epochs": 15, "learning_rate": 0.02}, batch=4)
+    result.run()
+    losses = [row["validation_loss"] for row in result.history]
+    assert losses[-1] < 0.5 * losses[0] and result.step == 15 * 3
 
 
 @pytest.mark.parametrize("inputs", ["raw", "normalised"])

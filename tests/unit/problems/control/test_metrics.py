@@ -45,13 +45,13 @@ def measured(problem: Problem) -> tuple[dict[str, Any], dict[str, torch.Tensor]]
 @pytest.mark.parametrize("model", MODELS)
 def test_what_describes_the_tasks_is_that_of_a_loop_over_them(model: str) -> None:
     problem = problem_of(model)
-    found, kept = measured(problem)
-    assert {metric.name for metric in METRICS} <= set(found)
+    result, values = measured(problem)
+    assert {metric.name for metric in METRICS} <= set(result)
     tasks = Distribution(problem.objective.workload).fixed("test", torch.arange(TESTED), torch.float64)
-    assert set(kept) == {"overlaps", "pulses", "tasks"}
-    assert torch.equal(kept["tasks"], tasks.inputs) and tasks.inputs.shape == (TESTED, 3)
-    kept_overlaps = problem.objective.overlaps(kept["pulses"], tasks.environment)
-    best = kept["overlaps"].amax(1) if model == "grape" else kept["overlaps"][:, 3]
+    assert set(values) == {"overlaps", "pulses", "tasks"}
+    assert torch.equal(values["tasks"], tasks.inputs) and tasks.inputs.shape == (TESTED, 3)
+    kept_overlaps = problem.objective.overlaps(values["pulses"], tasks.environment)
+    best = values["overlaps"].amax(1) if model == "grape" else values["overlaps"][:, 3]
     torch.testing.assert_close(kept_overlaps, best, rtol=0, atol=1e-12)
     rows = problem.outputs("test", torch.arange(TESTED))
     assert set(problem.metrics("test", rows, full=False)) == {"loss", "infidelity"}

@@ -46,11 +46,11 @@ def published_loss(pulse: torch.Tensor, task: torch.Tensor, scheme: Scheme, dt: 
         hamiltonian = 0.1 * z + u_x * x + u_y * y
 
         def slope(rho: torch.Tensor, hamiltonian: torch.Tensor = hamiltonian) -> torch.Tensor:
-            found = -1j * (hamiltonian @ rho - rho @ hamiltonian)
+            result = -1j * (hamiltonian @ rho - rho @ hamiltonian)
             for jump in jumps:
                 square = jump.conj().T @ jump
-                found = found + jump @ rho @ jump.conj().T - 0.5 * (square @ rho + rho @ square)
-            return found
+                result = result + jump @ rho @ jump.conj().T - 0.5 * (square @ rho + rho @ square)
+            return result
 
         for _ in range(steps):
             k1 = slope(rho)
@@ -71,16 +71,16 @@ def test_literal_reproduces_the_published_losses(scheme: Scheme, dt: float, dtyp
     tasks = rng.uniform([0.5, 1e-3, 100], [2, 1e-2, 1000], (6, 3))
     tasks[3:] = [[0.5, 30.0, 5.0], [2.0, 2e3, 10.0], [1.2, 300.0, 30.0]]  # beyond the published range: felt
     pulses = 3 * rng.normal(size=(6, SEGMENTS, 2))
-    given = torch.tensor(pulses, dtype=dtype)
+    arguments = torch.tensor(pulses, dtype=dtype)
     expected = [
-        published_loss(*each, scheme, dt).item() for each in zip(given, torch.tensor(tasks), strict=True)
+        published_loss(*each, scheme, dt).item() for each in zip(arguments, torch.tensor(tasks), strict=True)
     ]
     assert sum(0 < loss < 1 for loss in expected) >= 4
     values = torch.tensor(np.column_stack([tasks, np.full(6, 0.1)]))
     rates = Rates(*(part.to(dtype) for part in WORKLOAD.environment(values)))
-    found = Objective(WORKLOAD, PublishedLoop(scheme, dt)).losses(given, rates)
+    result = Objective(WORKLOAD, PublishedLoop(scheme, dt)).losses(arguments, rates)
     torch.testing.assert_close(
-        found.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=TOLERANCE[dtype]
+        result.double(), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=TOLERANCE[dtype]
     )
 
 

@@ -42,10 +42,10 @@ def model(
     name: str, qubits: int, layers: int, inputs: tuple[int, int], simulated: str = "fused", **more: Any
 ) -> nn.Module:
     torch.manual_seed(3)
-    made: nn.Module = QUANTUM[name](
+    result: nn.Module = QUANTUM[name](
         qubits, layers, simulator(simulated), inputs=inputs, outputs=2, dropout=0.1, **more
     )
-    return made.eval()
+    return result.eval()
 
 
 # --- sizes ---
@@ -271,11 +271,11 @@ class Reference:
 @pytest.mark.parametrize("qubits", [3, 4])
 @pytest.mark.parametrize("name", QUANTUM)
 def test_a_model_agrees_with_its_circuits_in_pennylane(name: str, qubits: int) -> None:
-    made = model(name, qubits, 2, (5, 3)).double()
+    result = model(name, qubits, 2, (5, 3)).double()
     x = torch.randn(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    reference = Reference(made, qubits, 2)
+    reference = Reference(result, qubits, 2)
     expected = np.array([reference.logits(name, trial) for trial in x.numpy()])
-    np.testing.assert_allclose(made(x).detach().numpy(), expected, atol=1e-10)
+    np.testing.assert_allclose(result(x).detach().numpy(), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", QUANTUM)
@@ -283,21 +283,21 @@ def test_simulators_give_the_same_numbers_and_gradients(name: str) -> None:
     x = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     results = []
     for by in ("fused", "default.qubit"):
-        made = model(name, 3, 2, (5, 4), by).double()
-        logits = made(x)
-        results.append([logits, *torch.autograd.grad(logits.exp().sum(), list(made.parameters()))])
-    for got, expected in zip(*results, strict=True):
-        torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-8)
+        result = model(name, 3, 2, (5, 4), by).double()
+        logits = result(x)
+        results.append([logits, *torch.autograd.grad(logits.exp().sum(), list(result.parameters()))])
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", QUANTUM)
 def test_logits_do_not_depend_on_the_rest_of_the_batch_which_may_be_empty(name: str) -> None:
     x = torch.randn(5, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    made = model(name, 3, 2, (5, 4)).double()
-    apart = torch.cat([made(part) for part in x.split([3, 1, 0, 1])])
-    torch.testing.assert_close(apart, made(x), atol=1e-12, rtol=1e-12)
-    sums = made.train()(x[:0]).sum()
-    gradients = torch.autograd.grad(sums, list(made.parameters()), materialize_grads=True)
+    result = model(name, 3, 2, (5, 4)).double()
+    parts = torch.cat([result(part) for part in x.split([3, 1, 0, 1])])
+    torch.testing.assert_close(parts, result(x), atol=1e-12, rtol=1e-12)
+    sums = result.train()(x[:0]).sum()
+    gradients = torch.autograd.grad(sums, list(result.parameters()), materialize_grads=True)
     assert all(not gradient.any() for gradient in gradients)
 
 
@@ -309,11 +309,11 @@ class Blocks:
 
     def __init__(self, kind: Any) -> None:
         torch.manual_seed(1)
-        made, self.x = (
+        result, self.x = (
             kind(inputs=(5, 6), outputs=2, dropout=0.1).double().eval(),
             torch.randn(1, 5, 6).double(),
         )
-        self.found, self.w = made(self.x)[0], made.state_dict()
+        self.found, self.w = result(self.x)[0], result.state_dict()
         self.rows = self.linear("embed", self.x[0].T)
 
     def linear(self, name: str, v: torch.Tensor) -> torch.Tensor:
@@ -333,32 +333,32 @@ class Blocks:
 
 
 def test_a_classical_mamba_step_by_step() -> None:
-    made = Blocks(ClassicalMamba)
-    rows = made.rows
+    result = Blocks(ClassicalMamba)
+    rows = result.rows
     for p in ("blocks.0", "blocks.1"):
-        inner, z = made.linear(f"{p}.enter", made.rms(f"{p}.norm", rows)).split(256, dim=-1)
-        inner = made.convolved(p, inner)
-        rank, b, c = made.linear(f"{p}.select", inner).split([8, 16, 16], dim=-1)
-        dt, a = made.steps(p, rank)
-        y = _recurrence(inner, dt, b, c, a, dt) + made.w[f"{p}.ssm.d"] * inner
-        rows = rows + made.linear(f"{p}.leave", y * silu(z))
-    torch.testing.assert_close(made.found, made.linear("classifier", made.rms("norm", rows).mean(0)))
+        inner, z = result.linear(f"{p}.enter", result.rms(f"{p}.norm", rows)).split(256, dim=-1)
+        inner = result.convolved(p, inner)
+        rank, b, c = result.linear(f"{p}.select", inner).split([8, 16, 16], dim=-1)
+        dt, a = result.steps(p, rank)
+        y = _recurrence(inner, dt, b, c, a, dt) + result.w[f"{p}.ssm.d"] * inner
+        rows = rows + result.linear(f"{p}.leave", y * silu(z))
+    torch.testing.assert_close(result.found, result.linear("classifier", result.rms("norm", rows).mean(0)))
 
 
 def test_a_classical_hydra_step_by_step() -> None:
-    made = Blocks(ClassicalHydra)
-    rows = made.rows
+    result = Blocks(ClassicalHydra)
+    rows = result.rows
     for p in ("blocks.0", "blocks.1"):
-        z, inner, b, c, rank = made.linear(f"{p}.enter", rows).split([256, 256, 16, 16, 8], dim=-1)
-        inner = made.convolved(p, inner)
-        dt, a = made.steps(p, rank)
+        z, inner, b, c, rank = result.linear(f"{p}.enter", rows).split([256, 256, 16, 16, 8], dim=-1)
+        inner = result.convolved(p, inner)
+        dt, a = result.steps(p, rank)
         one = torch.ones_like(dt)
         ahead = _recurrence(inner, dt, b, c, a, one)
         back = _recurrence(inner.flip(0), dt.flip(0), b.flip(0), c.flip(0), a, one).flip(0)
-        y = made.rms(f"{p}.inner_norm", ahead + back + 2 * made.w[f"{p}.ssm.d"] * inner)
-        rows = rows + made.rms(f"{p}.norm", made.linear(f"{p}.leave", y * silu(z)))
-    hidden = gelu(made.linear("classifier.0", made.rms("norm", rows).mean(0)))
-    torch.testing.assert_close(made.found, made.linear("classifier.3", hidden))
+        y = result.rms(f"{p}.inner_norm", ahead + back + 2 * result.w[f"{p}.ssm.d"] * inner)
+        rows = rows + result.rms(f"{p}.norm", result.linear(f"{p}.leave", y * silu(z)))
+    hidden = gelu(result.linear("classifier.0", result.rms("norm", rows).mean(0)))
+    torch.testing.assert_close(result.found, result.linear("classifier.3", hidden))
 
 
 def _recurrence(

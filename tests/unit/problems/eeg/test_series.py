@@ -37,8 +37,8 @@ def recording(seconds: int = 20, channels: int = 64) -> np.ndarray:
 
 
 def read(folder: Path, subjects: list[int], runs: list[int], **settings: Any) -> Samples:
-    usual = {"split": "subjects", "split_seed": 0, "subjects": subjects, "runs": runs}
-    return eegmmidb.recorded(Eegmmidb(**{**usual, **settings}), folder)
+    defaults = {"split": "subjects", "split_seed": 0, "subjects": subjects, "runs": runs}
+    return eegmmidb.recorded(Eegmmidb(**{**defaults, **settings}), folder)
 
 
 def generated(**settings: Any) -> Samples:
@@ -57,17 +57,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_trials_are_cut_after_their_cues(folder: Path) -> None:
-    made = read(folder, [1], [4, 8], rate=80)
-    assert made.values.shape == (8, 64, 249)
-    assert made.values.dtype == np.float32
-    assert made.targets.tolist() == [0, 1] * 4
-    assert made.names == ("left fist", "right fist")
-    assert made.groups["runs"].tolist() == [4] * 4 + [8] * 4
-    assert set(made.groups["subjects"].tolist()) == {1}
+    result = read(folder, [1], [4, 8], rate=80)
+    assert result.values.shape == (8, 64, 249)
+    assert result.values.dtype == np.float32
+    assert result.targets.tolist() == [0, 1] * 4
+    assert result.names == ("left fist", "right fist")
+    assert result.groups["runs"].tolist() == [4] * 4 + [8] * 4
+    assert set(result.groups["subjects"].tolist()) == {1}
     # 3 s is the cue of the first trial: it starts at 4 s. Millivolts.
     time = 4.0 + np.arange(249) / 80
     expected = 1e-3 * 64 * np.sin(2 * np.pi * time / 5)
-    np.testing.assert_allclose(made.values[0, 63], expected, atol=2e-3)
+    np.testing.assert_allclose(result.values[0, 63], expected, atol=2e-3)
 
 
 def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
@@ -97,19 +97,19 @@ def test_a_recording_that_is_another_is_an_error_that_names_it(folder: Path, dam
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not here")
 def test_the_real_recordings_have_their_known_trials() -> None:
-    made = read(SHARED, [1], [4, 8, 12], rate=80)
-    assert made.values.shape == (45, 64, 249)
-    assert np.bincount(made.targets).tolist() == [23, 22]
+    result = read(SHARED, [1], [4, 8, 12], rate=80)
+    assert result.values.shape == (45, 64, 249)
+    assert np.bincount(result.targets).tolist() == [23, 22]
     # Raw EEG: tens of microvolts.
-    assert 0.01 < made.values.std() < 0.2
+    assert 0.01 < result.values.std() < 0.2
 
 
 # --- generated ---
 
 
 def test_generated_trials_are_a_function_of_the_seed() -> None:
-    first, again, other = (generated(seed=s) for s in (1, 1, 2))
-    assert np.array_equal(first.values, again.values) and not np.array_equal(first.values, other.values)
+    first, repeat, other = (generated(seed=s) for s in (1, 1, 2))
+    assert np.array_equal(first.values, repeat.values) and not np.array_equal(first.values, other.values)
     louder = generated(seed=1, gain=20.0)
     np.testing.assert_allclose(louder.values, 20 * first.values, rtol=1e-6)
     np.testing.assert_array_equal(louder.targets, first.targets)
@@ -118,18 +118,18 @@ def test_generated_trials_are_a_function_of_the_seed() -> None:
 
 
 def test_rhythms_are_weaker_opposite_to_the_imagined_fist() -> None:
-    made = generated(subjects=3, trials=60, rate=80, window_s=3.1, seed=0)
-    spectrum = np.abs(np.fft.rfft(made.values)) ** 2
+    result = generated(subjects=3, trials=60, rate=80, window_s=3.1, seed=0)
+    spectrum = np.abs(np.fft.rfft(result.values)) ** 2
     frequencies = np.fft.rfftfreq(249, 1 / 80)
     mu = spectrum[..., (frequencies > 8) & (frequencies < 12)].sum(2)
 
     def power(side: tuple[int, ...], label: int) -> float:
-        return float(mu[made.targets == label][:, list(side)].mean())
+        return float(mu[result.targets == label][:, list(side)].mean())
 
     assert power(synthetic.RIGHT, 0) < 0.7 * power(synthetic.RIGHT, 1)
     assert power(synthetic.LEFT, 1) < 0.7 * power(synthetic.LEFT, 0)
-    elsewhere = tuple(set(range(64)) - {*synthetic.LEFT, *synthetic.RIGHT})
-    assert power(elsewhere, 0) == pytest.approx(power(elsewhere, 1), rel=0.2)
+    others = tuple(set(range(64)) - {*synthetic.LEFT, *synthetic.RIGHT})
+    assert power(others, 0) == pytest.approx(power(others, 1), rel=0.2)
 
 
 def test_the_background_falls_as_one_over_f() -> None:
@@ -143,22 +143,22 @@ def test_the_background_falls_as_one_over_f() -> None:
 
 
 def test_no_subject_is_in_two_splits() -> None:
-    made = generated(subjects=20, trials=2, rate=10, window_s=1, seed=0)
-    split = by_subject(made, 3)
-    sets = [set(made.groups["subjects"][split[name]].tolist()) for name in SPLITS]
+    result = generated(subjects=20, trials=2, rate=10, window_s=1, seed=0)
+    split = by_subject(result, 3)
+    sets = [set(result.groups["subjects"][split[name]].tolist()) for name in SPLITS]
     assert [len(s) for s in sets] == [14, 3, 3]
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
-    assert by_subject(made, 4)["test"].tolist() != split["test"].tolist()
+    assert by_subject(result, 4)["test"].tolist() != split["test"].tolist()
 
 
 def test_every_run_is_left_out_once(folder: Path) -> None:
     write_edf(folder / eeg_file(1, 12), recording(), CUES)
-    made = read(folder, [1], [4, 8, 12], rate=40)
-    folds = leaving_one_run_out(made, 0)
-    assert [set(made.groups["runs"][fold["test"]].tolist()) for fold in folds] == [{4}, {8}, {12}]
+    result = read(folder, [1], [4, 8, 12], rate=40)
+    folds = leaving_one_run_out(result, 0)
+    assert [set(result.groups["runs"][fold["test"]].tolist()) for fold in folds] == [{4}, {8}, {12}]
     for fold in folds:
-        together = np.concatenate([fold[name] for name in SPLITS])
-        assert sorted(together.tolist()) == list(range(12))
+        union = np.concatenate([fold[name] for name in SPLITS])
+        assert sorted(union.tolist()) == list(range(12))
 
 
 # --- on disk ---

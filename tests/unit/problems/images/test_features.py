@@ -80,9 +80,9 @@ def agreement(manifest: Path, rows: slice, dtype: torch.dtype = torch.float32) -
     """How far the network's embeddings of some pixels are from the kept ones."""
     inline = opened(manifest, inline=True)
     assert inline.backbone is not None
-    found = inline.backbone().to(dtype)(torch.from_numpy(np.array(inline.inputs[rows])))
-    assert found.dtype == dtype
-    return float(np.abs(found.numpy() - opened(manifest).inputs[rows]).max())
+    result = inline.backbone().to(dtype)(torch.from_numpy(np.array(inline.inputs[rows])))
+    assert result.dtype == dtype
+    return float(np.abs(result.numpy() - opened(manifest).inputs[rows]).max())
 
 
 def folder_of(manifest: Path) -> Path:
@@ -131,9 +131,9 @@ def test_views_differ_and_clusters_find_separate_groups_and_allow_duplicates() -
     assert first.shape == images.shape and not torch.allclose(first, second)
     assert first.min() >= 0 and first.max() <= 1.31
     points = torch.tensor([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0], [9.0, 9.1], [-9.0, 9.0], [-9.0, 9.0]])
-    found = clusters(points, 3, generator).tolist()
-    assert found[::2] == found[1::2]
-    assert len(set(found)) == 3
+    result = clusters(points, 3, generator).tolist()
+    assert result[::2] == result[1::2]
+    assert len(set(result)) == 3
     assert clusters(torch.zeros(5, 2), 3, generator).unique().numel() == 1
 
 
@@ -153,9 +153,9 @@ def test_cached_features_are_standardised_on_the_training_split_and_beside_the_w
 
 
 def test_the_inline_backbone_gives_the_cached_embeddings(computed: Path) -> None:
-    made = opened(computed, inline=True).backbone
-    assert made is not None
-    backbone = made().train()
+    result = opened(computed, inline=True).backbone
+    assert result is not None
+    backbone = result().train()
     assert not any(module.training for module in backbone.modules())
     assert not any(weight.requires_grad for weight in backbone.parameters())
     assert agreement(computed, slice(100, 164)) < 1e-5
@@ -284,9 +284,9 @@ def test_weights_of_another_network_or_of_none_are_refused(imagenet: Path, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("damage, said", [(b"other bytes", "damaged"), (None, "missing")])
+@pytest.mark.parametrize("damage, message", [(b"other bytes", "damaged"), (None, "missing")])
 def test_a_fetched_file_that_is_not_as_it_was_fetched_is_refused(
-    tmp_path: Path, damage: bytes | None, said: str
+    tmp_path: Path, damage: bytes | None, message: str
 ) -> None:
     from ketscale.problems import store
 
@@ -296,6 +296,6 @@ def test_a_fetched_file_that_is_not_as_it_was_fetched_is_refused(
     assert store.fetched(manifest) == tmp_path
     data.unlink() if damage is None else data.write_bytes(damage)
     with pytest.raises(
-        UserError, match=rf"data\.bin: is {said}; delete it and .*fetched\.json, and run the rule fetch"
+        UserError, match=rf"data\.bin: is {message}; delete it and .*fetched\.json, and run the rule fetch"
     ):
         store.fetched(manifest)

@@ -67,10 +67,10 @@ def published(whole: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read_mnist(folder: Path, split: str, split_seed: int = 0) -> Samples:
-    given = DIGITS | {"split": split, "split_seed": split_seed, "folder": str(folder)}
-    made = parse(Mnist, given, "mine")
-    made.sources()
-    return made.load(None)
+    arguments = DIGITS | {"split": split, "split_seed": split_seed, "folder": str(folder)}
+    result = parse(Mnist, arguments, "mine")
+    result.sources()
+    return result.load(None)
 
 
 @pytest.fixture
@@ -177,14 +177,14 @@ def test_fetch_writes_four_checked_files_keeps_whole_ones_and_replaces_damaged_o
         return {path.name: path.read_bytes() for path in folder.iterdir()}
 
     assert fetched() == contents
-    kept, damaged, *_ = contents
+    intact, damaged, *_ = contents
     (folder / damaged).write_bytes(b"half a fi")
-    (served / kept).unlink()
+    (served / intact).unlink()
     assert fetched() == contents
-    (folder / kept).unlink()
+    (folder / intact).unlink()
     for page in (None, b"an error page"):
         if page:
-            (served / kept).write_bytes(page)
+            (served / intact).write_bytes(page)
         with pytest.raises(UserError, match=r"cannot be fetched .*set the workload's folder"):
             fetched()
-        assert not (folder / kept).exists()
+        assert not (folder / intact).exists()

@@ -37,7 +37,7 @@ def tiny(
     **axes: Any,
 ) -> dict[str, Any]:
     """A config of one study whose workload w, model m, simulator s, protocol and axes have these settings."""
-    made = tiny_config(
+    result = tiny_config(
         {
             "precision": "fp64",
             "workloads": {"w": {"kind": "fluxonium-chain", "length": 10.0, **(workload or {})}},
@@ -48,10 +48,10 @@ def tiny(
             "axes": {**TINY["pulses"]["axes"], "workload": "w", "model": "m"},
         }
     )
-    study = made["studies"]["accuracy"]
+    study = result["studies"]["accuracy"]
     study["axes"] |= axes
-    quality = made["protocols"]["quality"] | (protocol or {})
-    return {**made, "protocols": {"quality": quality}, "studies": {"accuracy": study}}
+    quality = result["protocols"]["quality"] | (protocol or {})
+    return {**result, "protocols": {"quality": quality}, "studies": {"accuracy": study}}
 
 
 def built(**changes: Any) -> GateProblem:
@@ -130,9 +130,9 @@ def test_targets_are_the_gates_of_the_settings(workload: dict[str, Any], expecte
 def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
     workload: dict[str, Any], sites: tuple[int, ...], length: float
 ) -> None:
-    made = tiny(workload=workload)
-    del made["workloads"]["w"]["length"]
-    config = analysis.of(made)
+    result = tiny(workload=workload)
+    del result["workloads"]["w"]["length"]
+    config = analysis.of(result)
     model = build(config.settings(config.runs[0]), Data(), torch.device("cpu")).model
     assert isinstance(model, PulseModel)
     assert (model.sites, model.usual_length) == (sites, length)
@@ -142,7 +142,7 @@ def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
 def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     problem = moved(built(**case, simulator={"dt": 0.02}))
     with torch.no_grad():
-        found, (system, frame), pulses = loss(problem), problem.physics(), problem.model()
+        result, (system, frame), pulses = loss(problem), problem.physics(), problem.model()
         initial, target = frame.states[:, problem.get_buffer("columns")], problem.get_buffer("target")
         final = evolve(system, pulses, kind="unitary", initial=initial, dt=0.02, method="whole-space").T
         turns = torch.exp(1j * frame.energies * pulses.duration)
@@ -163,7 +163,7 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
                 )
         else:
             best = float(rows.sum().abs().square())
-    assert found.item() == pytest.approx(1 - best / initial.shape[1] ** 2, abs=1e-7)
+    assert result.item() == pytest.approx(1 - best / initial.shape[1] ** 2, abs=1e-7)
 
 
 @pytest.mark.parametrize("case", [CASES[number] for number in (0, 1, 4, 5, 7, 8)])
@@ -192,12 +192,12 @@ def assert_slopes(problem: GateProblem, parameters: Iterable[tuple[str, torch.nn
 
 def test_two_shards_have_the_sums_and_gradients_of_all_columns() -> None:
     problem = moved(built(**{**CASES[4], "model": {**CASES[4]["model"], "trains": ALL}}))
-    whole = problem(torch.arange(4), 0)
+    complete = problem(torch.arange(4), 0)
     parts = problem(torch.tensor([3, 0, 1]), 0) + problem(torch.tensor([2]), 0) + problem(torch.arange(0), 0)
-    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(parts, complete, rtol=0, atol=1e-12)
     parameters = list(problem.parameters())
-    ours, theirs = (torch.autograd.grad(problem.combine(sums, 4), parameters) for sums in (whole, parts))
-    torch.testing.assert_close(theirs, ours, rtol=1e-9, atol=1e-12)
+    actual, peer = (torch.autograd.grad(problem.combine(sums, 4), parameters) for sums in (complete, parts))
+    torch.testing.assert_close(peer, actual, rtol=1e-9, atol=1e-12)
 
 
 def test_the_penalty_is_what_is_out_of_bounds() -> None:
@@ -211,8 +211,8 @@ def test_the_penalty_is_what_is_out_of_bounds() -> None:
 
 
 def test_starts_depend_on_the_seed_and_only_on_it() -> None:
-    first, again, other = (built(seed=seed).model.state_dict() for seed in (1, 1, 2))
-    assert all(torch.equal(first[name], again[name]) for name in first)
+    first, repeat, other = (built(seed=seed).model.state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], repeat[name]) for name in first)
     for name in ("amplitude", "frequency", "phase"):
         assert (first[name] != other[name]).all()
     assert 0.001 < first["phase"].abs().max() < 0.1
@@ -235,8 +235,8 @@ def test_the_error_is_of_the_integrator_alone_and_falls_with_its_step() -> None:
 @pytest.mark.parametrize("segments", [10, 2000])
 def test_no_integrator_is_its_own_reference(segments: int) -> None:
     problem = built(model={"kind": "piecewise_pulse", "segments": segments}, simulator={"dt": 0.01})
-    found = problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)
-    assert 0 < found["simulator_error"] < 1e-9
+    metrics = problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)
+    assert 0 < metrics["simulator_error"] < 1e-9
 
 
 def test_steps_are_never_longer_than_dt() -> None:
@@ -251,9 +251,9 @@ def test_leakage_is_what_leaves_the_qubits() -> None:
         problem = built(levels=levels, workload={"frame": "laboratory"})
         torch.nn.init.constant_(problem.model.amplitude, amplitude)
         outputs = problem.outputs("validation", torch.arange(4))
-        found = float(problem.metrics("validation", outputs, full=True)["leakage"])
-        assert found == pytest.approx(1 - outputs.square().sum().item() / 4, abs=1e-9)
-        return found
+        metrics = float(problem.metrics("validation", outputs, full=True)["leakage"])
+        assert metrics == pytest.approx(1 - outputs.square().sum().item() / 4, abs=1e-9)
+        return metrics
 
     assert abs(leakage(2, 10.0)) < 1e-9
     assert leakage(4, 10.0) > 5 * leakage(4, 0.0) > 0

@@ -13,8 +13,8 @@ from tests.own_files import config, loaded
 
 
 def made(kind: str, **settings: Any) -> Samples:
-    found: Samples = loaded({"kind": kind, "split_seed": 0, **settings})
-    return found
+    result: Samples = loaded({"kind": kind, "split_seed": 0, **settings})
+    return result
 
 
 def sides(data: Samples) -> tuple[np.ndarray, np.ndarray]:
@@ -77,11 +77,11 @@ def test_bars_are_vertical_and_stripes_horizontal() -> None:
     ],
 )
 def test_the_seed_makes_the_rows_and_the_split_seed_the_parts(block: dict[str, Any], features: int) -> None:
-    one, again, other, split = (
+    one, repeat, other, split = (
         loaded({**block, "samples": 40, "seed": seed, "split_seed": parts})
         for seed, parts in ((0, 0), (0, 0), (1, 0), (0, 1))
     )
-    assert one.values.shape == (40, features) and one.digest() == again.digest()
+    assert one.values.shape == (40, features) and one.digest() == repeat.digest()
     assert not np.array_equal(one.values, other.values)
     assert np.array_equal(one.values, split.values) and one.digest() != split.digest()
     described: Config = config({**block, "split_seed": 0})

@@ -76,17 +76,17 @@ def test_arrays_of_a_regression_have_one_number_each_or_a_row(tmp_path: Path) ->
 
 
 def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) -> None:
-    made = config({**NUMBERS, "file": table(tmp_path, columns(weight=WEIGHTS))})
-    workload = made.workloads["mine"][1]
+    result = config({**NUMBERS, "file": table(tmp_path, columns(weight=WEIGHTS))})
+    workload = result.workloads["mine"][1]
     FAMILIES["rows"].prepare(workload, tmp_path / "features.json", None)
-    kept = dataset(store.opened(tmp_path / "features.json", VERSION))
-    train = VECTORS[kept.splits["train"]]
+    restored = dataset(store.opened(tmp_path / "features.json", VERSION))
+    train = VECTORS[restored.splits["train"]]
     expected = (VECTORS - train.mean(0)) / train.std(0)
-    np.testing.assert_allclose(kept.inputs, expected, rtol=0, atol=1e-5)
-    raw = kept.preprocessing.inputs(pd.DataFrame(columns()))
-    assert np.array_equal(raw, kept.inputs)
-    assert np.array_equal(kept.targets, WEIGHTS[:, None]) and kept.names == ("weight",)
-    assert kept.inputs.flags.c_contiguous  # though a data frame's columns are side by side
+    np.testing.assert_allclose(restored.inputs, expected, rtol=0, atol=1e-5)
+    raw = restored.preprocessing.inputs(pd.DataFrame(columns()))
+    assert np.array_equal(raw, restored.inputs)
+    assert np.array_equal(restored.targets, WEIGHTS[:, None]) and restored.names == ("weight",)
+    assert restored.inputs.flags.c_contiguous  # though a data frame's columns are side by side
 
 
 def test_rows_of_a_group_stay_together(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_a_split_by_time_tests_what_is_later(times: list[int], dated: bool) -> N
     with tempfile.TemporaryDirectory() as folder:
         file = table(Path(folder), columns(weight=range(40), when=days if dated else times))
         block = {**NUMBERS, "file": file, "time_column": "when"}
-        data, said = attempt(lambda: loaded(block))
+        data, message = attempt(lambda: loaded(block))
     if data is None:
-        assert "split by time" in said
+        assert "split by time" in message
         return
     assert data.values.shape == (40, 7)
     parts = [np.array(times)[data.splits[name]] for name in SPLITS]
@@ -134,7 +134,7 @@ def test_the_tables_of_scikit_learn_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "more", "said"),
+    ("content", "more", "message"),
     [
         ("x,animal,part\n" + "1,cat,train\n2,dog,train\n" * 8, {"split_column": "part"}, "no sample is in part test"),
         ("x,animal,part\n" + "1,cat,train\n2,dog,tests\n" * 8, {"split_column": "part"}, "'tests' is not a part"),
@@ -142,17 +142,17 @@ def test_the_tables_of_scikit_learn_are_read() -> None:
     ],
 )  # fmt: skip
 def test_tables_that_do_not_fit_are_refused(
-    content: str, more: dict[str, Any], said: str, tmp_path: Path
+    content: str, more: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.csv").write_text(content)
     block = {**CLASSES, "file": str(tmp_path / "mine.csv"), **more}
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
     assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(
-    ("block", "said"),
+    ("block", "message"),
     [
         ({**CLASSES, "file": "a", "target": ["animal", "age"]}, "mine.target"),
         ({**CLASSES, "file": "a", "split_column": "part", "test": 0.2}, "mine.test"),
@@ -163,6 +163,6 @@ def test_tables_that_do_not_fit_are_refused(
         ({**CLASSES, "file": "a", "columns": {"age": ["one-hot", "median"]}}, "mine.columns.age"),
     ],
 )  # fmt: skip
-def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         config(block)

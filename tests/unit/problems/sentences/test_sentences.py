@@ -68,16 +68,16 @@ def test_bad_files_are_named(tmp_path: Path, content: bytes) -> None:
 def test_empty_lines_and_case_do_not_count_and_only_the_end_of_a_line_ends_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("\ufeff\nThe Bird\u2028sings\r\n\nthe\x0cship sings\x85loud\n".encode())
-    made = Sentences.of(read(path))
-    assert made.vocabulary == ("the", "bird", "sings", "ship", "loud")
-    assert made.words.tolist() == [[0, 1, 2, -1], [0, 3, 2, 4]]
+    result = Sentences.of(read(path))
+    assert result.vocabulary == ("the", "bird", "sings", "ship", "loud")
+    assert result.words.tolist() == [[0, 1, 2, -1], [0, 3, 2, 4]]
 
 
 def test_ragged_sentences_and_any_alphabet(tmp_path: Path) -> None:
-    made = prepared(tmp_path, "one two\nüber den Wolken ist es still\n歩 く 人\n", held_out=1)
-    assert made.sentences.lengths.tolist() == [2, 6, 3]
-    assert sorted(np.concatenate(list(made.splits.values())).tolist()) == [0, 1, 2]
-    assert next_word.transitions(made).counts.tolist() == [1, 5, 2]
+    result = prepared(tmp_path, "one two\nüber den Wolken ist es still\n歩 く 人\n", held_out=1)
+    assert result.sentences.lengths.tolist() == [2, 6, 3]
+    assert sorted(np.concatenate(list(result.splits.values())).tolist()) == [0, 1, 2]
+    assert next_word.transitions(result).counts.tolist() == [1, 5, 2]
 
 
 def test_the_split_holds_out_what_was_asked_for() -> None:
@@ -105,13 +105,13 @@ def problem(made: PreparedSentences, seed: int = 0) -> NextWord:
 
 
 def test_ranks_count_the_words_that_score_as_well(tmp_path: Path) -> None:
-    made = prepared(tmp_path)
-    built = problem(made)
+    result = prepared(tmp_path)
+    built = problem(result)
     outputs = built.outputs("train", torch.arange(built.splits["train"]))
     unitary = sentence_unitary(built.model.weights.detach(), 1).numpy()
-    vocabulary = made.sentences.vocabulary
-    for row, sentence in enumerate(made.splits["train"]):
-        words = made.sentences.words[sentence]
+    vocabulary = result.sentences.vocabulary
+    for row, sentence in enumerate(result.splits["train"]):
+        words = result.sentences.words[sentence]
         words = words[words >= 0]
         vectors = embed([vocabulary[i] for i in words], range(len(words)), 5)
         for i in range(len(words) - 1):
@@ -127,12 +127,12 @@ def test_ranks_count_the_words_that_score_as_well(tmp_path: Path) -> None:
 def test_metrics_compare_with_chance(tmp_path: Path) -> None:
     built = problem(prepared(tmp_path))
     outputs = torch.tensor([[0.5, 1.0, 4.0], [0.25, 2.0, 0.0]], dtype=torch.float64)
-    found = built.metrics("test", outputs, full=True)
-    assert found["accuracy"] == pytest.approx(1 / 3)
-    assert found["reciprocal_rank"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
-    assert found["count"] == 3
+    metrics = built.metrics("test", outputs, full=True)
+    assert metrics["accuracy"] == pytest.approx(1 / 3)
+    assert metrics["reciprocal_rank"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
+    assert metrics["count"] == 3
     assert built.right("test", outputs).tolist() == [[1, 0], [0, -1]]
-    assert found["loss"] == pytest.approx(float(-np.log([0.5, 0.25]).mean()), abs=1e-9)
+    assert metrics["loss"] == pytest.approx(float(-np.log([0.5, 0.25]).mean()), abs=1e-9)
 
 
 def test_chance_is_the_most_frequent_word_of_training(tmp_path: Path) -> None:
@@ -140,9 +140,9 @@ def test_chance_is_the_most_frequent_word_of_training(tmp_path: Path) -> None:
     data = PreparedSentences(
         Sentences.of(("a b a b a b", "c b c")), {"train": np.array([0]), "test": np.array([1])}, seed=4
     )
-    found = problem(data).metrics("test", torch.ones(2, 6, dtype=torch.float64)[1:, :3], full=True)
-    assert found["chance"] == 1 / 2, "b is right, c is not"
-    assert found["chance_reciprocal_rank"] == pytest.approx((1 + 1 / 3) / 2)
+    metrics = problem(data).metrics("test", torch.ones(2, 6, dtype=torch.float64)[1:, :3], full=True)
+    assert metrics["chance"] == 1 / 2, "b is right, c is not"
+    assert metrics["chance_reciprocal_rank"] == pytest.approx((1 + 1 / 3) / 2)
 
 
 def test_a_word_that_scores_like_all_others_ranks_last(tmp_path: Path) -> None:

@@ -101,9 +101,9 @@ def by_the_formula(transitions: Transitions, weights: torch.Tensor, layers: int)
 @pytest.mark.parametrize("settings", [CLOSED, SHIFTED, FUSED], ids=["closed", "shifted", "fused"])
 def test_every_way_gives_the_formula(settings: SimulatorSettings, layers: int) -> None:
     transitions, weights = ragged(), angles(layers)
-    found = make(settings, layers, transitions).probabilities(weights, everything(transitions))
+    result = make(settings, layers, transitions).probabilities(weights, everything(transitions))
     expected = by_the_formula(transitions, weights, layers)
-    assert np.allclose(found.detach().numpy(), expected, atol=1e-10, rtol=0)
+    assert np.allclose(result.detach().numpy(), expected, atol=1e-10, rtol=0)
 
 
 # Two transitions, and four, of which Qiskit takes seconds to synthesise the controlled unitaries.
@@ -112,8 +112,8 @@ def test_every_way_gives_the_formula(settings: SimulatorSettings, layers: int) -
 )
 def test_the_literal_circuit_gives_the_formula(settings: SimulatorSettings, text: str, layers: int) -> None:
     transitions, weights = Transitions.of([vectors(text)]), angles(layers)
-    found = make(settings, layers, transitions).probabilities(weights, everything(transitions))
-    assert np.allclose(found.numpy(), by_the_formula(transitions, weights, layers), atol=1e-10, rtol=0)
+    result = make(settings, layers, transitions).probabilities(weights, everything(transitions))
+    assert np.allclose(result.numpy(), by_the_formula(transitions, weights, layers), atol=1e-10, rtol=0)
 
 
 def test_psi_and_target_are_what_the_words_say() -> None:
@@ -145,26 +145,26 @@ def test_the_literal_circuit_has_the_same_gradient() -> None:
     ways = [make(each, 1, transitions) for each in (BOUND, SHIFTED)]
     for way in ways:
         way.tasks = (3, 12)
-    found, expected = (gradient_of(way, weights, everything(transitions)) for way in ways)
-    assert torch.count_nonzero(found) == 4
-    assert torch.allclose(found, expected, atol=1e-8, rtol=0)
+    result, expected = (gradient_of(way, weights, everything(transitions)) for way in ways)
+    assert torch.count_nonzero(result) == 4
+    assert torch.allclose(result, expected, atol=1e-8, rtol=0)
 
 
 def test_tasks_add_up_over_ranks() -> None:
     transitions, weights = ragged(), angles(1)
     sentences = torch.tensor([3, 1])
-    alone = make(SHIFTED, 1, transitions)
-    expected = gradient_of(alone, weights, sentences)
+    single = make(SHIFTED, 1, transitions)
+    expected = gradient_of(single, weights, sentences)
     losses, gradients = [], []
     for rank in range(3):
         shared = make(SHIFTED, 1, transitions)
         shared.tasks = (rank, 3)
         losses.append(shared.losses(weights, sentences))
         gradients.append(gradient_of(shared, weights, sentences))
-    assert torch.allclose(torch.stack(losses).sum(0), alone.losses(weights, sentences), atol=1e-12, rtol=0)
+    assert torch.allclose(torch.stack(losses).sum(0), single.losses(weights, sentences), atol=1e-12, rtol=0)
     assert torch.allclose(torch.stack(gradients).sum(0), expected, atol=1e-12, rtol=0)
-    alone.tasks = (199, 200)  # of which it has none
-    assert not gradient_of(alone, weights, sentences).any()
+    single.tasks = (199, 200)  # of which it has none
+    assert not gradient_of(single, weights, sentences).any()
 
 
 def test_the_literal_circuit_refuses_other_numbers_of_transitions() -> None:

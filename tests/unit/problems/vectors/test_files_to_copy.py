@@ -85,29 +85,29 @@ def of(table: str, model: str) -> tuple[Settings, Problem]:
 def test_a_file_trains_and_learns(table, model):
     settings, problem = of(table, model)
     protocol = settings.protocol
-    ended = outcome.run(
+    result = outcome.run(
         trainer(problem, {"precision": "fp64", "epochs": protocol.epochs, "learning_rate": 0.03}, batch=16)
     )
     name, bound = (BOUNDS_OF_CENTRIC if model == "centric" else BOUNDS)[table]
-    assert ended.quality is not None
-    assert (ended.quality["test"][name] > bound) == (name == "accuracy"), ended.quality["test"]
+    assert result.quality is not None
+    assert (result.quality["test"][name] > bound) == (name == "accuracy"), result.quality["test"]
 
 
 def test_a_file_is_fitted_as_the_kinds_are(table, one_thread):
     settings, problem = of(table, "ring")
     assert settings.fitted
-    ended = outcome.run(Fit(problem, World(), Clock(torch.device("cpu"), 0, frozenset()), 1, History(None)))
-    assert ended.quality is not None and set(ended.quality["chosen"]) == {"ridge"}
+    result = outcome.run(Fit(problem, World(), Clock(torch.device("cpu"), 0, frozenset()), 1, History(None)))
+    assert result.quality is not None and set(result.quality["chosen"]) == {"ridge"}
     name, bound = BOUNDS[table]
-    assert (ended.quality["test"][name] > bound) == (name == "accuracy"), ended.quality["test"]
+    assert (result.quality["test"][name] > bound) == (name == "accuracy"), result.quality["test"]
     if table == "diabetes":
         return  # whose outputs are kept in their unit
     folder = Path("results", settings.run.folder)
     session.train(settings, folder, Path("table.json"))
-    kept, loaded = np.load(folder / PREDICTIONS), ketscale.load(folder, trust=True)
-    inputs = FAMILIES["rows"].read(settings, Path("table.json")).content.inputs[kept["samples"]]
+    saved, loaded = np.load(folder / PREDICTIONS), ketscale.load(folder, trust=True)
+    inputs = FAMILIES["rows"].read(settings, Path("table.json")).content.inputs[saved["samples"]]
     outputs = loaded(torch.tensor(inputs, dtype=torch.float64))
-    np.testing.assert_allclose(outputs.detach(), kept["outputs"], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(outputs.detach(), saved["outputs"], rtol=0, atol=1e-10)
 
 
 def test_the_dressed_circuit_is_the_papers():

@@ -61,11 +61,11 @@ def test_the_gram_matrix_is_that_of_pennylanes_iqp_embedding(simulator, qubits, 
 def test_the_gram_matrix_of_one_qubit_has_a_closed_form():
     """One layer is RZ(x) H |0>; two are RZ(x) RX(x) |0>, since H RZ(x) H = RX(x)."""
     x = torch.linspace(-3, 4, 9, dtype=torch.float64)[:, None]
-    apart, together = (x - x.T) / 2, (x + x.T) / 2
+    odd, even = (x - x.T) / 2, (x + x.T) / 2
     once = Kernel(1, 1, None, 1, 2, bandwidth=1.0).double().gram(x)
     twice = Kernel(1, 2, None, 1, 2, bandwidth=1.0).double().gram(x)
-    torch.testing.assert_close(once, apart.cos() ** 2, rtol=0, atol=1e-14)
-    expected = apart.cos() ** 4 + together.cos() ** 2 * apart.sin() ** 2
+    torch.testing.assert_close(once, odd.cos() ** 2, rtol=0, atol=1e-14)
+    expected = odd.cos() ** 4 + even.cos() ** 2 * odd.sin() ** 2
     torch.testing.assert_close(twice, expected, rtol=0, atol=1e-14)
 
 
@@ -79,28 +79,26 @@ def test_the_control_has_scikit_learns_radial_basis_function():
 def test_classes_are_those_of_scikit_learns_svc(classes):
     rows = classes > LABELS
     x, y = DIGITS[rows], LABELS[rows]
-    known, new = slice(0, 250), slice(250, None)
+    old, new = slice(0, 250), slice(250, None)
     model = SVM(64, classes, cost=10.0, bandwidth=1.0).double()
-    model.fit((x[known], y[known]), None)
-    theirs = SVC(C=10.0, gamma=1 / 64, decision_function_shape="ovo", break_ties=False).fit(
-        x[known], y[known]
-    )
+    model.fit((x[old], y[old]), None)
+    reference = SVC(C=10.0, gamma=1 / 64, decision_function_shape="ovo", break_ties=False).fit(x[old], y[old])
     outputs = model(x[new]).detach()
     assert outputs.shape == (len(x[new]), classes)
     # The solver stops at a tolerance of 1e-3, so a vote of nearly nothing may fall either way.
-    alike = outputs.argmax(1).numpy() == theirs.predict(x[new])
+    alike = outputs.argmax(1).numpy() == reference.predict(x[new])
     assert alike.mean() > 0.995
     assert (outputs.argmax(1) == y[new]).double().mean() > 0.8
-    theirs.set_params(decision_function_shape="ovr")
-    expected = theirs.decision_function(x[new])
+    reference.set_params(decision_function_shape="ovr")
+    expected = reference.decision_function(x[new])
     if classes == 2:
         # Squeezed, and with a vote.
         side = (outputs[:, 1] - outputs[:, 0]).numpy()
         assert (np.sign(side) == np.sign(expected)).all()
     else:
         assert np.median(np.abs(outputs.numpy() - expected)) < 1e-3
-    ours, others = (set(map(tuple, rows.tolist())) for rows in (model.supports, theirs.support_vectors_))
-    assert len(ours ^ others) <= 0.02 * len(others)
+    actual, others = (set(map(tuple, rows.tolist())) for rows in (model.supports, reference.support_vectors_))
+    assert len(actual ^ others) <= 0.02 * len(others)
 
 
 def test_the_kernels_machine_is_scikit_learns_on_the_same_matrix():
@@ -111,9 +109,9 @@ def test_the_kernels_machine_is_scikit_learns_on_the_same_matrix():
     whitened = PCA(4, whiten=True, svd_solver="full").fit(x[:200].numpy())
     scale = np.sqrt(199 / 200)
     components = model.components(x).numpy()
-    theirs = whitened.transform(x.numpy()) / scale
-    signs = np.sign((components * theirs).sum(0))
-    np.testing.assert_allclose(components, signs * theirs, rtol=0, atol=1e-9)
+    expected = whitened.transform(x.numpy()) / scale
+    signs = np.sign((components * expected).sum(0))
+    np.testing.assert_allclose(components, signs * expected, rtol=0, atol=1e-9)
     gram = by_pennylane(0.3 * components, 2)
     machine = SVC(C=5.0, kernel="precomputed").fit(gram[:200, :200], y[:200])
     predicted = model(x[200:]).argmax(1).numpy()
@@ -122,28 +120,28 @@ def test_the_kernels_machine_is_scikit_learns_on_the_same_matrix():
 
 def test_numbers_are_those_of_scikit_learns_svr_in_every_column():
     targets = torch.cat([PROGRESS, -2 * PROGRESS + DIABETES[:, :1]], dim=1)
-    known, new = slice(0, 300), slice(300, None)
+    old, new = slice(0, 300), slice(300, None)
     model = SVM(10, 2, cost=1.0, bandwidth=1.0).double()
-    model.fit((DIABETES[known], targets[known]), None)
+    model.fit((DIABETES[old], targets[old]), None)
     for at in range(2):
-        theirs = SVR(C=1.0, gamma=0.1, tol=1e-6).fit(DIABETES[known], targets[known, at])
+        expected = SVR(C=1.0, gamma=0.1, tol=1e-6).fit(DIABETES[old], targets[old, at])
         np.testing.assert_allclose(
-            model(DIABETES[new])[:, at].detach(), theirs.predict(DIABETES[new]), rtol=0, atol=5e-3
+            model(DIABETES[new])[:, at].detach(), expected.predict(DIABETES[new]), rtol=0, atol=5e-3
         )
 
 
 def test_validation_chooses_among_few_trials_and_says_what():
     """By hand, with scikit-learn alone: the first of the best in the order of bandwidths, then costs."""
-    x, y, known, judged = DIGITS, LABELS, slice(0, 120), slice(300, 500)
+    x, y, train, test = DIGITS, LABELS, slice(0, 120), slice(300, 500)
     model = SVM(64, 10).double()
-    model.fit((x[known], y[known]), (x[judged], y[judged]))
+    model.fit((x[train], y[train]), (x[test], y[test]))
     scores = {}
     for bandwidth in kernels.BANDWIDTHS:
         for cost in kernels.COSTS:
-            theirs = SVC(C=cost, gamma=bandwidth**2 / 64, break_ties=True, decision_function_shape="ovr")
-            scores[bandwidth, cost] = theirs.fit(x[known], y[known]).score(x[judged], y[judged])
-    chosen = model.chosen["bandwidth"], model.chosen["cost"]
-    assert scores[chosen] >= max(scores.values()) - 0.0051, "one vote may fall either way"
+            expected = SVC(C=cost, gamma=bandwidth**2 / 64, break_ties=True, decision_function_shape="ovr")
+            scores[bandwidth, cost] = expected.fit(x[train], y[train]).score(x[test], y[test])
+    best = model.chosen["bandwidth"], model.chosen["cost"]
+    assert scores[best] >= max(scores.values()) - 0.0051, "one vote may fall either way"
     assert len(set(scores.values())) > 4
 
 

@@ -17,9 +17,9 @@ NOISE = torch.from_numpy(RNG.normal(size=(60, 3)))
 
 def fitted(targets: torch.Tensor, outputs: int, penalty: float | None, parts: int = 1) -> Linear:
     model = Linear(3, outputs, penalty).double()
-    known = Samples(X[:40], targets[:40])
+    train = Samples(X[:40], targets[:40])
     with torch.no_grad():
-        model.fit(known, Samples(X[40:], targets[40:]) if parts > 1 else None)
+        model.fit(train, Samples(X[40:], targets[40:]) if parts > 1 else None)
     return model
 
 
@@ -39,8 +39,8 @@ def test_classes_are_fitted_by_penalised_maximum_likelihood(classes: int) -> Non
 def test_numbers_are_fitted_by_ridge_regression(columns: int) -> None:
     targets = (X @ NOISE[:3])[:, :columns] + 5
     model = fitted(targets, columns, penalty=3.0)
-    centred, known = X[:40] - X[:40].mean(0), targets[:40] - targets[:40].mean(0)
-    weights = torch.linalg.solve(centred.T @ centred + 3.0 * torch.eye(3), centred.T @ known)
+    centred, shifted = X[:40] - X[:40].mean(0), targets[:40] - targets[:40].mean(0)
+    weights = torch.linalg.solve(centred.T @ centred + 3.0 * torch.eye(3), centred.T @ shifted)
     torch.testing.assert_close(model.weight, weights.T, check_dtype=False)
     torch.testing.assert_close(model(X[:40]).mean(0), targets[:40].mean(0), check_dtype=False)
 
@@ -58,5 +58,5 @@ def test_the_penalty_is_the_best_on_validation() -> None:
     # The loss decides between equal accuracies.
     assert [score for score, _ in scores].count(max(scores)[0]) > 1 and len(PENALTIES) == 32
     # Without validation it is 1.
-    alone = fitted(targets, 2, None)
-    assert torch.equal(alone.weight, fitted(targets, 2, 1.0).weight) and not alone.chosen
+    single = fitted(targets, 2, None)
+    assert torch.equal(single.weight, fitted(targets, 2, 1.0).weight) and not single.chosen

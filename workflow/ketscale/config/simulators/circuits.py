@@ -90,7 +90,9 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         if self.method is not None and self.shots is not None:
             mode = f"{counted(self.shots, 'shot')}, {self.method.shots}"
         drawn = f"{self.trajectories} trajectories" if self.trajectories else None
-        noise = self.noise and self.noise.words + ("" if self.noise_in_training else " in evaluation alone")
+        noise = (
+            self.noise.words + " in evaluation alone" * (not self.noise_in_training) if self.noise else None
+        )
         return ", ".join(filter(None, (mode, noise, drawn))) or None
 
     @property
