@@ -92,85 +92,67 @@ def by_jax(function: Callable[[Any, Any], Any], *given: torch.Tensor) -> Callabl
     return called
 
 
+def timed(
+    calls: dict[str, Callable[[], Any]], turns: int, warm: int
+) -> tuple[dict[str, tuple[float, np.ndarray]], dict[str, list[Any]]]:
+    """The seconds of each way, of its first call and in each turn after so many other calls; and its results."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    results: dict[str, list[Any]] = {name: [] for name in calls}
+    for turn in range(1 + turns):
+        for name, call in calls.items():
+            if name == EAGER and turn > FEW:
+                continue
+            for _ in range(warm if turn else 0):
+                call()
+            begin = time.perf_counter()
+            results[name].append(call())
+            seconds[name].append(time.perf_counter() - begin)
+    return {name: (times[0], np.array(times[1:])) for name, times in seconds.items()}, results
+
+
 def measured(qubits: int, batch: int, turns: int) -> dict[str, tuple[float, np.ndarray]]:
-    """The seconds of each way: of its first call, and in each turn."""
+    """The seconds of each way, whose results agree."""
     layer = Layer(circuit_of(qubits), pauli_words(qubits), dtype=torch.float64)
     inputs = torch.rand(batch, qubits, dtype=torch.float64, requires_grad=True)
-    arguments = inputs, layer.weight
+    given = inputs, layer.weight
     calls = {
-        OURS: by_torch(lambda x, _: layer(x), *arguments),
-        PLAIN: by_jax(pauli_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING), *arguments),
+        OURS: by_torch(lambda x, _: layer(x), *given),
+        PLAIN: by_jax(pauli_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING), *given),
     }
     if qubits <= MOST_MIXED:
         calls |= {
-            MIXED: by_jax(mixed(qubits, "jax"), *arguments),
-            EAGER: by_torch(mixed(qubits, "torch"), *arguments),
+            MIXED: by_jax(mixed(qubits, "jax"), *given),
+            EAGER: by_torch(mixed(qubits, "torch"), *given),
         }
-    firsts: dict[str, float] = {}
-    results: dict[str, Any] = {}
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for name, call in calls.items():
-        begin = time.perf_counter()
-        results[name] = call()
-        firsts[name] = time.perf_counter() - begin
+    seconds, results = timed(calls, turns, WARM)
     for name in calls:
-        for one, other in zip(results[OURS][1], results[name][1], strict=True):
+        (values, slopes), (expected, gradients) = results[name][0], results[OURS][0]
+        for one, other in zip(gradients, slopes, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-11, err_msg=name)
-        np.testing.assert_allclose(results[OURS][0], results[name][0], atol=1e-12, err_msg=name)
-    for turn in range(turns):
-        for name, call in calls.items():
-            if name == EAGER and turn >= FEW:
-                continue
-            for _ in range(WARM):
-                call()
-            begin = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - begin)
-    return {name: (firsts[name], np.array(times)) for name, times in seconds.items()}
+        np.testing.assert_allclose(expected, values, atol=1e-12, err_msg=name)
+    return seconds
 
 
 def drawn(qubits: int, batch: int, turns: int, number: int) -> dict[str, tuple[float, np.ndarray]]:
-    """`measured` of trajectories, with density matrices."""
-    circuit, words = circuit_of(qubits), pauli_words(qubits)
-    layers = [Layer(circuit, words, dtype=torch.float64, trajectories=each) for each in (number, None)]
+    """The seconds of trajectories, whose means agree with density matrices within six standard errors, and of these."""
+    layers = [
+        Layer(circuit_of(qubits), pauli_words(qubits), dtype=torch.float64, trajectories=each)
+        for each in (number, None)
+    ]
     inputs, weights = torch.rand(batch, qubits, dtype=torch.float64, requires_grad=True), layers[0].weight
     layers[1].weight.data.copy_(weights.data)
-
-    def total(inputs: Any, weights: Any, uniform: Any) -> tuple[Any, Any]:
-        values = trajectories_jax.expval(qubits, LAYERS, DEPOLARISING, DAMPING)(inputs, weights, uniform)
-        return values.sum(), values
-
-    compiled = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))
-    keys = iter(jax.random.split(jax.random.PRNGKey(0), 10_000))
-    shape = (batch, number, trajectories_jax.draws(qubits, LAYERS))
-
-    def plain() -> Any:
-        arrays = [x.detach().numpy() for x in (inputs, weights)]
-        (_, values), slopes = jax.block_until_ready(compiled(*arrays, jax.random.uniform(next(keys), shape)))
-        return values, slopes
-
+    plain = trajectories_jax.sampled(qubits, LAYERS, DEPOLARISING, DAMPING, number)
     calls = {
         OURS: by_torch(lambda x, _: layers[0](x), inputs, weights),
-        PLAIN: plain,
+        PLAIN: lambda: plain(*(x.detach().numpy() for x in (inputs, weights))),
         DENSITY: by_torch(lambda x, _: layers[1](x), inputs, layers[1].weight),
     }
-    firsts: dict[str, float] = {}
-    means: dict[str, list[Any]] = {name: [] for name in calls}
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(-1, turns):
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            values, _ = call()
-            means[name].append(np.asarray(values))
-            if turn < 0:
-                firsts[name] = time.perf_counter() - begin
-            else:
-                seconds[name].append(time.perf_counter() - begin)
+    seconds, results = timed(calls, turns, 0)
     for name in (OURS, PLAIN):
-        error = np.std(means[name], 0, ddof=1) / np.sqrt(len(means[name]))
-        apart = np.abs(np.mean(means[name], 0) - means[DENSITY][0]) / error
-        assert apart.max() < 6, (name, apart.max())
-    return {name: (firsts[name], np.array(times)) for name, times in seconds.items()}
+        means = np.stack([np.asarray(values) for values, _ in results[name]])
+        error = means.std(0, ddof=1) / np.sqrt(len(means))
+        assert (np.abs(means.mean(0) - np.asarray(results[DENSITY][0][0])) / error).max() < 6, name
+    return seconds
 
 
 def main() -> None:
@@ -187,10 +169,8 @@ def main() -> None:
         "| qubits x batch | way | first call, ms | a call, ms | over fused (quartiles) |\n| --- | --- | ---: | ---: | ---: |"
     )
     for qubits, batch in DRAWN_CASES if asked.trajectories else CASES:
-        if asked.trajectories:
-            found = drawn(qubits, batch, asked.turns, asked.trajectories)
-        else:
-            found = measured(qubits, batch, asked.turns)
+        size = (qubits, batch, asked.turns)
+        found = drawn(*size, asked.trajectories) if asked.trajectories else measured(*size)
         for name, (first, times) in found.items():
             ratios = times / found[OURS][1][: len(times)]
             low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))

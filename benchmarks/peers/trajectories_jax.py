@@ -5,6 +5,7 @@ Pauli errors are multiplied into the matrices of gates. Each damping's odds are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,15 +38,12 @@ def _coupled(state: Any, control: int, target: int) -> Any:
     return jnp.stack([off, jnp.flip(on, axis=target - (target > control))], axis=control).flatten()
 
 
-def draws(qubits: int, layers: int) -> int:
-    """How many uniform numbers a trajectory needs."""
-    return 4 * qubits * layers
+def sampled(
+    qubits: int, layers: int, depolarising: float, damping: float, number: int
+) -> Callable[[Any, Any], Any]:
+    """Means over so many trajectories, and gradients, of inputs (batch, qubits) and weights, compiled.
 
-
-def expval(qubits: int, layers: int, depolarising: float, damping: float) -> Callable[[Any, Any, Any], Any]:
-    """A function of inputs (batch, qubits), weights and draws (batch, trajectories, draws): means of <Z>, (batch, qubits).
-
-    The circuit of `pauli_jax.expval`.
+    The circuit and values of `pauli_jax.expval`.
     """
 
     def error(draw: Any) -> Any:
@@ -83,8 +81,15 @@ def expval(qubits: int, layers: int, depolarising: float, damping: float) -> Cal
         ones = [chances.sum(tuple({*range(qubits)} - {qubit}))[1] for qubit in range(qubits)]
         return quotient * (chances.sum() - 2 * jnp.stack(ones))
 
-    def values(inputs: Any, weights: Any, uniform: Any) -> Any:
-        of_sample = jax.vmap(partial(of_one, weights), (None, 0))
-        return jax.vmap(of_sample)(inputs, uniform).mean(1)
+    def total(inputs: Any, weights: Any, key: Any) -> tuple[Any, Any]:
+        uniform = jax.random.uniform(key, (len(inputs), number, 4 * qubits * layers))
+        values = jax.vmap(jax.vmap(partial(of_one, weights), (None, 0)))(inputs, uniform).mean(1)
+        return values.sum(), values
 
-    return values
+    compiled, seeds = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True)), itertools.count()
+
+    def called(inputs: Any, weights: Any) -> Any:
+        (_, values), slopes = jax.block_until_ready(compiled(inputs, weights, jax.random.key(next(seeds))))
+        return values, slopes
+
+    return called
