@@ -75,6 +75,8 @@ def state(circuit: Circuit | ParametrisedCircuit) -> Function:
         (5, 2)
     """
     check_circuit(circuit, "ketscale.jax.state")
+    if isinstance(circuit, Circuit) and circuit.noisy:
+        raise UserError("a circuit with channels has no state vector: take ketscale.jax.expval")
     return _function(circuit, None)
 
 

@@ -53,11 +53,7 @@ def read_tape(
     """
     qubits = tape.num_wires
     start = tapes.preparation(tape)
-    gates, numbers = tapes.read(tape.operations[start is not None :])
-    if numbers.inputs and tape.batch_size is None:
-        raise UserError(
-            "a channel's strength has a batch, and no gate has one: call the circuit for each of them"
-        )
+    gates, numbers = tapes.read(tape.operations[start is not None :], tape.batch_size is not None)
     asked = tapes.expectations(tape.measurements, qubits)
     structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), len(numbers.matrices), start is not None,

@@ -121,9 +121,7 @@ class Evaluator:
 
     def _density(self, angles: Angles, rest: Sequence[torch.Tensor]) -> torch.Tensor:
         if self._parts or self.structure.prepared:
-            raise UserError(
-                "a circuit with channels begins with |0...0>, and has no matrices whose numbers may change: leave them out"
-            )
+            raise UserError(tapes.NOT_NOISY)
         return density_matrix(self._circuit, angles, readout=True)
 
     def _angles(self, numbers: Sequence[torch.Tensor]) -> Angles:

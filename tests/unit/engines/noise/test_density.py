@@ -41,7 +41,7 @@ def drawn(circuit: Circuit, batch: int, seed: int = 0, dtype: torch.dtype = F64)
 
 
 def plain(circuit: Circuit, words: tuple[str, ...]) -> Callable[..., torch.Tensor]:
-    return density._call(circuit, words)._plain
+    return density.call_of(circuit, words)._plain
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.circuits.checks import check_words, no_rows, one_gradient
 from ketscale.engines.circuits.circuit import PROBABILITIES, READOUT, Angles, Circuit, check
@@ -17,8 +19,8 @@ from ketscale.engines.circuits.transforms import grouped
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import transformed, uncompiled
 from ketscale.engines.noise import pauli_vectors, sweep
-from ketscale.engines.noise.channels import PAULIS, Factor, Transfer
-from ketscale.engines.noise.passes import Chain, Features, Noisy, noisy
+from ketscale.engines.noise.channels import Transfer
+from ketscale.engines.noise.passes import Chain, Noisy, factor_tables, noisy
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
@@ -73,14 +75,8 @@ def density_matrix(
     """
     if not readout and any(gate.name == READOUT for gate in circuit.gates):
         raise UserError("a density matrix has no readout errors: leave out Readout")
-    vectors = _values(circuit, angles, None)
-    count, batch = circuit.qubits, len(vectors)
-    state = vectors.to(vectors.dtype.to_complex()).reshape(batch, *(4,) * count)
-    letters = torch.as_tensor(PAULIS / 2).to(state)
-    for _ in range(count):  # each letter in front becomes a row and a column at the end
-        state = torch.tensordot(state, letters, ([1], [0]))
-    rows, columns = (range(1 + first, 1 + 2 * count, 2) for first in (0, 1))
-    return state.permute(0, *rows, *columns).reshape(batch, 2**count, 2**count)
+    made: torch.Tensor = pauli_vectors.matrices(_values(circuit, angles, None), circuit.qubits)
+    return made
 
 
 def probabilities(
@@ -109,7 +105,7 @@ def probabilities(
 @uncompiled  # strengths are read
 def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> torch.Tensor:
     check(circuit, angles)
-    call = _call(circuit, words)
+    call = call_of(circuit, words)
     inputs, weights = angles.inputs[:, : circuit.inputs], angles.weights[: circuit.weights]
     if len(inputs) == 0:
         return no_rows(angles, None, len(call.program.places), inputs.dtype)
@@ -119,52 +115,60 @@ def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> 
 
 
 @lru_cache(maxsize=256)
-def _call(circuit: Circuit, words: tuple[str, ...] | None) -> _Call:
+def call_of(circuit: Circuit, words: tuple[str, ...] | None) -> Call:
+    """The values of words after a noisy circuit, or its Pauli vector.
+
+    Raises:
+        UserError: it does not fit into memory, or has a gate on too many wires.
+    """
     if 8 * 4**circuit.qubits > MOST_BYTES:
         raise UserError(f"a noisy circuit of {circuit.qubits} qubits does not fit into memory: use fewer")
-    return _Call(circuit, noisy(circuit, words))
+    return Call(circuit, noisy(circuit, words))
 
 
-class _Call:
+class Call:
     """The values (batch, words) of inputs (batch, columns) and weights (columns,), or of groups of both."""
 
     def __init__(self, circuit: Circuit, program: Noisy) -> None:
         self.program = program
         self.result = Result(self.values, self._plain, {})
-        self._features = Features(program, circuit.inputs)
-        self._tables: dict[torch.dtype, tuple[dict[str, Any], int]] = {}
-        # What must be from 0 to 1: a constant, and the places of strengths to add to it.
-        self._strengths: list[tuple[float, list[int]]] = [
-            (0.0, [place]) for place in self._features.strengths
-        ]
+        self._features = pauli_vectors.Features(program, circuit.inputs)
+        self._tables: dict[torch.dtype, tuple[dict[str, int], int, list[torch.Tensor]]] = {}
+        # What must be from 0 to 1, or to a little more: a constant, and the columns of strengths to add to it.
+        self._strengths = [(0.0, np.array([place]), 1.0) for place in self._features.strengths]
         for gate in circuit.gates:
             if gate.name in PROBABILITIES:
                 constant = sum(column.value for column in gate.columns if column.kind == "constant")
                 trained = [column for column in gate.columns if column.kind != "constant"]
                 places = [each.index + circuit.inputs * (each.kind == "weight") for each in trained]
-                self._strengths += [(constant, places)] if places else []
+                self._strengths += [(constant, np.array(places), 1 + 1e-6)] if places else []
 
-    def check_strengths(self, inputs: torch.Tensor, weights: torch.Tensor) -> None:
-        """Raise UserError if a strength, or the sum of a channel's probabilities, is not from 0 to 1."""
+    def faults(self, columns: Any) -> Iterator[tuple[Any, Any, NDArray[np.int64]]]:
+        """Where each strength, or sum of a channel's probabilities, is not from 0 to 1; its values (batch,); and its columns."""
+        for constant, places, most in self._strengths:
+            total = columns[:, places].sum(1) + constant
+            yield ~((total >= 0) & (total <= most)), total, places
+
+    def check_strengths(self, columns: torch.Tensor, kind: str = "input") -> None:
+        """Raise UserError if a strength, or the sum of a channel's probabilities, is not from 0 to 1.
+
+        kind: how columns before those of weights are called.
+        """
         first = self._features.inputs
-
-        def at(place: int) -> torch.Tensor:
-            return inputs[:, place] if place < inputs.shape[1] else weights[place - first]
-
-        for constant, places in self._strengths:
-            total = torch.stack([at(place).broadcast_to(len(inputs)) for place in places]).sum(0) + constant
-            wrong = total[~((total >= 0) & (total <= 1 + 1e-6 * (len(places) > 1 or constant > 0)))]
-            if wrong.numel():
-                names = [f"input {place}" if place < first else f"weight {place - first}" for place in places]
+        for wrong, total, places in self.faults(columns):
+            if wrong.any():
+                names = [
+                    f"{kind} {place}" if place < first else f"weight {place - first}" for place in places
+                ]
                 raise UserError(
                     f"{' and '.join(names)}: the strength of a channel, or the sum of its probabilities, must be from 0 to 1, not "
-                    f"{float(wrong.flatten()[0]):g}"
+                    f"{float(total[wrong][0]):g}"
                 )
 
     def values(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The values, of which autograd knows the first derivatives."""
-        if inputs.ndim == 2:
-            self.check_strengths(inputs, weights)
+        if inputs.ndim == 2 and self._strengths:
+            self.check_strengths(_side_by_side(inputs, weights).detach())
         if not inputs.is_cpu:
             return self._plain(inputs, weights)
         if inputs.ndim == 3:
@@ -178,14 +182,19 @@ class _Call:
         """The values by torch's operators."""
         if inputs.ndim == 3:
             return self._plain(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
-        return pauli_vectors.values(self.program, self._features(inputs, weights))
+        made: torch.Tensor = self.plain(_side_by_side(inputs, weights))
+        return made
+
+    def plain(self, columns: Any, library: Any = torch) -> Any:
+        """The values of inputs and weights side by side (batch, columns), by the operators of torch or jax.numpy."""
+        return pauli_vectors.values(self.program, self._features(columns, library), library)
 
     def run(
         self, inputs: torch.Tensor, weights: torch.Tensor, keep: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The values, and the vectors that the sweep back reads; None if it is to make them again."""
         out = inputs.new_empty(len(inputs), len(self.program.places))
-        lanes, threads = self._lanes(inputs)
+        lanes, threads = self.lanes(len(inputs), inputs.dtype)
         numbers = self._numbers(lanes) * -(-len(inputs) // lanes)
         kept = keep and numbers * inputs.element_size() <= MOST_KEPT
         memory = _memory(numbers if kept else 2 * threads * lanes * 4**self.program.qubits, inputs.dtype)
@@ -203,7 +212,7 @@ class _Call:
         cotangent: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The gradients by inputs and weights. memory: what `run` gave, or None."""
-        (lanes, threads), again = self._lanes(inputs), memory is None
+        (lanes, threads), again = self.lanes(len(inputs), inputs.dtype), memory is None
         if memory is None:
             memory = _memory(threads * self._numbers(lanes), inputs.dtype)
         by_inputs = torch.empty_like(inputs)
@@ -219,13 +228,13 @@ class _Call:
         """How many numbers a tile's vectors before and after all passes have."""
         return (len(self.program.passes) + 1) * 4**self.program.qubits * lanes
 
-    def _lanes(self, inputs: torch.Tensor) -> tuple[int, int]:
+    def lanes(self, batch: int, dtype: torch.dtype) -> tuple[int, int]:
         """Samples in a vector, as many as it has, or fewer, so that each thread has a tile; and threads."""
-        batch, lanes = len(inputs), lanes_of(inputs.dtype)
+        lanes = lanes_of(dtype)
         threads = min(torch.get_num_threads(), batch)
         while lanes > 1 and -(-batch // lanes) < threads:
             lanes //= 2
-        slots = (len(self.program.passes) + 1) * 4**self.program.qubits * inputs.element_size()
+        slots = (len(self.program.passes) + 1) * 4**self.program.qubits * dtype.itemsize
         while lanes > 1 and slots * lanes * threads > MOST_BYTES:
             lanes //= 2
         if slots * lanes > MOST_BYTES:
@@ -240,23 +249,41 @@ class _Call:
         self, name: str, inputs: torch.Tensor, weights: torch.Tensor, lanes: int, threads: int, memory: torch.Tensor,
         kept: bool, by_tile: bool, **more: Any,
     ) -> None:  # fmt: skip
-        program, dtype, columns = self.program, inputs.dtype, inputs.shape[1]
+        columns = inputs.shape[1], len(weights)
+        fixed = self.fixed(inputs.dtype, len(inputs), columns, lanes, kept, by_tile)
+        scratch = inputs.new_empty(threads * fixed["scratch_vectors"] * lanes)
+        kernel_of(inputs.dtype, lanes).run(
+            name,
+            threads=threads,
+            inputs=inputs,
+            weights=weights,
+            states=memory,
+            scratch=scratch,
+            **fixed,
+            **more,
+        )
+
+    def fixed(
+        self, dtype: torch.dtype, batch: int, columns: tuple[int, int], lanes: int, kept: bool, by_tile: bool
+    ) -> dict[str, int]:
+        """The kernels' arguments that depend on shapes alone, and addresses of tables. columns: of inputs and of weights.
+
+        kept, by_tile: whether a tile keeps the vectors of all passes, and whether each tile, not each thread, has memory.
+        """
         if dtype not in self._tables:
-            self._tables[dtype] = _tables(program, dtype, self._features.inputs)
-        (tables, vectors), size = self._tables[dtype], 4**program.qubits
-        slots = (len(program.passes) + 1) * size if kept else 2 * size
-        vectors += 2 * (columns + len(weights))
-        scratch = inputs.new_empty(threads * vectors * lanes)
-        _kernel(dtype, lanes).run(
-            name, threads=threads, inputs=inputs, weights=weights, input_columns=columns, weight_columns=len(weights),
-            states=memory, scratch=scratch, batch=len(inputs), scratch_vectors=vectors,
-            tiles=-(-len(inputs) // lanes), states_per_tile=slots if by_tile else 0,
-            states_per_worker=0 if by_tile else slots, kept=int(kept), **tables, **more,
-        )  # fmt: skip
+            self._tables[dtype] = _tables(self.program, dtype, self._features.inputs)
+        tables, vectors, _ = self._tables[dtype]
+        slots = (len(self.program.passes) + 1 if kept else 2) * 4**self.program.qubits
+        return {
+            "input_columns": columns[0], "weight_columns": columns[1], "batch": batch, "tiles": -(-batch // lanes),
+            "scratch_vectors": vectors + 2 * sum(columns), "states_per_tile": slots if by_tile else 0,
+            "states_per_worker": 0 if by_tile else slots, "kept": int(kept), **tables,
+        }  # fmt: skip
 
 
 @lru_cache(maxsize=32)
-def _kernel(dtype: torch.dtype, lanes: int) -> Kernel:
+def kernel_of(dtype: torch.dtype, lanes: int) -> Kernel:
+    """The code of `sweep` for one precision and so many samples in a vector."""
     return Kernel((sweep.forward, sweep.backward), sweep.ARGUMENTS, dtype, lanes)
 
 
@@ -264,7 +291,7 @@ class _Sweep(torch.autograd.Function):
     """The values of a call, with gradients by the sweep back."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, call: Call, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         values, memory = call.run(inputs.contiguous(), weights.contiguous(), keep=True)
         ctx.call, ctx.memory = call, memory
         ctx.save_for_backward(inputs, weights)
@@ -285,20 +312,26 @@ class _Sweep(torch.autograd.Function):
         return None, *recorded_gradients(ctx.call.result, needed, (inputs, weights), cotangent, known)
 
 
+def _side_by_side(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Inputs (batch, columns), and after them the weights (columns,)."""
+    return torch.cat([inputs, weights.expand(len(inputs), -1)], 1)
+
+
 def _rows(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Groups as rows (groups * batch, columns), the weights of each after its inputs."""
     return torch.cat([inputs, weights[:, None].expand(*inputs.shape[:2], -1)], -1).flatten(0, 1)
 
 
-def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, Any], int]:
-    """The arguments of the kernels that do not change, and how many vectors of scratch they need besides columns.
+def _tables(
+    program: Noisy, dtype: torch.dtype, inputs: int
+) -> tuple[dict[str, int], int, list[torch.Tensor]]:
+    """The kernels' arguments that do not change, how many vectors of scratch there are besides columns, and what to keep.
 
     inputs: columns before those of weights.
     """
     count = program.qubits
     column = {feature: number for number, feature in enumerate(program.features)}
     chains: list[tuple[int, int]] = []
-    factors: list[Factor] = []
     passes: list[tuple[int, ...]] = []
     places: list[list[int]] = []
     pass_factors: list[list[float]] = []
@@ -307,8 +340,7 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, 
     bits: list[list[int]] = []
 
     def listed(chain: Chain) -> int:
-        chains.append((len(factors), len(chain)))
-        factors.extend(chain)
+        chains.append((sum(chains[-1]) if chains else 0, len(chain)))
         return len(chains) - 1
 
     for each in program.passes:
@@ -332,14 +364,8 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, 
             places.append([plain[at] for at in each.order])
             pass_factors.append([each.factors[at] for at in each.order])
             spreads.append(0.0 if each.spread is None else each.spread.slope)
-    parts = np.zeros((len(factors), 1 + sweep.MOST_FEATURES, 16))
-    fields = np.zeros((len(factors), sweep.FACTOR_FIELDS), np.int64)
-    for number, factor in enumerate(factors):
-        parts[number, 0] = factor.constant.flatten()
-        fields[number, sweep.COUNT] = len(factor.parts)
-        for which, (feature, part) in enumerate(factor.parts):
-            parts[number, 1 + which] = part.flatten()
-            fields[number, sweep.FEATURES + which] = column[feature]
+    factors, parts = factor_tables(program)
+    fields = np.where(np.arange(sweep.FACTOR_FIELDS) > 0, factors - 1, (factors > 0).sum(1, keepdims=True))
 
     def place(angle: Angle) -> int:
         return angle.index + (inputs if angle.kind == "weight" else 0)
@@ -368,4 +394,4 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, 
     vectors = (
         2 * len(program.features) + 32 * len(factors) + 16 * len(chains) + max(size, len(program.places))
     )
-    return arrays | sizes, vectors
+    return sizes | {name: each.data_ptr() for name, each in arrays.items()}, vectors, [*arrays.values()]

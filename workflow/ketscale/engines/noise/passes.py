@@ -16,13 +16,12 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import CHANNELS, Circuit, Gate, given_matrix
 from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
 from ketscale.engines.noise.channels import Factor, Feature, Transfer, channel, rotation, transfer
-from ketscale.engines.noise.sweep import MOST_SITES, OTHERS
+from ketscale.engines.noise.sweep import MOST_FEATURES, MOST_SITES, OTHERS
 from ketscale.errors import UserError
 
 # Changes of basis that turn Z into a letter.
@@ -263,40 +262,17 @@ def _moves(gate: Gate) -> Transfer:
     return transfer([unitary])
 
 
-class Features:
-    """The features of a program as a function of inputs and weights, by torch's operators.
+def factor_tables(program: Noisy) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Of all factors in the order of passes and chains: which features, 1 on, they have (factors, 4), and parts (factors, 4, 4, 4).
 
-    inputs: how many columns there are of them.
+    The first part is the constant one, of feature 0, which is 1; of later ones, those that a factor lacks are zero.
     """
-
-    def __init__(self, program: Noisy, inputs: int) -> None:
-        first = {"input": 0, "weight": inputs}
-        by_kind = {
-            kind: [
-                [first[angle.kind] + angle.index for angle in each.of]
-                for each in program.features
-                if each.kind == kind
-            ]
-            for kind in KINDS
-        }
-        turns = [each.of[0].factor for each in program.features if each.kind == "cos"]
-        self.inputs = inputs
-        self._factors = torch.tensor(turns, dtype=torch.float64)
-        self._places = {
-            kind: torch.tensor(places, dtype=torch.int64) for kind, places in by_kind.items() if places
-        }
-        self.strengths = sorted({place for kind in OTHERS for each in by_kind[kind] for place in each})
-
-    def __call__(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """The features (batch, features) at inputs (batch, columns) and weights (columns,); or weights are the last inputs."""
-        if weights.shape[-1]:
-            inputs = torch.cat([inputs, weights.expand(len(inputs), -1)], 1)
-        made = []
-        if "cos" in self._places:
-            turns = inputs[:, self._places["cos"][:, 0].to(inputs.device)] * self._factors.to(inputs)
-            made += [turns.cos(), turns.sin()]
-        for kind in OTHERS:
-            if kind in self._places:
-                values = inputs[:, self._places[kind].to(inputs.device)]
-                made.append((1 - values[..., 0]).sqrt() if kind == "root" else values.prod(-1))
-        return torch.cat(made, 1) if made else inputs.new_zeros(len(inputs), 0)
+    column = {feature: number for number, feature in enumerate(program.features, 1)}
+    factors = [factor for each in program.passes for chain in each.chains for factor in chain]
+    places = np.zeros((len(factors), 1 + MOST_FEATURES), np.int64)
+    parts = np.zeros((*places.shape, 4, 4))
+    for number, factor in enumerate(factors):
+        parts[number, 0] = factor.constant
+        for place, (feature, part) in enumerate(factor.parts, 1):
+            places[number, place], parts[number, place] = column[feature], part
+    return places, parts
