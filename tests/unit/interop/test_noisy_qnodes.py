@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pennylane as qml
 import pytest
@@ -93,16 +94,56 @@ def test_gradients_are_those_of_differences(measured: str) -> None:
     np.testing.assert_allclose(by_product(*numbers), torch.stack(expected), atol=1e-12)
 
 
-def started(interface: str) -> Any:
+STATE = np.array([[0.6, 0, 0.8j, 0], [0, 0.6, 0, 0.8]])
+
+
+def started(device: str, interface: str, of_basis: bool = False) -> qml.QNode:
     """A prepared state, and then a channel."""
 
-    @qml.qnode(qml.device("ketscale.fused", wires=1), interface=interface)
+    @qml.qnode(qml.device(device, wires=2), interface=interface)
+    def prepared(state: Any) -> Any:
+        qml.BasisState(np.array([0, 1]), wires=[1, 0]) if of_basis else qml.StatePrep(state, wires=[1, 0])
+        qml.AmplitudeDamping(0.1, wires=0)
+        qml.RX(0.3, wires=1)
+        return qml.expval(qml.Z(0)), qml.density_matrix([0, 1])
+
+    return prepared
+
+
+@pytest.mark.parametrize("given", [STATE, STATE[0], None])
+def test_circuits_with_channels_begin_with_prepared_states(given: Any, exact_jax: Any) -> None:
+    state, of_basis = (STATE[0], True) if given is None else (given, False)
+    expected = started("default.mixed", "numpy", of_basis)(state)
+    for interface, made in {"torch": torch.tensor, "jax": exact_jax.numpy.array, "numpy": np.array}.items():
+        found = started("ketscale.fused", interface, of_basis)(made(state))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    converted = ketscale.from_qnode(started("default.mixed", "torch", of_basis), trace="always")
+    for one, other in zip(converted(torch.tensor(state)), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_a_prepared_state_without_channels_has_a_density_matrix() -> None:
+    @qml.qnode(qml.device("default.mixed", wires=1), interface="torch")
     def prepared() -> Any:
-        qml.StatePrep(np.array([0.6, 0.8]), wires=0)
-        qml.BitFlip(0.1, wires=0)
+        qml.StatePrep(np.array([0.6, 0.8j]), wires=0)
         return qml.state()
 
-    return prepared()
+    torch.testing.assert_close(ketscale.from_qnode(prepared)(), prepared(), rtol=0, atol=1e-12)
+
+
+def with_matrix(device: str, interface: str) -> Any:
+    """A matrix that may change, and a channel."""
+
+    @qml.qnode(qml.device(device, wires=1), interface=interface)
+    def function(matrix: Any) -> Any:
+        qml.QubitUnitary(matrix, wires=0)
+        qml.BitFlip(0.1, wires=0)
+        return qml.expval(qml.Z(0))
+
+    if device == "default.mixed":
+        return ketscale.from_qnode(function)(torch.eye(2))
+    return function(torch.eye(2)) if interface == "torch" else jax.jit(function)(np.eye(2))
 
 
 def test_default_mixed_without_channels_has_density_matrices_too() -> None:
@@ -152,8 +193,11 @@ def test_shots_are_drawn_from_density_matrices() -> None:
         (lambda: node("ketscale.fused", "purity", readout_prob=0.1)(0.1, 0.1), DeviceError, "is of outcomes"),
         (lambda: ketscale.from_qnode(node("default.mixed", "probs", readout_prob=0.1)), UserError, "readout_prob"),
         (lambda: node("ketscale.fused", "purity", "jax", readout_prob=0.1)(0.1, 0.1), DeviceError, "is of outcomes"),
-        (lambda: started("jax"), UserError, "begins with"),
-        (lambda: started("torch"), UserError, "begins with"),
+        (lambda: started("ketscale.fused", "torch")(torch.tensor(STATE, requires_grad=True)), UserError, "not differentiated"),
+        (lambda: jax.jit(started("ketscale.fused", "jax"))(STATE), UserError, "not differentiated"),
+        (lambda: with_matrix("ketscale.fused", "torch"), UserError, "by its matrix"),
+        (lambda: with_matrix("ketscale.fused", "jax"), UserError, "by its matrix"),
+        (lambda: with_matrix("default.mixed", "torch"), UserError, "by its matrix"),
         (lambda: node("ketscale.fused", "expval")(0.1, torch.full((3,), 0.1)), UserError, "strength has a batch"),
         (lambda: node("ketscale.fused", "expval", "jax")(0.1, np.full(3, 0.1)), UserError, "strength has a batch"),
     ],

@@ -10,13 +10,13 @@ import numpy as np
 import pennylane as qml
 import torch
 from pennylane.devices.preprocess import decompose
-from pennylane.operation import Operator
+from pennylane.operation import Channel, Operator, StatePrepBase
 from pennylane.ops.op_math import Adjoint, Controlled, Evolution, Exp, Pow, SymbolicOp
 from pennylane.tape import QuantumScript
 
 from ketscale.errors import UserError
 from ketscale.interop.recorder import Looked, is_recorded
-from ketscale.interop.tape import NAME, imaginary, native, sentence
+from ketscale.interop.tape import NAME, NOT_NOISY, imaginary, native, sentence
 
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
 MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, Exp)
@@ -165,15 +165,28 @@ def _rotation(word: Any, angle: Any) -> Operator:
 
 
 @qml.transform
-def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[Any], Any]]:
+def decomposed(
+    tape: QuantumScript, wires: Any = None, mixed: bool = False
+) -> tuple[Any, Callable[[Any], Any]]:
     """Into operations that `fused` takes, or whose matrices PennyLane applies, broadcast parameters as they are.
 
+    mixed: whether there are density matrices even without channels. They begin with |0...0>, so gates prepare states.
+
     Raises:
-        UserError: a decomposition takes no batch.
+        UserError: a decomposition takes no batch; a state for density matrices may be differentiated.
     """
+    mixed = mixed or any(isinstance(operation, Channel) for operation in tape.operations)
+    prepared = [x for op in tape.operations if mixed and isinstance(op, StatePrepBase) for x in op.data]
+    if any(map(qml.math.requires_grad, prepared)):  # these gates have no derivatives at amplitudes of 0
+        raise UserError(NOT_NOISY)
     try:
         return decompose(
-            tape, stopping_condition=_accepted, decomposer=_decomposition, device_wires=wires, name=NAME
+            tape,
+            _accepted,
+            skip_initial_state_prep=not mixed,
+            decomposer=_decomposition,
+            device_wires=wires,
+            name=NAME,
         )
     except Exception as error:
         # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.

@@ -130,7 +130,7 @@ class FusedDevice(Device):
         pipeline.add_transform(validate_device_wires, self.wires, name=NAME)
         pipeline.add_transform(defer_measurements, allow_postselect=False)
         pipeline.add_transform(_sums)
-        pipeline.add_transform(decomposed, self.wires)
+        pipeline.add_transform(decomposed, self.wires, mixed=bool(self._readout))
         pipeline.add_transform(
             validate_measurements,
             analytic_measurements=accepted_analytic_measurement,

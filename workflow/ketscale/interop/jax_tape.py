@@ -25,7 +25,7 @@ def results(tape: QuantumScript, readout: tuple[tapes.Written, ...] = ()) -> tup
     In double precision, if JAX has it and all numbers do. readout: errors after the last gate.
 
     Raises:
-        UserError: an angle is complex; with channels, a state is prepared, or a matrix may change.
+        UserError: an angle is complex; with channels, a matrix may change.
     """
     qubits, batched = tape.num_wires, tape.batch_size is not None
     mixed = bool(readout) or any(isinstance(operation, Channel) for operation in tape.operations)

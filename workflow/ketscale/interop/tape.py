@@ -41,7 +41,10 @@ from ketscale.errors import UserError
 
 NAME = "ketscale.fused"
 
-NOT_NOISY = "a circuit with channels begins with |0...0>, and has no matrices whose numbers may change: leave them out"
+NOT_NOISY = (
+    "with channels a prepared state is not differentiated, and nothing is evaluated by its matrix: pass arrays of NumPy, write "
+    "gates, or leave out the channels"
+)
 COMPLEX = "an angle, or a factor of a Pauli word, is complex: take its real part"
 
 # What changes no state.
