@@ -132,6 +132,22 @@ def test_a_prepared_state_without_channels_has_a_density_matrix() -> None:
     torch.testing.assert_close(ketscale.from_qnode(prepared)(), prepared(), rtol=0, atol=1e-12)
 
 
+def trained(device: str, interface: str) -> Any:
+    """A channel whose strength is differentiated and has no entry of its own."""
+
+    @qml.qnode(qml.device(device, wires=1), interface=interface)
+    def function(strength: Any) -> Any:
+        qml.PauliError("X", strength, wires=0)
+        return qml.expval(qml.Z(0))
+
+    if interface == "jax":
+        return jax.grad(function)(0.1)
+    if interface == "autograd":
+        return qml.grad(function)(qml.numpy.array(0.1, requires_grad=True))
+    called = ketscale.from_qnode(function, trace="always") if device == "default.mixed" else function
+    return called(torch.tensor(0.1, requires_grad=True))
+
+
 def with_matrix(device: str, interface: str) -> Any:
     """A matrix that may change, and a channel."""
 
@@ -195,6 +211,10 @@ def test_shots_are_drawn_from_density_matrices() -> None:
         (lambda: node("ketscale.fused", "purity", "jax", readout_prob=0.1)(0.1, 0.1), DeviceError, "is of outcomes"),
         (lambda: started("ketscale.fused", "torch")(torch.tensor(STATE, requires_grad=True)), UserError, "not differentiated"),
         (lambda: jax.jit(started("ketscale.fused", "jax"))(STATE), UserError, "not differentiated"),
+        (lambda: trained("ketscale.fused", "torch"), UserError, "numbers that are not trained"),
+        (lambda: trained("ketscale.fused", "jax"), UserError, "numbers that are not trained"),
+        (lambda: trained("ketscale.fused", "autograd"), UserError, "numbers that are not trained"),
+        (lambda: trained("default.mixed", "torch"), UserError, "numbers that are not trained"),
         (lambda: with_matrix("ketscale.fused", "torch"), UserError, "by its matrix"),
         (lambda: with_matrix("ketscale.fused", "jax"), UserError, "by its matrix"),
         (lambda: with_matrix("default.mixed", "torch"), UserError, "by its matrix"),

@@ -173,8 +173,15 @@ def decomposed(
     mixed: whether there are density matrices even without channels. They begin with |0...0>, so gates prepare states.
 
     Raises:
-        UserError: a decomposition takes no batch; a state for density matrices may be differentiated.
+        UserError: a decomposition takes no batch; a channel is not as `fused` takes it; a state for density matrices may be
+            differentiated.
     """
+    for each in tape.operations:
+        if isinstance(each, Channel) and not native(each) and not each.has_decomposition:
+            raise UserError(
+                f"{each.name} on wires {each.wires.tolist()}: {NAME} takes such a channel on two wires at most, and with numbers "
+                "that are not trained; of its own channels strengths are trained: BitFlip, PhaseFlip, AmplitudeDamping and more"
+            )
     mixed = mixed or any(isinstance(operation, Channel) for operation in tape.operations)
     prepared = [x for op in tape.operations if mixed and isinstance(op, StatePrepBase) for x in op.data]
     if any(map(qml.math.requires_grad, prepared)):  # these gates have no derivatives at amplitudes of 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -24,6 +24,8 @@ from ketscale.engines.noise.passes import Chain, Noisy, factor_tables, noisy
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
+
+Expval = Callable[[Circuit, Angles, tuple[str, ...]], torch.Tensor]
 
 # Vectors that the sweep back reads are kept up to so many bytes in all, and else made again for each tile.
 MOST_KEPT = 2**28
@@ -80,9 +82,11 @@ def density_matrix(
 
 
 def probabilities(
-    circuit: Circuit, angles: Angles, wires: tuple[int, ...]
+    circuit: Circuit, angles: Angles, wires: tuple[int, ...], values: Expval = expval
 ) -> Float[torch.Tensor, "batch {2**len(wires)}"]:
     """The probabilities (batch, 2**len(wires)) of the outcomes on wires, of which the first is the most significant.
+
+    values: what computes expectation values.
 
     Raises:
         UserError: as for `expval`.
@@ -95,7 +99,7 @@ def probabilities(
         for wire, letter in zip(wires, letters, strict=True):
             word[wire] = letter
         words.append("".join(word))
-    state = _values(circuit, angles, tuple(words)).unflatten(1, (2,) * len(wires))
+    state = values(circuit, angles, tuple(words)).unflatten(1, (2,) * len(wires))
     for axis in range(1, 1 + len(wires)):
         even, odd = state.unbind(axis)
         state = torch.stack([even + odd, even - odd], axis) / 2
@@ -105,6 +109,11 @@ def probabilities(
 @uncompiled  # strengths are read
 def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> torch.Tensor:
     check(circuit, angles)
+    if torch.compiler.is_exporting() or (angles.inputs.is_cuda and torch.cuda.is_current_stream_capturing()):
+        raise UserError(
+            "a noisy circuit reads its strengths, which torch.export and CUDA graphs cannot: export a layer's expectation values or "
+            "probabilities, or leave the circuit out"
+        )
     call = call_of(circuit, words)
     inputs, weights = angles.inputs[:, : circuit.inputs], angles.weights[: circuit.weights]
     if len(inputs) == 0:
