@@ -360,8 +360,6 @@ def _tables(
             bits += [[*shifts, *padded], [*sorted(shifts), *padded]]
             passes.append((sweep.MATRIX, len(shifts), sum(each.size for each in matrices), 0, 0, row, 0))
             matrices.append(each.matrix.flatten())
-        elif len(shifts) == 1:
-            passes.append((sweep.ONE, listed(each.chains[0]), 0, shifts[0], 0, 0, 0))
         else:
             both = [listed(chain) if chain else 0 for chain in each.chains]
             if each.spread is None:

@@ -10,7 +10,7 @@ permute basis states, such as Toffoli, and given channels on two wires are const
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -52,8 +52,8 @@ class Spread(NamedTuple):
 class Pass:
     """A pass over the vector.
 
-    sites: one, two, or up to three with `matrix`. chains: on each of the first two sites, before the rest. order, factors: of
-    two sites: pair i becomes pair order[i], times factors[order[i]]. matrix: constant, instead of all of these.
+    sites: two, or up to three with `matrix`. chains: on each of the two sites, before the rest. order, factors: pair i becomes
+    pair order[i], times factors[order[i]]. matrix: constant, instead of all of these.
     """
 
     sites: tuple[int, ...]
@@ -66,7 +66,7 @@ class Pass:
     @property
     def multiplies(self) -> bool:
         """Whether it has factors."""
-        return len(self.sites) == 2 and self.matrix is None and self.spread is None
+        return self.matrix is None and self.spread is None
 
 
 # The kinds of features, in their order.
@@ -75,7 +75,10 @@ KINDS = ("cos", "sin", *OTHERS)
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """A circuit as passes. places: of the measured words in the vector. features: all that the passes have, by kind."""
+    """A circuit as passes. places: of the measured words in the vector. features: all that the passes have, by kind.
+
+    qubits: at least two, so that each pass has two sites; one alone has an idle one beside it.
+    """
 
     qubits: int
     passes: tuple[Pass, ...]
@@ -90,19 +93,24 @@ def noisy(circuit: Circuit, words: tuple[str, ...] | None) -> Noisy:
     Raises:
         UserError: a gate on many wires is none of those that are written as passes.
     """
-    writer = _Writer(circuit.qubits)
+    count = max(2, circuit.qubits)
+    writer = _Writer(count)
     for gate in circuit.gates:
         writer.gate(gate)
-    count = circuit.qubits
-    measured = words or ("X" * count,)
+    measured = words or ("X" * circuit.qubits,)
     writer.finish({wire for word in measured for wire, letter in enumerate(word) if letter != "I"})
     if words is None:  # axis w of the result is axis sites[w] of the vector
-        places = np.arange(4**count).reshape((4,) * count).transpose(writer.sites).flatten()
+        places = (
+            np.arange(4**count)
+            .reshape((4,) * count)
+            .transpose(writer.sites)
+            .flatten()[:: 4 ** (count - circuit.qubits)]
+        )
     else:
         bits = [2 * (count - 1 - site) for site in writer.sites]
         places = np.array(
             [
-                sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=True))
+                sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=False))
                 for word in words
             ]
         )
@@ -146,10 +154,16 @@ class _Writer:
                 self._matrix(part.wires, partial(_moves, part))
 
     def finish(self, measured: set[int]) -> None:
-        """The chains that measured wires still wait for, two by two."""
-        left = [self.sites[wire] for wire in sorted(measured) if self._pending[self.sites[wire]]]
-        for at in range(0, len(left), 2):
-            self._add(Pass(tuple(left[at : at + 2])))
+        """The chains that measured wires still wait for."""
+        self._settle([self.sites[wire] for wire in sorted(measured)])
+
+    def _settle(self, sites: Sequence[int]) -> None:
+        """The chains that these sites wait for, two by two; a last one beside any other site."""
+        left = [site for site in sites if self._pending[site]]
+        for at in range(0, len(left) - 1, 2):
+            self._add(Pass((left[at], left[at + 1])))
+        if len(left) % 2:
+            self._add(Pass((left[-1], (left[-1] + 1) % len(self.sites))))
 
     def _channel(self, gate: Gate) -> None:
         if gate.kraus is not None:
@@ -169,8 +183,7 @@ class _Writer:
         made = Pass((first, second))
         (column,) = gate.columns
         if column.kind != "constant":
-            if self._pending[first] or self._pending[second]:
-                self._add(Pass((first, second)))
+            self._settle((first, second))
             made.spread = Spread(Feature("strength", (Angle(column.kind, column.index, 1.0),)), -16 / 15)
             self._add(made)
             return
@@ -236,17 +249,13 @@ class _Writer:
                 f"a noisy circuit has gates on at most {MOST_SITES} wires, not on {wires}: write it by such gates"
             )
         sites = tuple(self.sites[wire] for wire in wires)
-        for site in sites:
-            if self._pending[site]:
-                self._add(Pass((site,)))
+        self._settle(sites)
         self._add(Pass(sites, matrix=matrix()))
 
     def _add(self, made: Pass) -> None:
         """A pass, which takes the pending chains of its sites."""
         if made.matrix is None:
             made.chains = tuple(tuple(self._pending[site]) for site in made.sites)
-            if len(made.sites) == 1:
-                made.chains = (*made.chains, ())
         for site in made.sites:
             self._pending[site], self._last[site] = [], made
         self.passes.append(made)

@@ -75,8 +75,6 @@ def values(program: Noisy, features: Any, library: Any = torch) -> Any:
         shape, state = state.shape, state.reshape(batch, 4 ** len(axes), -1)
         if each.matrix is not None:
             state = constant(each.matrix) @ state
-        elif len(axes) == 1:
-            state = of_chain(each.chains[0]) @ state
         else:
             first, second = map(of_chain, each.chains)
             state = (first @ state.reshape(batch, 4, -1)).reshape(batch, 4, 4, -1)
