@@ -154,15 +154,16 @@ class _Operands:
 
 
 def _checked(rows: Any, call: density.Call) -> Any:
-    """Rows whose strengths are from 0 to 1; with others the program stops in words, and has no part in Python else."""
+    """Rows whose strengths are from 0 to 1; with others the program stops in words. Else it does not call Python."""
 
     def refuse(rows: Any) -> Any:
         call.check_strengths(torch.from_numpy(np.array(rows)), "column")
         return rows
 
-    for wrong, _, _ in call.faults(rows):
-        rows = jax.lax.cond(wrong.any(), lambda x: jax.pure_callback(refuse, x, x), lambda x: x, rows)
-    return rows
+    wrong = [each.any() for each, _, _ in call.faults(rows)]
+    if not wrong:
+        return rows
+    return jax.lax.cond(jnp.stack(wrong).any(), lambda x: jax.pure_callback(refuse, x, x), lambda x: x, rows)
 
 
 def outputs(circuit: Circuit, words: tuple[str, ...] | None, real: Any) -> tuple[int, Any]:
