@@ -38,6 +38,7 @@ def expval(
     It takes the inputs (..., circuit.inputs), if the circuit has any, then the weights (..., circuit.weights), if it has
     any, and perhaps `initial`, normalised states (..., 2**qubits) in place of |0...0>. Leading dimensions broadcast. All are
     jax.numpy.float32, or all float64; the states are complex. It runs on a CPU, without Python once it is compiled.
+    A circuit with channels begins with |0...0>. If a strength is not from 0 to 1, a call raises JaxRuntimeError, which names it.
 
     observables: as for `ketscale.Layer`; None is Z on each wire.
 
@@ -75,6 +76,8 @@ def state(circuit: Circuit | ParametrisedCircuit) -> Function:
         (5, 2)
     """
     check_circuit(circuit, "ketscale.jax.state")
+    if isinstance(circuit, Circuit) and circuit.noisy:
+        raise UserError("a circuit with channels has no state vector: take ketscale.jax.expval")
     return _function(circuit, None)
 
 

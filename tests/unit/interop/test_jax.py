@@ -14,13 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 import pennylane as qml
 import pytest
+import torch
 
 import ketscale.jax as on_jax
-from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.transforms import inputs_only
+from ketscale.engines.noise import density
 from ketscale.errors import UserError
 from ketscale.interop import jax_kernels, jax_primitive
 from tests.unit.engines.circuits.dense import dense_word
+from tests.unit.engines.noise.reference import random_circuit, random_words
 
 pytestmark = pytest.mark.usefixtures("exact_jax")
 
@@ -250,6 +253,60 @@ def test_single_precision_and_weak_types() -> None:
     np.testing.assert_allclose(single, exact, rtol=0, atol=1e-6)
     gradient = jax.grad(lambda w: f(x.astype(jnp.float32), w).sum())(w.astype(jnp.float32))
     np.testing.assert_allclose(gradient, jax.grad(lambda w: f(x, w).sum())(w), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_noisy_circuits_have_the_values_and_gradients_that_torch_has(seed: int) -> None:
+    """Of batches, of single samples, and mapped over inputs and weights."""
+    generator = np.random.default_rng(seed)
+    circuit = random_circuit(generator, 1 + seed % 3, 15).channel("AmplitudeDamping", 0, "x0").ry(0, "w0")
+    words = random_words(generator, circuit.qubits)
+    x, w = (0.3 * generator.random(shape) for shape in ((5, circuit.inputs), (2, circuit.weights)))
+    factors = generator.random((2, 5, len(words)))
+    f = on_jax.expval(circuit, words)
+
+    def loss(x: Any, w: Any) -> Any:
+        values = jax.vmap(f, (None, 0))(x, w)
+        return (values * factors).sum() + jax.vmap(f, (0, None))(x, w[0]).sum() + f(x[0], w[1]).sum(), values
+
+    (_, values), slopes = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(x, w)
+    point = [torch.tensor(each, requires_grad=True) for each in (x, w)]
+    groups = torch.stack([density.expval(circuit, Angles(point[0], row), words) for row in point[1]])
+    total = (groups * torch.tensor(factors)).sum() + groups[0].sum() + groups[1, 0].sum()
+    same([values, *slopes], [groups.detach().numpy(), *map(np.asarray, torch.autograd.grad(total, point))])
+
+
+def test_second_derivatives_of_noisy_circuits_are_those_of_torch() -> None:
+    circuit = (
+        Circuit(2).ry(0, "x0").channel("AmplitudeDamping", 0, "w0").cnot(0, 1).rx(1, "x0")
+        .channel("DepolarizingChannel", (0, 1), "w1").channel("GeneralizedAmplitudeDamping", 1, "w0", "x1")
+    )  # fmt: skip
+    f, words = on_jax.expval(circuit, ["ZZ", "XI"]), ("ZZ", "XI")
+    x, w = np.array([0.4, 0.2]), np.array([0.1, 0.3])
+    found = jax.jit(jax.hessian(lambda x, w: f(x, w).sum(), (0, 1)))(x, w)
+    expected = torch.autograd.functional.hessian(
+        lambda x, w: density.expval(circuit, Angles(x[None], w), words).sum(),
+        (torch.tensor(x), torch.tensor(w)),
+    )
+    same(found, jax.tree.map(np.asarray, expected))
+
+
+def test_strengths_that_are_none_are_refused_in_words_inside_and_outside_of_jit() -> None:
+    f = on_jax.expval(Circuit(1).channel("BitFlip", 0, "x0").channel("PauliChannel", 0, "w0", 0.4, "w1"))
+    w = jnp.array([0.1, 0.2])
+    for given, wanted in (
+        (1.5, "column 0"),
+        (-0.1, "column 0"),
+        (jnp.nan, "column 0"),
+        (0.1, "column 1 and column 2"),
+    ):
+        for call in (f, jax.jit(f), jax.grad(lambda x, w: f(x, w).sum()), jax.vmap(f, (0, None))):
+            with pytest.raises(jax.errors.JaxRuntimeError, match=f"{wanted}: the strength of a channel"):
+                jax.block_until_ready(call(jnp.full((1, 1), given), w + 0.3 * (given == 0.1)))
+    with pytest.raises(UserError, match="no state vector"):
+        on_jax.state(Circuit(1).channel("BitFlip", 0, 0.1))
+    with pytest.raises(UserError, match="begins with"):
+        f(jnp.full((1, 1), 0.1), w, initial=jnp.array([1, 0]))
 
 
 def test_arguments_that_do_not_fit_are_refused_in_words_and_none_are_needed() -> None:

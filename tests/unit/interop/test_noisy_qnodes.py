@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pennylane as qml
 import pytest
@@ -62,6 +63,26 @@ def test_the_device_and_from_qnode_give_what_default_mixed_does(measured: str, b
     torch.testing.assert_close(converted(*arguments), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("measured", MEASURED)
+def test_jax_maps_and_differentiates_noisy_qnodes(measured: str, exact_jax: Any) -> None:
+    x, strength = np.linspace(0.4, 1.4, 3), np.array([0.1, 0.2, 0.3])
+    ours, theirs = (node(device, measured, "jax") for device in ("ketscale.fused", "default.mixed"))
+    np.testing.assert_allclose(ours(x, 0.2), theirs(x, 0.2), rtol=0, atol=1e-12)
+    mapped = exact_jax.jit(exact_jax.vmap(ours))(x, strength)
+    expected = [theirs(*each) for each in zip(x, strength, strict=True)]
+    np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-12)
+
+    def summed(x: Any, strength: Any) -> Any:  # default.mixed has no derivatives here
+        return (ours(x, strength) * weight).sum().real
+
+    point = [torch.tensor(each, dtype=torch.float64, requires_grad=True) for each in (0.4, 0.2)]
+    values = node("ketscale.fused", measured)(*point)
+    weight = torch.arange(1.0, values.numel() + 1).reshape(values.shape).numpy()
+    slopes = torch.autograd.grad((values * torch.tensor(weight)).sum().real, point)
+    gradient = exact_jax.jit(exact_jax.grad(summed, (0, 1)))(0.4, 0.2)
+    np.testing.assert_allclose(gradient, slopes, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("measured", ["expval", "matrix", "var", "purity"])
 def test_gradients_are_those_of_differences(measured: str) -> None:
     arguments = tuple(torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.4, 0.2))
@@ -73,6 +94,74 @@ def test_gradients_are_those_of_differences(measured: str) -> None:
     np.testing.assert_allclose(by_product(*numbers), torch.stack(expected), atol=1e-12)
 
 
+STATE = np.array([[0.6, 0, 0.8j, 0], [0, 0.6, 0, 0.8]])
+
+
+def started(device: str, interface: str, of_basis: bool = False) -> qml.QNode:
+    """A prepared state, and then a channel."""
+
+    @qml.qnode(qml.device(device, wires=2), interface=interface)
+    def prepared(state: Any) -> Any:
+        qml.BasisState(np.array([0, 1]), wires=[1, 0]) if of_basis else qml.StatePrep(state, wires=[1, 0])
+        qml.AmplitudeDamping(0.1, wires=0)
+        qml.RX(0.3, wires=1)
+        return qml.expval(qml.Z(0)), qml.density_matrix([0, 1])
+
+    return prepared
+
+
+@pytest.mark.parametrize("given", [STATE, STATE[0], None])
+def test_circuits_with_channels_begin_with_prepared_states(given: Any, exact_jax: Any) -> None:
+    state, of_basis = (STATE[0], True) if given is None else (given, False)
+    expected = started("default.mixed", "numpy", of_basis)(state)
+    for interface, made in {"torch": torch.tensor, "jax": exact_jax.numpy.array, "numpy": np.array}.items():
+        found = started("ketscale.fused", interface, of_basis)(made(state))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    converted = ketscale.from_qnode(started("default.mixed", "torch", of_basis), trace="always")
+    for one, other in zip(converted(torch.tensor(state)), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_a_prepared_state_without_channels_has_a_density_matrix() -> None:
+    @qml.qnode(qml.device("default.mixed", wires=1), interface="torch")
+    def prepared() -> Any:
+        qml.StatePrep(np.array([0.6, 0.8j]), wires=0)
+        return qml.state()
+
+    torch.testing.assert_close(ketscale.from_qnode(prepared)(), prepared(), rtol=0, atol=1e-12)
+
+
+def trained(device: str, interface: str) -> Any:
+    """A channel whose strength is differentiated and has no entry of its own."""
+
+    @qml.qnode(qml.device(device, wires=1), interface=interface)
+    def function(strength: Any) -> Any:
+        qml.PauliError("X", strength, wires=0)
+        return qml.expval(qml.Z(0))
+
+    if interface == "jax":
+        return jax.grad(function)(0.1)
+    if interface == "autograd":
+        return qml.grad(function)(qml.numpy.array(0.1, requires_grad=True))
+    called = ketscale.from_qnode(function, trace="always") if device == "default.mixed" else function
+    return called(torch.tensor(0.1, requires_grad=True))
+
+
+def with_matrix(device: str, interface: str) -> Any:
+    """A matrix that may change, and a channel."""
+
+    @qml.qnode(qml.device(device, wires=1), interface=interface)
+    def function(matrix: Any) -> Any:
+        qml.QubitUnitary(matrix, wires=0)
+        qml.BitFlip(0.1, wires=0)
+        return qml.expval(qml.Z(0))
+
+    if device == "default.mixed":
+        return ketscale.from_qnode(function)(torch.eye(2))
+    return function(torch.eye(2)) if interface == "torch" else jax.jit(function)(np.eye(2))
+
+
 def test_default_mixed_without_channels_has_density_matrices_too() -> None:
     def function() -> Any:
         qml.Hadamard(0)
@@ -82,7 +171,7 @@ def test_default_mixed_without_channels_has_density_matrices_too() -> None:
     torch.testing.assert_close(ketscale.from_qnode(expected)(), expected(), rtol=0, atol=1e-12)
 
 
-def test_noise_that_pennylane_adds_and_readout_errors() -> None:
+def test_noise_that_pennylane_adds_and_readout_errors(exact_jax: Any) -> None:
     def function(x: float) -> Any:
         qml.RX(x, wires=0)
         qml.CNOT([0, 1])
@@ -102,8 +191,9 @@ def test_noise_that_pennylane_adds_and_readout_errors() -> None:
     ):
         np.testing.assert_allclose(one, other, atol=1e-12)
     confused = qml.QNode(function, qml.device("ketscale.fused", wires=2, readout_prob=0.05))
-    for one, other in zip(confused(0.7), qml.QNode(flipped, expected)(0.7), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-12)
+    for given in (0.7, exact_jax.numpy.array(0.7)):
+        for one, other in zip(confused(given), qml.QNode(flipped, expected)(0.7), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 def test_shots_are_drawn_from_density_matrices() -> None:
@@ -118,7 +208,18 @@ def test_shots_are_drawn_from_density_matrices() -> None:
         (lambda: qml.device("ketscale.fused", wires=1, readout_prob=1.5), DeviceError, "from 0 to 1"),
         (lambda: node("ketscale.fused", "purity", readout_prob=0.1)(0.1, 0.1), DeviceError, "is of outcomes"),
         (lambda: ketscale.from_qnode(node("default.mixed", "probs", readout_prob=0.1)), UserError, "readout_prob"),
-        (lambda: node("ketscale.fused", "expval", "jax")(0.1, 0.1), UserError, "makes density matrices"),
+        (lambda: node("ketscale.fused", "purity", "jax", readout_prob=0.1)(0.1, 0.1), DeviceError, "is of outcomes"),
+        (lambda: started("ketscale.fused", "torch")(torch.tensor(STATE, requires_grad=True)), UserError, "not differentiated"),
+        (lambda: jax.jit(started("ketscale.fused", "jax"))(STATE), UserError, "not differentiated"),
+        (lambda: trained("ketscale.fused", "torch"), UserError, "numbers that are not trained"),
+        (lambda: trained("ketscale.fused", "jax"), UserError, "numbers that are not trained"),
+        (lambda: trained("ketscale.fused", "autograd"), UserError, "numbers that are not trained"),
+        (lambda: trained("default.mixed", "torch"), UserError, "numbers that are not trained"),
+        (lambda: with_matrix("ketscale.fused", "torch"), UserError, "by its matrix"),
+        (lambda: with_matrix("ketscale.fused", "jax"), UserError, "by its matrix"),
+        (lambda: with_matrix("default.mixed", "torch"), UserError, "by its matrix"),
+        (lambda: node("ketscale.fused", "expval")(0.1, torch.full((3,), 0.1)), UserError, "strength has a batch"),
+        (lambda: node("ketscale.fused", "expval", "jax")(0.1, np.full(3, 0.1)), UserError, "strength has a batch"),
     ],
 )  # fmt: skip
 def test_what_noisy_qnodes_do_not_do_is_said(

@@ -10,13 +10,13 @@ import numpy as np
 import pennylane as qml
 import torch
 from pennylane.devices.preprocess import decompose
-from pennylane.operation import Operator
+from pennylane.operation import Channel, Operator, StatePrepBase
 from pennylane.ops.op_math import Adjoint, Controlled, Evolution, Exp, Pow, SymbolicOp
 from pennylane.tape import QuantumScript
 
 from ketscale.errors import UserError
 from ketscale.interop.recorder import Looked, is_recorded
-from ketscale.interop.tape import NAME, imaginary, native, sentence
+from ketscale.interop.tape import NAME, NOT_NOISY, imaginary, native, sentence
 
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
 MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, Exp)
@@ -165,15 +165,35 @@ def _rotation(word: Any, angle: Any) -> Operator:
 
 
 @qml.transform
-def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[Any], Any]]:
-    """Into operations that `fused` supports, or whose matrices PennyLane applies, broadcast parameters as they are.
+def decomposed(
+    tape: QuantumScript, wires: Any = None, mixed: bool = False
+) -> tuple[Any, Callable[[Any], Any]]:
+    """Into operations that `fused` takes, or whose matrices PennyLane applies, broadcast parameters as they are.
+
+    mixed: whether there are density matrices even without channels. They begin with |0...0>, so gates prepare states.
 
     Raises:
-        UserError: a decomposition does not support batches.
+        UserError: a decomposition takes no batch; a channel is not as `fused` takes it; a state for density matrices may be
+            differentiated.
     """
+    for each in tape.operations:
+        if isinstance(each, Channel) and not native(each) and not each.has_decomposition:
+            raise UserError(
+                f"{each.name} on wires {each.wires.tolist()}: {NAME} takes such a channel on two wires at most, and with numbers "
+                "that are not trained; of its own channels strengths are trained: BitFlip, PhaseFlip, AmplitudeDamping and more"
+            )
+    mixed = mixed or any(isinstance(operation, Channel) for operation in tape.operations)
+    prepared = [x for op in tape.operations if mixed and isinstance(op, StatePrepBase) for x in op.data]
+    if any(map(qml.math.requires_grad, prepared)):  # these gates have no derivatives at amplitudes of 0
+        raise UserError(NOT_NOISY)
     try:
         return decompose(
-            tape, stopping_condition=_accepted, decomposer=_decomposition, device_wires=wires, name=NAME
+            tape,
+            _accepted,
+            skip_initial_state_prep=not mixed,
+            decomposer=_decomposition,
+            device_wires=wires,
+            name=NAME,
         )
     except Exception as error:
         # PennyLane has no type for a decomposition that does not support batches: it raises what the arithmetic does.

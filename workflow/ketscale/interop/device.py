@@ -34,12 +34,6 @@ from ketscale.interop.tape_cache import CachedTape, TapeCache
 # The names of the device's own gradient.
 OWN = ("best", "backprop", "adjoint")
 
-# What readout errors change.
-OUTCOMES = (
-    qml.measurements.ExpectationMP, qml.measurements.ProbabilityMP, qml.measurements.VarianceMP,
-    qml.measurements.SampleMeasurement,
-)  # fmt: skip
-
 # JAX's interfaces, outside and inside of jit.
 JAX = (Interface.JAX, Interface.JAX_JIT)
 
@@ -59,7 +53,7 @@ class FusedDevice(Device):
     readout_prob: the probability that a measured wire is read wrongly, as for `default.mixed`.
 
     Circuits with PennyLane's channels on one qubit, with `QubitChannel`, `PauliError` and `ThermalRelaxationError` on two at most,
-    or with readout errors have density matrices, which are computed on the CPU; not with the interfaces of JAX.
+    or with readout errors have density matrices, which are computed on the CPU.
     """
 
     name = NAME
@@ -136,7 +130,7 @@ class FusedDevice(Device):
         pipeline.add_transform(validate_device_wires, self.wires, name=NAME)
         pipeline.add_transform(defer_measurements, allow_postselect=False)
         pipeline.add_transform(_sums)
-        pipeline.add_transform(decomposed, self.wires)
+        pipeline.add_transform(decomposed, self.wires, mixed=bool(self._readout))
         pipeline.add_transform(
             validate_measurements,
             analytic_measurements=accepted_analytic_measurement,
@@ -171,11 +165,9 @@ class FusedDevice(Device):
     def _executed(self, tape: QuantumScript, through: Interface | None) -> Any:
         """The results; through: the interface whose arrays go in and out, to be differentiated."""
         if through in JAX and not tape.shots:
-            if self._readout:
-                raise DeviceError("readout_prob is not for the interfaces of JAX: use another one")
             from ketscale.interop import jax_tape
 
-            return _one_or_all(jax_tape.results(tape))
+            return _one_or_all(jax_tape.results(tape, tapes.readout(self._readout, tape)))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not tape.shots):
             evaluator, numbers = self._evaluator(tape)
             if through != Interface.TORCH and any(x.requires_grad for x in numbers):
@@ -203,17 +195,7 @@ class FusedDevice(Device):
         if tape.num_wires == 0:
             raise DeviceError("a circuit without wires has nothing to simulate")
         structure, numbers = read_tape(tape, spec=None)
-        if self._readout:
-            observables = [m.obs for m in tape.measurements if m.obs is not None]
-            if not all(isinstance(m, OUTCOMES) for m in tape.measurements) or any(
-                tapes.sentence(each) is None and len(each.wires) > 1 for each in observables
-            ):
-                raise DeviceError(
-                    "readout_prob is of outcomes: measure probabilities, samples, Pauli words and their sums, or a wire's matrix"
-                )
-            structure = structure._replace(
-                gates=(*structure.gates, *tapes.readout(self._readout, tape.num_wires))
-            )
+        structure = structure._replace(gates=(*structure.gates, *tapes.readout(self._readout, tape)))
         return Evaluator(structure, self._simulator, torch.float64, tapes.device_of(numbers)), numbers
 
     def compute_vjp(

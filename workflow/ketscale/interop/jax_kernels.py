@@ -22,6 +22,8 @@ from ketscale.engines.circuits.fused.hessians import Argument
 from ketscale.engines.circuits.fused.listing import Call
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.language import COUNTERS
+from ketscale.engines.compiled.library import Library
+from ketscale.engines.noise import density, sweep
 
 kernel_p = Primitive("ketscale_kernel")
 kernel_p.multiple_results = True
@@ -99,6 +101,9 @@ class _Operands:
         self.prepared = jnp.iscomplexobj(operands[-1])
         blocks = operands[: len(operands) - self.prepared]
         self.layout = Layout(leading, [block.shape for block in blocks])
+        if circuit.noisy:  # its kernels are given all columns of each sample
+            self.layout = Layout(leading, [(*leading, block.shape[-1]) for block in blocks])
+            self.layout.shared = (False,) * len(blocks)
         self.circuit = divided(circuit, tuple(block.shape[-1] for block in blocks), self.layout.shared)
         self.kinds: list[Argument] = ["weight" if shared else "input" for shared in self.layout.shared]
         self.kinds += ["initial"] * self.prepared
@@ -117,6 +122,8 @@ class _Operands:
             # One state for all samples, or one for each.
             one = all(length == 1 for length in initial.shape[:-1])
             point.append(initial.reshape(1, -1) if one else self.layout.rows(initial))
+        if self.circuit.noisy:
+            point[0] = _checked(point[0], self.circuit)
         call = Call(
             self.circuit, words, getattr(torch, point[0].dtype.name), self.layout.batch, self.layout.groups,
             not self.prepared, kinds,
@@ -146,13 +153,32 @@ class _Operands:
         return jnp.conj(self.layout.back(part, own.shape[:-1]))
 
 
+def _checked(rows: Any, circuit: Circuit) -> Any:
+    """Rows whose strengths are from 0 to 1; with others the program stops in words. Else it does not call Python."""
+
+    def refuse(rows: Any) -> Any:
+        density.check_strengths(circuit, torch.from_numpy(np.array(rows)), "column")
+        return rows
+
+    wrong = [each.any() for each, _, _ in density.faults(circuit, rows)]
+    if not wrong:
+        return rows
+    return jax.lax.cond(jnp.stack(wrong).any(), lambda x: jax.pure_callback(refuse, x, x), lambda x: x, rows)
+
+
+def outputs(circuit: Circuit, words: tuple[str, ...] | None, real: Any) -> tuple[int, Any]:
+    """How many numbers a sample's result has, and their type: words, a state, or with channels a Pauli vector."""
+    if words is not None or circuit.noisy:
+        return 4**circuit.qubits if words is None else len(words), real
+    return 2**circuit.qubits, jnp.result_type(real, jnp.complex64)
+
+
 def values(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> Any:
     """Values around one call of a kernel; see `jax_primitive`."""
     leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in operands))
     if math.prod(leading) == 0:
-        real = operands[0].dtype
-        columns = 2**circuit.qubits if words is None else len(words)
-        return jnp.zeros((*leading, columns), jnp.result_type(real, jnp.complex64) if words is None else real)
+        columns, dtype = outputs(circuit, words, operands[0].dtype)
+        return jnp.zeros((*leading, columns), dtype)
     point = _Operands(circuit, operands, leading)
     value, *_ = point.bind(words)
     return point.layout.back(value, leading)
@@ -187,9 +213,10 @@ class Compiled(NamedTuple):
 @lru_cache(maxsize=256)
 def compiled(call: Call, one_state: bool) -> Compiled:
     """The foreign call; see `_Operands`. one_state: all samples have the same initial state."""
+    if call.circuit.noisy:
+        return _noisy(call)
     kernel = CompiledCall(call)
     plan, circuit, groups = kernel.plan, call.circuit, call.groups
-    slots = {name: COUNTERS + number for number, name in enumerate(kernel.names)}
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = min(cores, kernel.most_threads)
@@ -215,24 +242,51 @@ def compiled(call: Call, one_state: bool) -> Compiled:
         "initial_stride": 0 if one_state else plan.sizes["amplitude_floats"],
         "states_per_worker": plan.state_vectors,
     }
-    places = [Place(number, slots[name]) for number, name in enumerate([*names, *results])]
-    table = Table(
-        [(kernel.library.address(name), shared) for name, shared in functions.items()],
-        threads,
-        [0] * COUNTERS + [fixed.get(name, 0) for name in slots],
-        places,
-        kernel,
-    )
     real = np.dtype(str(call.dtype).removeprefix("torch."))
-    complex_ = np.result_type(real, np.complex64)
     amplitudes = {"initial_gradient"} | ({"out"} if call.words is None else set())
-    typed = (
-        jax.core.ShapedArray((*shape[:-1], shape[-1] // 2), complex_)
+    typed = {
+        name: jax.core.ShapedArray((*shape[:-1], shape[-1] // 2), np.result_type(real, np.complex64))
         if name in amplitudes
         else jax.core.ShapedArray(shape, real)
         for name, shape in ((name, sizes[name]) for name in results)
+    }
+    return _foreign(kernel, kernel.library, functions, threads, kernel.names, fixed, names, typed)
+
+
+def _foreign(
+    kept: Any, library: Library, functions: Mapping[str, bool], threads: int, arguments: Sequence[str],
+    fixed: Mapping[str, Any], names: Sequence[str], results: Mapping[str, jax.core.ShapedArray],
+) -> Compiled:  # fmt: skip
+    """names: of the operands, as those of the arguments."""
+    slots = {name: COUNTERS + number for number, name in enumerate(arguments)}
+    table = Table(
+        [(library.address(name), shared) for name, shared in functions.items()],
+        threads,
+        [0] * COUNTERS + [fixed.get(name, 0) for name in slots],
+        [Place(number, slots[name]) for number, name in enumerate([*names, *results])],
+        (kept, library),
     )
-    return Compiled(table, tuple(typed))
+    return Compiled(table, tuple(results.values()))
+
+
+def _noisy(call: Call) -> Compiled:
+    """As `compiled`, with channels, and inputs alone. The sweep back makes all vectors again."""
+    made, backward, columns = (
+        density.call_of(call.circuit, call.words),
+        bool(call.kinds),
+        call.circuit.inputs,
+    )
+    lanes, threads = made.lanes(call.batch, call.dtype)
+    fixed = made.fixed(call.dtype, call.batch, (columns, 0), lanes, backward, by_tile=False) | {"again": 1}
+    sizes = {"input_gradient": (call.batch, columns)} if backward else {"out": (call.batch, fixed["words"])}
+    for name, size in (("states", "states_per_worker"), ("scratch", "scratch_vectors")):
+        sizes[name] = threads * fixed[size], lanes
+    real = np.dtype(str(call.dtype).removeprefix("torch."))
+    return _foreign(
+        made, density.kernel_of(call.dtype, lanes).library, {"backward" if backward else "forward": True}, threads,
+        " ".join(sweep.ARGUMENTS).split(), fixed, ["inputs", "weights", *["cotangent"] * backward],
+        {name: jax.core.ShapedArray(shape, real) for name, shape in sizes.items()},
+    )  # fmt: skip
 
 
 def _compiled(avals: Any, call: Call) -> Compiled:

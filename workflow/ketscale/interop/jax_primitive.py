@@ -23,6 +23,7 @@ from jax.interpreters import ad, batching, mlir, xla
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.hessians import Shifts, shifts_of
 from ketscale.engines.circuits.fused.jax_hessians import Shifted, plain
+from ketscale.errors import UserError
 from ketscale.interop import jax_kernels
 
 # A function of the operands.
@@ -39,16 +40,18 @@ def evaluate(circuit: Circuit, words: tuple[str, ...] | None, *operands: Any) ->
     """Expectation values (..., words), or without words states (..., 2**n), of blocks of angles and an initial state.
 
     circuit: without weights. operands: as the module says, all of one precision.
+
+    With channels: without words Pauli vectors (..., 4**n); from |0...0> alone, by JAX's own operators beyond gradients.
     """
+    if circuit.noisy and jnp.iscomplexobj(operands[-1]):
+        raise UserError("a circuit with channels begins with |0...0>: leave out the initial state")
     return values_p.bind(*operands, circuit=circuit, words=words)
 
 
 def _results(*avals: Any, circuit: Circuit, words: tuple[str, ...] | None, **_: Any) -> Any:
     leading = jnp.broadcast_shapes(*(aval.shape[:-1] for aval in avals))
-    real = avals[0].dtype
-    if words is None:
-        return jax.core.ShapedArray((*leading, 2**circuit.qubits), jnp.result_type(real, jnp.complex64))
-    return jax.core.ShapedArray((*leading, len(words)), real)
+    columns, dtype = jax_kernels.outputs(circuit, words, avals[0].dtype)
+    return jax.core.ShapedArray((*leading, columns), dtype)
 
 
 def _gradient_results(*avals: Any, which: tuple[int, ...], **_: Any) -> Any:
@@ -91,7 +94,7 @@ def _shifts(point: Sequence[Any], circuit: Circuit, words: Any) -> dict[int, Shi
     """The blocks that are shifted, by number."""
     first, by_number = 0, {}
     for number, block in enumerate(point):
-        if not jnp.iscomplexobj(block):
+        if not circuit.noisy and not jnp.iscomplexobj(block):
             shifts = shifts_of(circuit, words, "input", range(first, first + block.shape[-1]))
             if shifts is not None:
                 by_number[number] = shifts

@@ -10,23 +10,27 @@ from jax.interpreters.partial_eval import DynamicJaxprTracer
 from pennylane.devices.qubit.apply_operation import apply_operation
 from pennylane.devices.qubit.initialize_state import create_initial_state
 from pennylane.devices.qubit.measure import measure
-from pennylane.operation import Operator
+from pennylane.operation import Channel, Operator
 from pennylane.tape import QuantumScript
 
+from ketscale.engines.noise.pauli_vectors import matrices
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
 from ketscale.interop.jax_primitive import evaluate
 
 
-def results(tape: QuantumScript) -> tuple[Any, ...]:
-    """The results of a tape that `fused` supports, without shots, on wires 0..n-1; one array for each measurement.
+def results(tape: QuantumScript, readout: tuple[tapes.Operation, ...] = ()) -> tuple[Any, ...]:
+    """What a tape of operations that `fused` takes measures without shots, on wires 0..n-1; one array for each measurement.
 
-    In double precision, if JAX has it and all numbers do.
+    In double precision, if JAX has it and all numbers do. readout: errors after the last gate.
 
     Raises:
-        UserError: an angle is complex.
+        UserError: an angle is complex; with channels, a matrix may change.
     """
     qubits, batched = tape.num_wires, tape.batch_size is not None
+    mixed = bool(readout) or any(isinstance(operation, Channel) for operation in tape.operations)
+    if mixed and (tapes.preparation(tape) or not all(map(tapes.native, tape.operations))):
+        raise UserError(tapes.NOT_NOISY)
     state = None
     gates: list[Operator] = []
     start = tapes.preparation(tape)
@@ -40,16 +44,17 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
         state = apply_operation(operation, _state(gates, qubits, state, batched), is_state_batched=batched)
         state = state.reshape((-1, 2**qubits) if batched else (2**qubits,))
         gates = []
-    readout = tapes.expectations(tape.measurements, qubits)
+    asked = tapes.expectations(tape.measurements, qubits)
     tapes.check_measurements(tape.measurements)
-    if readout is None:
-        full = _state(gates, qubits, state, batched)
-        return tuple(measure(each, full, is_state_batched=batched) for each in tape.measurements)
-    operations, numbers = tapes.read(gates)
+    if asked is None:
+        whole = _mixture(gates, readout, qubits, batched) if mixed else _state(gates, qubits, state, batched)
+        function = tapes.of_mixture if mixed else measure
+        return tuple(function(each, whole, is_state_batched=batched) for each in tape.measurements)
+    written, numbers = tapes.read(gates, batched)
     # A sum of no words is zero.
-    values = _evaluated(qubits, operations, numbers, readout.words or ("I" * qubits,), state, batched)
+    values = _evaluated(qubits, (*written, *readout), numbers, asked.words or ("I" * qubits,), state, batched)
     results = []
-    for places, coefficients in zip(readout.places, readout.coefficients, strict=True):
+    for places, coefficients in zip(asked.places, asked.coefficients, strict=True):
         factors = (
             jnp.stack([jnp.asarray(each, values.dtype) for each in coefficients]) if places else jnp.zeros(0)
         )
@@ -59,11 +64,20 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
 
 def _state(gates: Sequence[Operator], qubits: int, state: Any, batched: bool) -> Any:
     """The state after gates, as PennyLane has it."""
-    operations, numbers = tapes.read(gates)
-    after = _evaluated(qubits, operations, numbers, None, state, batched)
+    written, numbers = tapes.read(gates, batched)
+    after = _evaluated(qubits, written, numbers, None, state, batched)
     for phase in numbers.phases:
         after = after * jnp.exp(-1j * jnp.asarray(phase))[..., None]
     return tapes.unflattened(after, qubits, batched)
+
+
+def _mixture(
+    gates: Sequence[Operator], readout: tuple[tapes.Operation, ...], qubits: int, batched: bool
+) -> Any:
+    """The density matrix after gates and channels, as PennyLane has it."""
+    written, numbers = tapes.read(gates, batched)
+    vectors = _evaluated(qubits, (*written, *readout), numbers, None, None, batched)
+    return tapes.unflattened(matrices(vectors.reshape(-1, 4**qubits), qubits, jnp), 2 * qubits, batched)
 
 
 def _evaluated(

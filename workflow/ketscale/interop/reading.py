@@ -33,7 +33,7 @@ def read_qnode(tape: QuantumScript, device: Any, spec: Any) -> tuple[Structure, 
                 "call the QNode with device ketscale.fused and shots"
             )
     mixed = device.name == "default.mixed" and any(type(m) is StateMP for m in tape.measurements)
-    structure, tensors = read_tape(standard(tape, device.wires), spec, checked=True, mixed=mixed)
+    structure, tensors = read_tape(standard(tape, device.wires, mixed), spec, checked=True, mixed=mixed)
     values = [value for m in structure.measurements if m.obs is not None for value in m.obs.data]
     if structure.words is None and any(isinstance(value, torch.Tensor) for value in values):
         raise UserError(
@@ -53,11 +53,7 @@ def read_tape(
     """
     qubits = tape.num_wires
     start = tapes.preparation(tape)
-    gates, numbers = tapes.read(tape.operations[start is not None :])
-    if numbers.inputs and tape.batch_size is None:
-        raise UserError(
-            "a channel's strength has a batch, and no gate has one: call the circuit for each of them"
-        )
+    gates, numbers = tapes.read(tape.operations[start is not None :], tape.batch_size is not None)
     readout = tapes.expectations(tape.measurements, qubits)
     structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), len(numbers.matrices), start is not None,
@@ -77,8 +73,8 @@ def read_tape(
     return structure, tensors
 
 
-def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
-    """The tape of operations that `fused` supports, or that have a matrix, on wires 0..n-1.
+def standard(tape: QuantumScript, wires: Any, mixed: bool = False) -> QuantumScript:
+    """The tape of operations that `fused` takes, or that rest on a matrix, on wires 0..n-1. mixed: see `decomposed`.
 
     Raises:
         UserError: it has something that only the device runs.
@@ -88,5 +84,5 @@ def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
             raise UserError("from_qnode has no postselection: call the QNode on default.qubit")
         (tape,), _ = defer_measurements(tape, allow_postselect=False)
     (tape,), _ = validate_device_wires(tape, wires, name="from_qnode")
-    (tape,), _ = decomposed(tape, wires)
+    (tape,), _ = decomposed(tape, wires, mixed)
     return tape.map_to_standard_wires()

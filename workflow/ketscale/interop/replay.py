@@ -95,6 +95,8 @@ class Evaluator:
                 self._parts.append((tapes.circuit(self.structure.qubits, tuple(gates[first:place])), wires))
                 first = place + 1
         self._circuit = tapes.circuit(self.structure.qubits, tuple(gates[first:]))
+        if self.mixed and (self._parts or self.structure.prepared):
+            raise UserError(tapes.NOT_NOISY)
 
     def unqueued(self) -> AbstractContextManager[None]:
         """What is held while it is evaluated: nothing, unless PennyLane makes operators for that."""
@@ -111,20 +113,12 @@ class Evaluator:
 
     def state(self, numbers: Sequence[torch.Tensor]) -> torch.Tensor:
         """The final states (rows, 2**n) from all numbers, or density matrices (rows, 2**n, 2**n) if it is `mixed`."""
-        state = self._density if self.mixed else self._state
-        return state(self._angles(numbers), numbers[self._angled :])
+        return self._state(self._angles(numbers), numbers[self._angled :])
 
     @property
     def mixed(self) -> bool:
         """Whether states are density matrices."""
         return self.structure.mixed or self._circuit.noisy or any(circuit.noisy for circuit, _ in self._parts)
-
-    def _density(self, angles: Angles, rest: Sequence[torch.Tensor]) -> torch.Tensor:
-        if self._parts or self.structure.prepared:
-            raise UserError(
-                "a circuit with channels begins with |0...0>, and has no matrices whose numbers may change: leave them out"
-            )
-        return density_matrix(self._circuit, angles, readout=True)
 
     def _angles(self, numbers: Sequence[torch.Tensor]) -> Angles:
         inputs, weights = numbers[: self.structure.inputs], numbers[self.structure.inputs : self._angled]
@@ -138,7 +132,7 @@ class Evaluator:
         """rest: what is not an angle of a gate."""
         structure, batched = self.structure, self.structure.batch is not None
         if structure.words is None:
-            state = self._density(angles, rest) if self.mixed else self._state(angles, rest)
+            state = self._state(angles, rest)
             raw = map(
                 torch.as_tensor,
                 tapes.measured(state, structure.qubits, batched, structure.measurements, self.mixed),
@@ -154,6 +148,8 @@ class Evaluator:
         return values.unbind(1) if batched else values[0].unbind()
 
     def _state(self, angles: Angles, rest: Sequence[torch.Tensor]) -> torch.Tensor:
+        if self.mixed:
+            return density_matrix(self._circuit, angles, readout=True)
         state = self._simulator.state(self._circuit, *self._before(angles, rest))
         for phase in rest[: self.structure.phases]:
             state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)

@@ -21,7 +21,7 @@ import torch
 from pennylane.devices.qubit.measure import measure
 from pennylane.devices.qubit_mixed import measure as measure_mixed
 from pennylane.exceptions import DeviceError
-from pennylane.measurements import ExpectationMP, ProbabilityMP, VarianceMP
+from pennylane.measurements import ExpectationMP, ProbabilityMP, SampleMeasurement, VarianceMP
 from pennylane.operation import Operator, StatePrepBase
 from pennylane.pytrees import flatten, unflatten
 from pennylane.queuing import AnnotatedQueue, QueuingManager
@@ -37,9 +37,14 @@ from ketscale.engines.circuits.circuit import (
     Gate,
     order_of,
 )
+from ketscale.errors import UserError
 
 NAME = "ketscale.fused"
 
+NOT_NOISY = (
+    "with channels a prepared state is not differentiated, and nothing is evaluated by its matrix: pass arrays of NumPy, write "
+    "gates, or leave out the channels"
+)
 COMPLEX = "an angle, or a factor of a Pauli word, is complex: take its real part"
 
 # What changes no state.
@@ -54,6 +59,9 @@ STRENGTHS = frozenset(
     ("BitFlip", "PhaseFlip", "DepolarizingChannel", "AmplitudeDamping", "GeneralizedAmplitudeDamping", "PhaseDamping", "ResetError")
 )  # fmt: skip
 OPERATORS = (qml.QubitChannel, qml.PauliError, qml.ThermalRelaxationError)
+
+# What readout errors change.
+OUTCOMES = (ExpectationMP, ProbabilityMP, VarianceMP, SampleMeasurement)
 
 # PennyLane has one queue for all threads, and whoever records a quantum function holds this.
 LOCK = getattr(AnnotatedQueue, "_lock", None) or RLock()
@@ -123,12 +131,15 @@ class Numbers(NamedTuple):
 Operation = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
 
 
-def read(operations: Iterable[Operator]) -> tuple[tuple[Operation, ...], Numbers]:
+def read(operations: Iterable[Operator], batched: bool) -> tuple[tuple[Operation, ...], Numbers]:
     """The gates of operations on wires 0..n-1, and their parameters.
 
     A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind. The
     name of a permutation has its order after it, that of a given channel its Kraus operators, and of a readout error its
-    strengths. What is not native is MATRIX, with the place of its matrix.
+    strengths. What is not native is MATRIX, with the place of its matrix. batched: whether gates have a batch.
+
+    Raises:
+        UserError: strengths alone have one, which PennyLane does not see.
     """
     gates: list[Operation] = []
     numbers = Numbers([], [], [], [])
@@ -151,10 +162,10 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Operation, ...], Numbers
             continue
         columns = []
         for value in operation.data:
-            batched = getattr(value, "ndim", 0)
-            kind, own = ("input", numbers.inputs) if batched else ("weight", numbers.weights)
-            columns.append((kind, len(own)))
-            own.append(value)
+            axes = getattr(value, "ndim", 0)
+            kind, kept = ("input", numbers.inputs) if axes else ("weight", numbers.weights)
+            columns.append((kind, len(kept)))
+            kept.append(value)
         if operation.name in GATES or operation.name in STRENGTHS:
             gates.append((operation.name, tuple(operation.wires), tuple(columns)))
             continue
@@ -162,12 +173,28 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Operation, ...], Numbers
         flips: list[Operation] = [("PauliX", (wire,), ()) for wire, value in controls if not value]
         wires = (*operation.control_wires, *operation.base.wires)
         gates += [*flips, (f"C({operation.base.name})", wires, tuple(columns)), *flips]
+    if numbers.inputs and not batched:
+        raise UserError(
+            "a channel's strength has a batch, and no gate has one: call the circuit for each of them"
+        )
     return tuple(gates), numbers
 
 
-def readout(share: float, qubits: int) -> tuple[Operation, ...]:
-    """Readout errors on all wires, of which `share` are read wrongly, as PennyLane's `readout_prob`."""
-    return tuple((f"{READOUT} {share!r} {share!r}", (wire,), ()) for wire in range(qubits))
+def readout(share: float, tape: QuantumScript) -> tuple[Operation, ...]:
+    """Readout errors on all wires 0..n-1 of a tape, of which `share` are read wrongly, as PennyLane's `readout_prob`.
+
+    Raises:
+        DeviceError: there are some, and it measures more than outcomes.
+    """
+    if not share:
+        return ()
+    observables = [m.obs for m in tape.measurements if m.obs is not None]
+    words = all(sentence(each) is not None or len(each.wires) == 1 for each in observables)
+    if not (words and all(isinstance(m, OUTCOMES) for m in tape.measurements)):
+        raise DeviceError(
+            "readout_prob is of outcomes: measure probabilities, samples, Pauli words and their sums, or a wire's matrix"
+        )
+    return tuple((f"{READOUT} {share!r} {share!r}", (wire,), ()) for wire in range(tape.num_wires))
 
 
 @lru_cache(maxsize=1024)
@@ -267,7 +294,7 @@ def check_measurements(measurements: Sequence[Any]) -> None:
             )
 
 
-def _of_mixture(measurement: Any, state: torch.Tensor, is_state_batched: bool) -> Any:
+def of_mixture(measurement: Any, state: Any, is_state_batched: bool) -> Any:
     """What is measured on density matrices ((batch,) 2, ..., 2), without PennyLane's roots of probabilities, which may be 0."""
     if isinstance(measurement, VarianceMP) and measurement.obs is not None and measurement.obs.has_matrix:
         matrix, wires = measurement.obs.matrix(), measurement.obs.wires
@@ -285,10 +312,10 @@ def _of_mixture(measurement: Any, state: torch.Tensor, is_state_batched: bool) -
     batch = int(is_state_batched)
     qubits = (state.ndim - batch) // 2
     matrix = state.reshape(*state.shape[:batch], 2**qubits, 2**qubits)
-    each = matrix.diagonal(dim1=-2, dim2=-1).real.reshape(*state.shape[:batch], *[2] * qubits)
+    each = qml.math.einsum("...ii->...i", matrix).real.reshape(*state.shape[:batch], *[2] * qubits)
     wires = [batch + wire for wire in measurement.wires or range(qubits)]
     others = [axis for axis in range(batch, each.ndim) if axis not in wires]
-    ordered = each.permute(*range(batch), *wires, *others)
+    ordered = qml.math.transpose(each, (*range(batch), *wires, *others))
     return ordered.reshape(*state.shape[:batch], 2 ** len(wires), -1).sum(-1)
 
 
@@ -305,9 +332,9 @@ def measured(
         raise DeviceError(
             f"{NAME} does not differentiate a SparseHamiltonian with channels: use its matrix or words"
         )
-    full = unflattened(state, qubits * (1 + mixed), batched)
-    function = _of_mixture if mixed else measure
-    results = tuple(function(measurement, full, is_state_batched=batched) for measurement in measurements)
+    whole = unflattened(state, qubits * (1 + mixed), batched)
+    function = of_mixture if mixed else measure
+    results = tuple(function(measurement, whole, is_state_batched=batched) for measurement in measurements)
     if state.requires_grad and not all(isinstance(result, torch.Tensor) for result in results):
         raise DeviceError(
             f"{NAME} cannot differentiate one of {measurements}: PennyLane does not measure it in torch"

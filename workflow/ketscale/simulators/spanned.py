@@ -46,9 +46,12 @@ class Spanned(Wrapper):
     def probs(
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """See `probabilities`; torch's compilers take those of a state."""
-        noisy = circuit.noisy or (self.settings is not None and self.settings.noise is not None)
-        if self.settings is not None and not noisy and torch.compiler.is_compiling():
+        """See `probabilities`; torch's compilers take those of a state, or of expectation values where there is noise."""
+        if self.settings is not None and torch.compiler.is_compiling():
+            if circuit.noisy or self.settings.noise is not None:
+                from ketscale.engines.noise import density
+
+                return density.probabilities(circuit, angles, tuple(wires), self.expval)
             return of_state(self.state(circuit, angles, initial), wires)
         return super().probs(circuit, angles, wires, initial)
 

@@ -41,7 +41,7 @@ def drawn(circuit: Circuit, batch: int, seed: int = 0, dtype: torch.dtype = F64)
 
 
 def plain(circuit: Circuit, words: tuple[str, ...]) -> Callable[..., torch.Tensor]:
-    return density._call(circuit, words)._plain
+    return density.call_of(circuit, words)._plain
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -200,6 +200,17 @@ def test_a_layer_trains_strengths_and_takes_shots() -> None:
     torch.testing.assert_close(shots(inputs), layer(inputs), rtol=0, atol=6 / 200)
     compiled = torch.compile(layer, backend="eager")
     torch.testing.assert_close(compiled(inputs), layer(inputs))
+
+
+def test_programs_of_torch_export_have_values_and_probabilities() -> None:
+    inputs = torch.tensor([[0.5], [1.1]], dtype=F64)
+    circuit = Circuit(2).ry(0, "x0").channel("AmplitudeDamping", 0, "w0").cnot(0, 1)
+    for measure in ("expval", "probs"):
+        layer = ketscale.Layer(circuit, measure=measure, dtype=F64)
+        program = torch.export.export(layer, (inputs,)).module()
+        torch.testing.assert_close(program(inputs), layer(inputs))
+    with pytest.raises(UserError, match=r"which torch\.export and CUDA graphs cannot"):
+        torch.export.export(ketscale.Layer(circuit, measure="density", dtype=F64), (inputs,))
 
 
 FLIP = Circuit(1).channel("BitFlip", 0, "x0")

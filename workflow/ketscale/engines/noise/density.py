@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -11,18 +11,20 @@ import numpy as np
 import torch
 
 from ketscale.engines.circuits.checks import check_words, no_rows, one_gradient
-from ketscale.engines.circuits.circuit import PROBABILITIES, READOUT, Angles, Circuit, Column, check
+from ketscale.engines.circuits.circuit import PROBABILITIES, READOUT, Angles, Circuit, check
 from ketscale.engines.circuits.fused.hessians import Result, Values, recorded_gradients
 from ketscale.engines.circuits.fused.program import Angle
 from ketscale.engines.circuits.transforms import grouped
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import transformed, uncompiled
 from ketscale.engines.noise import pauli_vectors, sweep
-from ketscale.engines.noise.channels import PAULIS, Factor, Transfer
-from ketscale.engines.noise.passes import Chain, Features, Noisy, noisy
+from ketscale.engines.noise.channels import Transfer
+from ketscale.engines.noise.passes import Chain, Noisy, factor_tables, noisy
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
+
+Expval = Callable[[Circuit, Angles, tuple[str, ...]], torch.Tensor]
 
 # Vectors that the sweep back reads are kept up to so many bytes in all, and else made again for each tile.
 MOST_KEPT = 2**28
@@ -74,38 +76,29 @@ def density_matrix(
     """
     if not readout and any(gate.name == READOUT for gate in circuit.gates):
         raise UserError("a density matrix has no readout errors: leave out Readout")
-    vectors = _values(circuit, angles, None)
-    count, batch = circuit.qubits, len(vectors)
-    state = vectors.to(vectors.dtype.to_complex()).reshape(batch, *(4,) * count)
-    letters = torch.as_tensor(PAULIS / 2).to(state)
-    for _ in range(count):  # each letter in front becomes a row and a column at the end
-        state = torch.tensordot(state, letters, ([1], [0]))
-    rows, columns = (range(1 + first, 1 + 2 * count, 2) for first in (0, 1))
-    return state.permute(0, *rows, *columns).reshape(batch, 2**count, 2**count)
+    made: torch.Tensor = pauli_vectors.matrices(_values(circuit, angles, None), circuit.qubits)
+    return made
 
 
 def probabilities(
-    circuit: Circuit, angles: Angles, wires: tuple[int, ...]
+    circuit: Circuit, angles: Angles, wires: tuple[int, ...], values: Expval = expval
 ) -> Float[torch.Tensor, "batch {2**len(wires)}"]:
     """The probabilities (batch, 2**len(wires)) of the outcomes on wires, of which the first is the most significant.
+
+    values: what computes expectation values.
 
     Raises:
         UserError: as for `expval`.
     """
-    return of_words(partial(_values, circuit, angles), circuit.qubits, wires)
-
-
-def of_words(
-    values: Callable[[tuple[str, ...]], torch.Tensor], qubits: int, wires: tuple[int, ...]
-) -> torch.Tensor:
-    """The probabilities (batch, 2**len(wires)) by the expectation values (batch, words) of words of I and Z."""
+    if not wires:
+        return angles.inputs.new_ones(len(angles.inputs), 1)
     words = []
     for letters in product("IZ", repeat=len(wires)):
-        word = ["I"] * qubits
+        word = ["I"] * circuit.qubits
         for wire, letter in zip(wires, letters, strict=True):
             word[wire] = letter
         words.append("".join(word))
-    state = values(tuple(words)).unflatten(1, (2,) * len(wires) or (1,))
+    state = values(circuit, angles, tuple(words)).unflatten(1, (2,) * len(wires))
     for axis in range(1, 1 + len(wires)):
         even, odd = state.unbind(axis)
         state = torch.stack([even + odd, even - odd], axis) / 2
@@ -115,7 +108,12 @@ def of_words(
 @uncompiled  # strengths are read
 def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> torch.Tensor:
     check(circuit, angles)
-    call = _call(circuit, words)
+    if torch.compiler.is_exporting() or (angles.inputs.is_cuda and torch.cuda.is_current_stream_capturing()):
+        raise UserError(
+            "a noisy circuit reads its strengths, which torch.export and CUDA graphs cannot: export a layer's expectation values or "
+            "probabilities, or leave the circuit out"
+        )
+    call = call_of(circuit, words)
     inputs, weights = angles.inputs[:, : circuit.inputs], angles.weights[: circuit.weights]
     if len(inputs) == 0:
         return no_rows(angles, None, len(call.program.places), inputs.dtype)
@@ -125,57 +123,69 @@ def _values(circuit: Circuit, angles: Angles, words: tuple[str, ...] | None) -> 
 
 
 @lru_cache(maxsize=256)
-def _strengths(circuit: Circuit) -> dict[tuple[float, tuple[Column, ...]], None]:
-    """What must be from 0 to 1: a constant and the columns of strengths to add to it."""
-    found: dict[tuple[float, tuple[Column, ...]], None] = {}
+def _strengths(circuit: Circuit) -> dict[tuple[float, tuple[int, ...], float], None]:
+    """What must be from 0 to 1, or to a little more: a constant, and the columns of strengths to add to it."""
+    result: dict[tuple[float, tuple[int, ...], float], None] = {}
     for gate in (gate for gate in circuit.gates if gate.is_channel):
-        trained = tuple(column for column in gate.columns if column.kind != "constant")
-        found |= {(0.0, (column,)): None for column in trained}
-        if trained and gate.name in PROBABILITIES:
-            found[sum(column.value for column in gate.columns if column.kind == "constant"), trained] = None
-    return found
+        constant = sum(column.value for column in gate.columns if column.kind == "constant")
+        trained = [column for column in gate.columns if column.kind != "constant"]
+        places = [each.index + circuit.inputs * (each.kind == "weight") for each in trained]
+        result |= {(0.0, (place,), 1.0): None for place in places}
+        if places and gate.name in PROBABILITIES:
+            result[constant, tuple(places), 1 + 1e-6] = None
+    return result
 
 
-def check_strengths(circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor) -> None:
+def faults(circuit: Circuit, columns: Any) -> Iterator[tuple[Any, Any, tuple[int, ...]]]:
+    """Where each strength, or sum of a channel's probabilities, is not from 0 to 1; its values (batch,); and its columns.
+
+    columns: inputs and weights side by side (batch, columns), of torch or JAX.
+    """
+    for constant, places, most in _strengths(circuit):
+        total = columns[:, np.array(places)].sum(1) + constant
+        yield ~((total >= 0) & (total <= most)), total, places
+
+
+def check_strengths(circuit: Circuit, columns: torch.Tensor, kind: str = "input") -> None:
     """Raise UserError if a strength, or the sum of a channel's probabilities, is not from 0 to 1.
 
-    inputs: (batch, circuit.inputs), or with weights of each sample after these.
+    kind: how columns before those of weights are called.
     """
-    for constant, columns in _strengths(circuit):
-        each = [
-            weights[c.index, None] if c.kind == "weight" and len(weights)
-            else inputs[:, c.index + circuit.inputs * (c.kind == "weight")]
-            for c in columns
-        ]  # fmt: skip
-        total = sum(each[1:], each[0] + constant)
-        wrong = total[~((total >= 0) & (total <= 1 + 1e-6 * (len(columns) > 1 or constant > 0)))]
-        if wrong.numel():
-            names = " and ".join(f"{column.kind} {column.index}" for column in columns)
+    first = circuit.inputs
+    for wrong, total, places in faults(circuit, columns):
+        if wrong.any():
+            names = [f"{kind} {place}" if place < first else f"weight {place - first}" for place in places]
             raise UserError(
-                f"{names}: the strength of a channel, or the sum of its probabilities, must be from 0 to 1, not {float(wrong[0]):g}"
+                f"{' and '.join(names)}: the strength of a channel, or the sum of its probabilities, must be from 0 to 1, not "
+                f"{float(total[wrong][0]):g}"
             )
 
 
 @lru_cache(maxsize=256)
-def _call(circuit: Circuit, words: tuple[str, ...] | None) -> _Call:
+def call_of(circuit: Circuit, words: tuple[str, ...] | None) -> Call:
+    """The values of words after a noisy circuit, or its Pauli vector.
+
+    Raises:
+        UserError: it does not fit into memory, or has a gate on too many wires.
+    """
     if 8 * 4**circuit.qubits > MOST_BYTES:
         raise UserError(f"a noisy circuit of {circuit.qubits} qubits does not fit into memory: use fewer")
-    return _Call(circuit, noisy(circuit, words))
+    return Call(circuit, noisy(circuit, words))
 
 
-class _Call:
+class Call:
     """The values (batch, words) of inputs (batch, columns) and weights (columns,), or of groups of both."""
 
     def __init__(self, circuit: Circuit, program: Noisy) -> None:
         self.circuit, self.program = circuit, program
         self.result = Result(self.values, self._plain, {})
-        self._features = Features(program, circuit.inputs)
-        self._tables: dict[torch.dtype, tuple[dict[str, Any], int]] = {}
+        self._features = pauli_vectors.Features(program, circuit.inputs)
+        self._tables: dict[torch.dtype, tuple[dict[str, int], int, list[torch.Tensor]]] = {}
 
     def values(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The values, of which autograd knows the first derivatives."""
         if inputs.ndim == 2:
-            check_strengths(self.circuit, inputs, weights)
+            check_strengths(self.circuit, _side_by_side(inputs, weights).detach())
         if not inputs.is_cpu:
             return self._plain(inputs, weights)
         if inputs.ndim == 3:
@@ -189,14 +199,19 @@ class _Call:
         """The values by torch's operators."""
         if inputs.ndim == 3:
             return self._plain(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
-        return pauli_vectors.values(self.program, self._features(inputs, weights))
+        made: torch.Tensor = self.plain(_side_by_side(inputs, weights))
+        return made
+
+    def plain(self, columns: Any, library: Any = torch) -> Any:
+        """The values of inputs and weights side by side (batch, columns), by the operators of torch or jax.numpy."""
+        return pauli_vectors.values(self.program, self._features(columns, library), library)
 
     def run(
         self, inputs: torch.Tensor, weights: torch.Tensor, keep: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The values, and the vectors that the sweep back reads; None if it is to make them again."""
         out = inputs.new_empty(len(inputs), len(self.program.places))
-        lanes, threads = self._lanes(inputs)
+        lanes, threads = self.lanes(len(inputs), inputs.dtype)
         numbers = self._numbers(lanes) * -(-len(inputs) // lanes)
         kept = keep and numbers * inputs.element_size() <= MOST_KEPT
         memory = _memory(numbers if kept else 2 * threads * lanes * 4**self.program.qubits, inputs.dtype)
@@ -214,7 +229,7 @@ class _Call:
         cotangent: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The gradients by inputs and weights. memory: what `run` gave, or None."""
-        (lanes, threads), again = self._lanes(inputs), memory is None
+        (lanes, threads), again = self.lanes(len(inputs), inputs.dtype), memory is None
         if memory is None:
             memory = _memory(threads * self._numbers(lanes), inputs.dtype)
         by_inputs = torch.empty_like(inputs)
@@ -230,13 +245,13 @@ class _Call:
         """How many numbers a tile's vectors before and after all passes have."""
         return (len(self.program.passes) + 1) * 4**self.program.qubits * lanes
 
-    def _lanes(self, inputs: torch.Tensor) -> tuple[int, int]:
+    def lanes(self, batch: int, dtype: torch.dtype) -> tuple[int, int]:
         """Samples in a vector, as many as it has, or fewer, so that each thread has a tile; and threads."""
-        batch, lanes = len(inputs), lanes_of(inputs.dtype)
+        lanes = lanes_of(dtype)
         threads = min(torch.get_num_threads(), batch)
         while lanes > 1 and -(-batch // lanes) < threads:
             lanes //= 2
-        slots = (len(self.program.passes) + 1) * 4**self.program.qubits * inputs.element_size()
+        slots = (len(self.program.passes) + 1) * 4**self.program.qubits * dtype.itemsize
         while lanes > 1 and slots * lanes * threads > MOST_BYTES:
             lanes //= 2
         if slots * lanes > MOST_BYTES:
@@ -251,23 +266,41 @@ class _Call:
         self, name: str, inputs: torch.Tensor, weights: torch.Tensor, lanes: int, threads: int, memory: torch.Tensor,
         kept: bool, by_tile: bool, **more: Any,
     ) -> None:  # fmt: skip
-        program, dtype, columns = self.program, inputs.dtype, inputs.shape[1]
+        columns = inputs.shape[1], len(weights)
+        fixed = self.fixed(inputs.dtype, len(inputs), columns, lanes, kept, by_tile)
+        scratch = inputs.new_empty(threads * fixed["scratch_vectors"] * lanes)
+        kernel_of(inputs.dtype, lanes).run(
+            name,
+            threads=threads,
+            inputs=inputs,
+            weights=weights,
+            states=memory,
+            scratch=scratch,
+            **fixed,
+            **more,
+        )
+
+    def fixed(
+        self, dtype: torch.dtype, batch: int, columns: tuple[int, int], lanes: int, kept: bool, by_tile: bool
+    ) -> dict[str, int]:
+        """The kernels' arguments that depend on shapes alone, and addresses of tables. columns: of inputs and of weights.
+
+        kept, by_tile: whether a tile keeps the vectors of all passes, and whether each tile, not each thread, has memory.
+        """
         if dtype not in self._tables:
-            self._tables[dtype] = _tables(program, dtype, self._features.inputs)
-        (tables, vectors), size = self._tables[dtype], 4**program.qubits
-        slots = (len(program.passes) + 1) * size if kept else 2 * size
-        vectors += 2 * (columns + len(weights))
-        scratch = inputs.new_empty(threads * vectors * lanes)
-        _kernel(dtype, lanes).run(
-            name, threads=threads, inputs=inputs, weights=weights, input_columns=columns, weight_columns=len(weights),
-            states=memory, scratch=scratch, batch=len(inputs), scratch_vectors=vectors,
-            tiles=-(-len(inputs) // lanes), states_per_tile=slots if by_tile else 0,
-            states_per_worker=0 if by_tile else slots, kept=int(kept), **tables, **more,
-        )  # fmt: skip
+            self._tables[dtype] = _tables(self.program, dtype, self._features.inputs)
+        tables, vectors, _ = self._tables[dtype]
+        slots = (len(self.program.passes) + 1 if kept else 2) * 4**self.program.qubits
+        return {
+            "input_columns": columns[0], "weight_columns": columns[1], "batch": batch, "tiles": -(-batch // lanes),
+            "scratch_vectors": vectors + 2 * sum(columns), "states_per_tile": slots if by_tile else 0,
+            "states_per_worker": 0 if by_tile else slots, "kept": int(kept), **tables,
+        }  # fmt: skip
 
 
 @lru_cache(maxsize=32)
-def _kernel(dtype: torch.dtype, lanes: int) -> Kernel:
+def kernel_of(dtype: torch.dtype, lanes: int) -> Kernel:
+    """The code of `sweep` for one precision and so many samples in a vector."""
     return Kernel((sweep.forward, sweep.backward), sweep.ARGUMENTS, dtype, lanes)
 
 
@@ -275,7 +308,7 @@ class _Sweep(torch.autograd.Function):
     """The values of a call, with gradients by the sweep back."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, call: Call, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         values, memory = call.run(inputs.contiguous(), weights.contiguous(), keep=True)
         ctx.call, ctx.memory = call, memory
         ctx.save_for_backward(inputs, weights)
@@ -296,20 +329,26 @@ class _Sweep(torch.autograd.Function):
         return None, *recorded_gradients(ctx.call.result, needed, (inputs, weights), cotangent, known)
 
 
+def _side_by_side(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Inputs (batch, columns), and after them the weights (columns,)."""
+    return torch.cat([inputs, weights.expand(len(inputs), -1)], 1)
+
+
 def _rows(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Groups as rows (groups * batch, columns), the weights of each after its inputs."""
     return torch.cat([inputs, weights[:, None].expand(*inputs.shape[:2], -1)], -1).flatten(0, 1)
 
 
-def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, Any], int]:
-    """The arguments of the kernels that do not change, and how many vectors of scratch they need besides columns.
+def _tables(
+    program: Noisy, dtype: torch.dtype, inputs: int
+) -> tuple[dict[str, int], int, list[torch.Tensor]]:
+    """The kernels' arguments that do not change, how many vectors of scratch there are besides columns, and what to keep.
 
     inputs: columns before those of weights.
     """
     count = program.qubits
     column = {feature: number for number, feature in enumerate(program.features)}
     chains: list[tuple[int, int]] = []
-    factors: list[Factor] = []
     passes: list[tuple[int, ...]] = []
     places: list[list[int]] = []
     pass_factors: list[list[float]] = []
@@ -318,8 +357,7 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, 
     bits: list[list[int]] = []
 
     def listed(chain: Chain) -> int:
-        chains.append((len(factors), len(chain)))
-        factors.extend(chain)
+        chains.append((sum(chains[-1]) if chains else 0, len(chain)))
         return len(chains) - 1
 
     for each in program.passes:
@@ -330,8 +368,6 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, 
             bits += [[*shifts, *padded], [*sorted(shifts), *padded]]
             passes.append((sweep.MATRIX, len(shifts), sum(each.size for each in matrices), 0, 0, row, 0))
             matrices.append(each.matrix.flatten())
-        elif len(shifts) == 1:
-            passes.append((sweep.ONE, listed(each.chains[0]), 0, shifts[0], 0, 0, 0))
         else:
             both = [listed(chain) if chain else 0 for chain in each.chains]
             if each.spread is None:
@@ -343,14 +379,8 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, 
             places.append([plain[at] for at in each.order])
             pass_factors.append([each.factors[at] for at in each.order])
             spreads.append(0.0 if each.spread is None else each.spread.slope)
-    parts = np.zeros((len(factors), 1 + sweep.MOST_FEATURES, 16))
-    fields = np.zeros((len(factors), sweep.FACTOR_FIELDS), np.int64)
-    for number, factor in enumerate(factors):
-        parts[number, 0] = factor.constant.flatten()
-        fields[number, sweep.COUNT] = len(factor.parts)
-        for which, (feature, part) in enumerate(factor.parts):
-            parts[number, 1 + which] = part.flatten()
-            fields[number, sweep.FEATURES + which] = column[feature]
+    factors, parts = factor_tables(program)
+    fields = np.where(np.arange(sweep.FACTOR_FIELDS) > 0, factors - 1, (factors > 0).sum(1, keepdims=True))
 
     def place(angle: Angle) -> int:
         return angle.index + (inputs if angle.kind == "weight" else 0)
@@ -379,4 +409,4 @@ def _tables(program: Noisy, dtype: torch.dtype, inputs: int) -> tuple[dict[str, 
     vectors = (
         2 * len(program.features) + 32 * len(factors) + 16 * len(chains) + max(size, len(program.places))
     )
-    return arrays | sizes, vectors
+    return sizes | {name: each.data_ptr() for name, each in arrays.items()}, vectors, [*arrays.values()]

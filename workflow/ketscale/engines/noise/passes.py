@@ -10,19 +10,18 @@ permute basis states, such as Toffoli, and given channels on two wires are const
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import CHANNELS, Circuit, Gate, given_matrix
 from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
 from ketscale.engines.noise.channels import Factor, Feature, Transfer, channel, rotation, transfer
-from ketscale.engines.noise.sweep import MOST_SITES, OTHERS
+from ketscale.engines.noise.sweep import MOST_FEATURES, MOST_SITES, OTHERS
 from ketscale.errors import UserError
 
 # Changes of basis that turn Z into a letter.
@@ -53,8 +52,8 @@ class Spread(NamedTuple):
 class Pass:
     """A pass over the vector.
 
-    sites: one, two, or up to three with `matrix`. chains: on each of the first two sites, before the rest. order, factors: of
-    two sites: pair i becomes pair order[i], times factors[order[i]]. matrix: constant, instead of all of these.
+    sites: two, or up to three with `matrix`. chains: on each of the two sites, before the rest. order, factors: pair i becomes
+    pair order[i], times factors[order[i]]. matrix: constant, instead of all of these.
     """
 
     sites: tuple[int, ...]
@@ -67,7 +66,7 @@ class Pass:
     @property
     def multiplies(self) -> bool:
         """Whether it has factors."""
-        return len(self.sites) == 2 and self.matrix is None and self.spread is None
+        return self.matrix is None and self.spread is None
 
 
 # The kinds of features, in their order.
@@ -76,7 +75,10 @@ KINDS = ("cos", "sin", *OTHERS)
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """A circuit as passes. places: of the measured words in the vector. features: all that the passes have, by kind."""
+    """A circuit as passes. places: of the measured words in the vector. features: all that the passes have, by kind.
+
+    qubits: at least two, so that each pass has two sites; one alone has an idle one beside it.
+    """
 
     qubits: int
     passes: tuple[Pass, ...]
@@ -91,19 +93,24 @@ def noisy(circuit: Circuit, words: tuple[str, ...] | None) -> Noisy:
     Raises:
         UserError: a gate on many wires is none of those that are written as passes.
     """
-    writer = _Writer(circuit.qubits)
+    count = max(2, circuit.qubits)
+    writer = _Writer(count)
     for gate in circuit.gates:
         writer.gate(gate)
-    count = circuit.qubits
-    measured = words or ("X" * count,)
+    measured = words or ("X" * circuit.qubits,)
     writer.finish({wire for word in measured for wire, letter in enumerate(word) if letter != "I"})
     if words is None:  # axis w of the result is axis sites[w] of the vector
-        places = np.arange(4**count).reshape((4,) * count).transpose(writer.sites).flatten()
+        places = (
+            np.arange(4**count)
+            .reshape((4,) * count)
+            .transpose(writer.sites)
+            .flatten()[:: 4 ** (count - circuit.qubits)]
+        )
     else:
         bits = [2 * (count - 1 - site) for site in writer.sites]
         places = np.array(
             [
-                sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=True))
+                sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=False))
                 for word in words
             ]
         )
@@ -147,10 +154,16 @@ class _Writer:
                 self._matrix(part.wires, partial(_moves, part))
 
     def finish(self, measured: set[int]) -> None:
-        """The chains that measured wires still wait for, two by two."""
-        left = [self.sites[wire] for wire in sorted(measured) if self._pending[self.sites[wire]]]
-        for at in range(0, len(left), 2):
-            self._add(Pass(tuple(left[at : at + 2])))
+        """The chains that measured wires still wait for."""
+        self._settle([self.sites[wire] for wire in sorted(measured)])
+
+    def _settle(self, sites: Sequence[int]) -> None:
+        """The chains that these sites wait for, two by two; a last one beside any other site."""
+        left = [site for site in sites if self._pending[site]]
+        for at in range(0, len(left) - 1, 2):
+            self._add(Pass((left[at], left[at + 1])))
+        if len(left) % 2:
+            self._add(Pass((left[-1], (left[-1] + 1) % len(self.sites))))
 
     def _channel(self, gate: Gate) -> None:
         if gate.kraus is not None:
@@ -170,8 +183,7 @@ class _Writer:
         made = Pass((first, second))
         (column,) = gate.columns
         if column.kind != "constant":
-            if self._pending[first] or self._pending[second]:
-                self._add(Pass((first, second)))
+            self._settle((first, second))
             made.spread = Spread(Feature("strength", (Angle(column.kind, column.index, 1.0),)), -16 / 15)
             self._add(made)
             return
@@ -237,17 +249,13 @@ class _Writer:
                 f"a noisy circuit has gates on at most {MOST_SITES} wires, not on {wires}: write it by such gates"
             )
         sites = tuple(self.sites[wire] for wire in wires)
-        for site in sites:
-            if self._pending[site]:
-                self._add(Pass((site,)))
+        self._settle(sites)
         self._add(Pass(sites, matrix=matrix()))
 
     def _add(self, made: Pass) -> None:
         """A pass, which takes the pending chains of its sites."""
         if made.matrix is None:
             made.chains = tuple(tuple(self._pending[site]) for site in made.sites)
-            if len(made.sites) == 1:
-                made.chains = (*made.chains, ())
         for site in made.sites:
             self._pending[site], self._last[site] = [], made
         self.passes.append(made)
@@ -263,39 +271,17 @@ def _moves(gate: Gate) -> Transfer:
     return transfer([unitary])
 
 
-class Features:
-    """The features of a program as a function of inputs and weights, by torch's operators.
+def factor_tables(program: Noisy) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Of all factors in the order of passes and chains: which features, 1 on, they have (factors, 4), and parts (factors, 4, 4, 4).
 
-    inputs: how many columns there are of them.
+    The first part is the constant one, of feature 0, which is 1; of later ones, those that a factor lacks are zero.
     """
-
-    def __init__(self, program: Noisy, inputs: int) -> None:
-        first = {"input": 0, "weight": inputs}
-        by_kind = {
-            kind: [
-                [first[angle.kind] + angle.index for angle in each.of]
-                for each in program.features
-                if each.kind == kind
-            ]
-            for kind in KINDS
-        }
-        turns = [each.of[0].factor for each in program.features if each.kind == "cos"]
-        self.inputs = inputs
-        self._factors = torch.tensor(turns, dtype=torch.float64)
-        self._places = {
-            kind: torch.tensor(places, dtype=torch.int64) for kind, places in by_kind.items() if places
-        }
-
-    def __call__(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """The features (batch, features) at inputs (batch, columns) and weights (columns,); or weights are the last inputs."""
-        if weights.shape[-1]:
-            inputs = torch.cat([inputs, weights.expand(len(inputs), -1)], 1)
-        made = []
-        if "cos" in self._places:
-            turns = inputs[:, self._places["cos"][:, 0].to(inputs.device)] * self._factors.to(inputs)
-            made += [turns.cos(), turns.sin()]
-        for kind in OTHERS:
-            if kind in self._places:
-                values = inputs[:, self._places[kind].to(inputs.device)]
-                made.append((1 - values[..., 0]).sqrt() if kind == "root" else values.prod(-1))
-        return torch.cat(made, 1) if made else inputs.new_zeros(len(inputs), 0)
+    column = {feature: number for number, feature in enumerate(program.features, 1)}
+    factors = [factor for each in program.passes for chain in each.chains for factor in chain]
+    places = np.zeros((len(factors), 1 + MOST_FEATURES), np.int64)
+    parts = np.zeros((*places.shape, 4, 4))
+    for number, factor in enumerate(factors):
+        parts[number, 0] = factor.constant
+        for place, (feature, part) in enumerate(factor.parts, 1):
+            places[number, place], parts[number, place] = column[feature], part
+    return places, parts

@@ -36,8 +36,8 @@ from ketscale.engines.compiled.language import (
 # The fields of a pass: its kind, the chains of its two sites, how many low bits of a place are before each of these, the row of
 # its 16 places and factors, the feature of its spread; of a matrix, how many sites it is on, and where it begins.
 KIND, FIRST, SECOND, FIRST_BITS, SECOND_BITS, ROW, FEATURE, PASS_FIELDS = range(8)
-# On one site; on two with matrices on neither, the first, the second or both; with a spread; a constant matrix.
-ONE, TWO, SPREAD, MATRIX = 0, 1, 5, 6
+# On two sites with matrices on neither, the first, the second or both; with a spread; a constant matrix.
+TWO, SPREAD, MATRIX = 0, 4, 5
 # The fields of a feature that is no cosine or sine: its kind, and its columns, of which weights come after inputs.
 OTHERS = ("strength", "root", "product")
 STRENGTH, ROOT, PRODUCT = range(len(OTHERS))
@@ -387,7 +387,7 @@ def _on_second(
 
 def _pass(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
     """One pass forward."""
-    cases: dict[int, Callable[[], None]] = {ONE: partial(_one, tile, row, source, target)}
+    cases: dict[int, Callable[[], None]] = {}
     for first, second in product((False, True), repeat=2):
         cases[TWO + first + 2 * second] = partial(_two, tile, row, source, target, first, second)
     cases[SPREAD] = partial(_spread, tile, row, source, target)
@@ -397,38 +397,12 @@ def _pass(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
 
 def _undo(tile: Tile, row: Buffer, source: Buffer) -> None:
     """One pass back: the adjoint, and the gradients by its matrices."""
-    cases: dict[int, Callable[[], None]] = {ONE: partial(_one_back, tile, row, source)}
+    cases: dict[int, Callable[[], None]] = {}
     for first, second in product((False, True), repeat=2):
         cases[TWO + first + 2 * second] = partial(_two_back, tile, row, source, first, second)
     cases[SPREAD] = partial(_spread_back, tile, row, source)
     cases[MATRIX] = partial(_constant_back, tile, row)
     tile.k.switch(row[KIND], cases)
-
-
-def _one(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
-    k, bits = tile.k, row[FIRST_BITS]
-    matrix = _of_chain(tile, row[FIRST])
-    with k.loop(tile.args.size >> 2) as index:
-        base = _base(index, [bits])
-        places = [base + (k.integer(i) << bits) for i in range(4)]
-        for place, number in zip(places, _applied(matrix, [source[p] for p in places]), strict=True):
-            target[place] = number
-
-
-def _one_back(tile: Tile, row: Buffer, source: Buffer) -> None:
-    k, bits, adjoint = tile.k, row[FIRST_BITS], tile.adjoint
-    matrix = _of_chain(tile, row[FIRST])
-    slopes = k.variable([[k.vector(0.0)] * 4 for _ in range(3)])
-    with k.loop(tile.args.size >> 2) as index:
-        base = _base(index, [bits])
-        places = [base + (k.integer(i) << bits) for i in range(4)]
-        x, a = [source[p] for p in places], [adjoint[p] for p in places]
-        slopes.value = [
-            [fma(a[i + 1], x[j], s) for j, s in enumerate(each)] for i, each in enumerate(slopes.value)
-        ]
-        for place, number in zip(places, _applied_back(matrix, a), strict=True):
-            adjoint[place] = number
-    _add_slopes(tile, row[FIRST], slopes.value)
 
 
 def _add_slopes(tile: Tile, chain: Number, slopes: Sequence[Sequence[Number]]) -> None:

@@ -32,7 +32,7 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.noise.channels import transfer
 from ketscale.engines.noise.damping import Dampings
-from ketscale.engines.noise.density import check_strengths, of_words
+from ketscale.engines.noise.density import check_strengths, probabilities
 from ketscale.errors import UserError
 
 TRAJECTORIES = randomness.RandomStream("trajectories")
@@ -91,8 +91,11 @@ class Trajectories:
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Means of probabilities, see `simulator.probabilities`."""
-        return of_words(
-            lambda words: self.expval(circuit, angles, words, initial), circuit.qubits, tuple(wires)
+        return probabilities(
+            circuit,
+            angles,
+            tuple(wires),
+            lambda circuit, angles, words: self.expval(circuit, angles, words, initial),
         )
 
     def estimate(
@@ -137,7 +140,10 @@ class Trajectories:
         refuse_transforms("a simulator with trajectories", *angles)
         if initial is not None:
             raise UserError("with noise circuits begin with |0...0>: leave out the initial state")
-        check_strengths(circuit, angles.inputs[:, : circuit.inputs], angles.weights)
+        columns = torch.cat(
+            [angles.inputs[:, : circuit.inputs], angles.weights.expand(len(angles.inputs), -1)], 1
+        )
+        check_strengths(circuit, columns.detach())
         plan, batch = _plan(circuit, words), len(angles.inputs)
         if len(plan.parts) > 1 and not angles.inputs.is_cpu:
             raise UserError("trajectories with damping are computed on the CPU: use Pauli channels on a GPU")

@@ -14,6 +14,7 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.hessians import Shifts, shift_tables
 from ketscale.engines.circuits.fused.program import Rotation, Word, reduce
 from ketscale.engines.circuits.fused.schedule import between_moves
+from ketscale.engines.noise import density
 
 
 class Shifted:
@@ -54,6 +55,9 @@ def plain(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> An
     angles = jnp.concatenate(
         [jnp.broadcast_to(each, (*leading, each.shape[-1])) for each in (*blocks, one)], axis=-1
     )
+    if circuit.noisy:
+        rows = angles[..., :-1].reshape(-1, angles.shape[-1] - 1)
+        return density.call_of(circuit, words).plain(rows, jnp).reshape(*leading, -1)
     size, complex_ = 2**circuit.qubits, jnp.result_type(real, jnp.complex64)
     start = operands[-1] if prepared else jnp.zeros(size, complex_).at[0].set(1)
     state, program = jnp.broadcast_to(start, (*leading, size)), reduce(circuit, words)
