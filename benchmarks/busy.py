@@ -79,7 +79,7 @@ def measured(results: Path, seeds: int) -> Iterator[dict[str, Any]]:
                     other.join()
 
 
-def judged(rows: list[dict[str, Any]], share: float) -> Counter[str]:
+def counts_of(rows: list[dict[str, Any]], share: float) -> Counter[str]:
     """Counts over every three seeds of every two points: an interval, with the quiet ratio in it, and a right verdict."""
     counts: Counter[str] = Counter()
     groups = {key: _of(rows, key, share) for key in dict.fromkeys(map(point, rows))}
@@ -130,7 +130,7 @@ def main() -> None:
     for share in SHARES:
         print(
             f"{100 * share:.0f} %:",
-            ", ".join(f"{count} {name}" for name, count in judged(rows, share).items()),
+            ", ".join(f"{count} {name}" for name, count in counts_of(rows, share).items()),
         )
 
 

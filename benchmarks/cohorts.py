@@ -84,7 +84,7 @@ def _step(case: ModelCase, runs: int) -> Callable[[int], torch.Tensor]:
     """The step of so many runs by its number."""
     arm = steps.arms(case.model)[0]
     world = Single(steps.run_at(case, arm, f"cpu-n1r1t{torch.get_num_threads()}"))
-    lasting = msgspec.structs.replace(steps.posed(case, arm, world.device)[1], timed=False, steps=1000)
+    lasting = msgspec.structs.replace(steps.problem_of(case, arm, world.device)[1], timed=False, steps=1000)
     samples = torch.arange(case.batch)
     problems = [_seeded(case, arm, world, number) for number in range(runs)]
     if runs == 1:

@@ -156,7 +156,7 @@ def _started(case: ModelCase, layout: str, repeats: int) -> dict[str, Any] | str
 
 def _measured(case: ModelCase, world: World, repeats: int) -> dict[str, Any]:
     """Seconds of a step, of its communication and of the all-reduce alone, in turns; known on every rank."""
-    problem, protocol = steps.posed(case, steps.arms(case.model)[0], world.device)
+    problem, protocol = steps.problem_of(case, steps.arms(case.model)[0], world.device)
     stepper = Stepper(problem, world, protocol)
     samples = torch.arange(case.batch)
     figures = stepper.take(samples, 0)

@@ -108,7 +108,7 @@ class Records:
 
     def steps(self, point: str) -> dict[int, float]:
         """Seconds of a steady step by seed."""
-        return {seed: _known(each.timing.step.median_s) for seed, each in self.of(point).items()}
+        return {seed: _is_known(each.timing.step.median_s) for seed, each in self.of(point).items()}
 
 
 Measure = Callable[[Records], Iterator[tuple[str, Estimate | None, str, str]]]
@@ -130,7 +130,7 @@ class Reader:
     measured: Measure
 
 
-def _known(value: float | None) -> float:
+def _is_known(value: float | None) -> float:
     if value is None:
         raise UserError("a run has too few steps to be timed")
     return value
@@ -174,7 +174,7 @@ def _eeg(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]]:
         what = f"{'/'.join(map(str, epochs))} epochs of hydra at {qubits} qubits, with validation, on two threads"
         yield f"training-{qubits}", _minutes(result), "min", what
         seconds += [seeds * fmean(each.timing.train_s for each in result.values())]
-        epoch = _geometric({seed: _known(each.timing.epoch_s) for seed, each in result.items()})
+        epoch = _geometric({seed: _is_known(each.timing.epoch_s) for seed, each in result.items()})
         yield f"epoch-{qubits}", epoch, "s", f"an epoch of it at {qubits} qubits"
     what = f"the {sum(CAMPAIGN.values())} published runs of hydra, from these, one after the other"
     yield "campaign", Estimate(sum(seconds), None, None, 1), "min", what
@@ -242,8 +242,8 @@ def _repeated(records: Mapping[int, Record]) -> Estimate | None:
     """The share of a step that every device repeats: all but the evolution of the columns."""
     return typical(
         [
-            1 - sum(_known(each.timing.spans[name].median_s) for name in SHARED)
-            / _known(each.timing.sampled_step.median_s)
+            1 - sum(_is_known(each.timing.spans[name].median_s) for name in SHARED)
+            / _is_known(each.timing.sampled_step.median_s)
             for each in records.values()
         ]
     )  # fmt: skip
@@ -629,12 +629,12 @@ def numbers(name: str, reader: Reader, results: Path) -> tuple[list[Number], set
             raise UserError(f"{name}: {number} has no seeds that can be compared")
         value = FACTORS[unit] * estimate.value
         low, high = (None if end is None else FACTORS[unit] * end for end in (estimate.low, estimate.high))
-        text = _shown(value, low, high, unit)
+        text = _text(value, low, high, unit)
         result.append(Number(name, number, text, value, low, high, estimate.n, unit, what, where))
     return result, records.busy
 
 
-def _shown(value: float, low: float | None, high: float | None, unit: str) -> str:
+def _text(value: float, low: float | None, high: float | None, unit: str) -> str:
     """A number with its unit and, where there is one, its interval; times below a minute and from a second on in seconds."""
     if (unit == "min" and value < 1) or (unit == "ms" and value >= 1000):
         factor = 60 if unit == "min" else 1e-3
