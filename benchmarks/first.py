@@ -29,7 +29,7 @@ LIMITS_MS = ((50, 10), (200, 50), (600, 150))
 STRUCTURES = 5
 
 
-def drawn(qubits: int, layers: int, rng: random.Random) -> Circuit:
+def random_circuit(qubits: int, layers: int, rng: random.Random) -> Circuit:
     """A circuit of a structure that has not been met: angles in, then layers of Rot and CNOTs between drawn wires."""
     gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
     for layer in range(layers):
@@ -115,7 +115,7 @@ def main() -> None:
         print("| --- | ---: | ---: | --- | ---: | --- | ---: | ---: |")
         for qubits, layers, batch in CASES:
             for dtype in (torch.float32, torch.float64):
-                circuits = [drawn(qubits, layers, rng) for _ in range(STRUCTURES)]
+                circuits = [random_circuit(qubits, layers, rng) for _ in range(STRUCTURES)]
                 _case(f"{layers} layers", circuits, batch, dtype, options.repeats, clock)
         for name, result in OTHERS.items():
             for qubits in SIZES:
@@ -128,7 +128,7 @@ def _once_for_a_processor(rng: random.Random) -> None:
     for dtype in (torch.float32, torch.float64):
         calls = [
             step(Fused(), circuit, batch, dtype)
-            for circuit in (drawn(3, 1, rng), encoded(3))
+            for circuit in (random_circuit(3, 1, rng), encoded(3))
             for batch in (4, 512)
         ]
         times = ", ".join(f"{seconds(call):.2f}" for call in calls)
@@ -165,7 +165,7 @@ def _case(
 
 def _search(structures: int, rng: random.Random) -> None:
     """One step of each of many structures."""
-    circuits = [drawn(4, 3, rng) for _ in range(structures)]
+    circuits = [random_circuit(4, 3, rng) for _ in range(structures)]
     for name in ("fused", "default.qubit"):
         steps = [step(named_simulator(name), circuit, 64, torch.float32) for circuit in circuits]
         total = sum(map(seconds, steps))

@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser, benchmark: type) -> None:
 def names(names_of: Collection[str]) -> Kind:
     """Names, separated by commas."""
     return Kind(
-        lambda option, text: tuple(_known(option, part, names_of) for part in _parts(option, text)),
+        lambda option, text: tuple(_valid(option, part, names_of) for part in _parts(option, text)),
         "NAMES",
         tuple(names_of),
     )
@@ -100,7 +100,7 @@ def _parts(option: str, text: str) -> tuple[str, ...]:
     return parts
 
 
-def _known(option: str, name: str, names_of: Collection[str]) -> str:
+def _valid(option: str, name: str, names_of: Collection[str]) -> str:
     if name not in names_of:
         raise UserError(f"{option}: no {name!r}; choose of {', '.join(names_of)}")
     return name

@@ -145,7 +145,7 @@ def step(
         return jax_step.step(case, dropout)
     if evaluations(case, arm) > 1:
         return _loss_alone(case, arm, device)
-    take, numbers = taken(case, arm, device, dropout=dropout), itertools.count()
+    take, numbers = step_of(case, arm, device, dropout=dropout), itertools.count()
     return lambda: take(next(numbers))
 
 
@@ -158,11 +158,11 @@ class Replayable(NamedTuple):
 
 def replayable(case: ModelCase, arm: str, device: torch.device) -> Replayable:
     """The step of `step`, with weights of its own. Only for arms that are not projected."""
-    take, number, numbers = taken(case, arm, device), DeviceStep(device), itertools.count()
+    take, number, numbers = step_of(case, arm, device), DeviceStep(device), itertools.count()
     return Replayable(lambda: take(number), lambda: number.set(next(numbers)))
 
 
-def taken(
+def step_of(
     case: ModelCase,
     arm: str,
     device: torch.device,
@@ -194,7 +194,7 @@ def _loss_alone(case: ModelCase, arm: str, device: torch.device) -> Callable[[],
 
 def built(case: ModelCase, arm: str, device: torch.device) -> Problem:
     """The problem of a case, in training mode, in its precision on the device."""
-    return posed(case, arm, device)[0]
+    return problem_of(case, arm, device)[0]
 
 
 def _in_a_world(
@@ -202,10 +202,10 @@ def _in_a_world(
 ) -> tuple[Problem, Protocol, Single]:
     backend = "cpu" if device == CPU else "gpu"
     world = Single(run_at(case, arm, f"{backend}-n1r1t{torch.get_num_threads()}"))
-    return *posed(case, arm, world.device, dropout), world
+    return *problem_of(case, arm, world.device, dropout), world
 
 
-def posed(
+def problem_of(
     case: ModelCase, arm: str, device: torch.device, dropout: float | None = None
 ) -> tuple[Problem, Protocol]:
     """The problem of a case, in training mode, in its precision on the device, and its protocol."""

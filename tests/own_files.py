@@ -22,10 +22,10 @@ ANIMALS = np.array(["cat", "dog", "eel", "dog"] * 10)
 
 def config(block: dict[str, Any], **protocol: Any) -> Config:
     """A config with the workload `mine` and one run."""
-    return Config.of(given(block, **protocol), FAMILIES)
+    return Config.of(study_settings(block, **protocol), FAMILIES)
 
 
-def given(block: dict[str, Any], **protocol: Any) -> dict[str, Any]:
+def study_settings(block: dict[str, Any], **protocol: Any) -> dict[str, Any]:
     """The settings of `config`."""
     eeg = block.get("kind") == "series"
     return {

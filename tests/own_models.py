@@ -97,9 +97,9 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def given(folder: Path, block: dict[str, Any] = BLOCK, **axes: Any) -> dict[str, Any]:
+def study_of(folder: Path, block: dict[str, Any] = BLOCK, **axes: Any) -> dict[str, Any]:
     """A config with the model `ring`, one run of it, and one of its control."""
-    result = own_files.given(
+    result = own_files.study_settings(
         {"kind": "rows", "file": own_files.npz(folder, x=own_files.VECTORS, y=own_files.ANIMALS)}
     )
     result["models"] = {"ring": block}
@@ -117,7 +117,7 @@ def given(folder: Path, block: dict[str, Any] = BLOCK, **axes: Any) -> dict[str,
 def project(folder: Path, files: dict[str, str], **settings: Any) -> Iterator[dict[str, Any]]:
     """Inside the block, the working directory has these files and a config.yaml; its settings."""
     write(folder, files)
-    result = given(folder, **settings)
+    result = study_of(folder, **settings)
     (folder / "config.yaml").write_text(yaml.safe_dump(result))
     with contextlib.chdir(folder):
         yield result

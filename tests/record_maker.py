@@ -28,7 +28,7 @@ TIME = "2026-01-01T00:00:00+00:00"
 _info = functools.cache(msgspec.inspect.type_info)
 
 
-def given(**studies: Any) -> dict[str, Any]:
+def settings(**studies: Any) -> dict[str, Any]:
     """The settings of tests/data/study.yaml without a limit of time, with other studies if any are named."""
     result = dict(read_config(ROOT / "tests" / "data" / "study.yaml").raw)
     timing = {name: value for name, value in result["protocols"]["timing"].items() if name != "limit_s"}
@@ -38,7 +38,7 @@ def given(**studies: Any) -> dict[str, Any]:
 
 def config(**studies: Any) -> Config:
     """Its config with other studies."""
-    return Config.of(given(**studies), FAMILIES)
+    return Config.of(settings(**studies), FAMILIES)
 
 
 def study(**axes: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def machine() -> form.Host:
     return msgspec.convert({**_least(_info(form.Host)), "cpu": "A processor", "cores": 2}, form.Host)
 
 
-def beside(others_share: float = 0.0, cpus: list[int] | None = None, **shares: Any) -> dict[str, Any]:
+def others(others_share: float = 0.0, cpus: list[int] | None = None, **shares: Any) -> dict[str, Any]:
     """What there was beside a run on some CPUs, by default CPU 0: so much work of others, and what else is named."""
     result = {
         "others_share": others_share,

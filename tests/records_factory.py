@@ -187,7 +187,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "machine": {**used, "host": "a", "cpu": "Synthetic CPU", "memory_bytes": 8 << 30},
         "started": "2026-01-01T00:00:00Z",
         "stopped": "2026-01-01T00:01:00Z",
-        "quiet": maker.beside(others_share=0.01),
+        "quiet": maker.others(others_share=0.01),
         "quality": quality if protocol.tested and completed else None,
         "losses": losses,
         "timing": timing,
@@ -241,7 +241,7 @@ def draw(config: Config, results: Path) -> Analysed:
 
 
 Change = Callable[[Run], Mapping[str, Any] | None]
-BUSY = maker.beside(others_share=0.4)
+BUSY = maker.others(others_share=0.4)
 
 
 def fates() -> dict[str, Change]:

@@ -68,7 +68,7 @@ def rotation(cosine: Any, sine: Any, one: Any, turn: Any, square: Any) -> Any:
     return one + (cosine - 1) * square + sine * turn
 
 
-def turned(gate: Gate) -> list[Turned]:
+def steps_of(gate: Gate) -> list[Turned]:
     """What a gate does one after the other, the first to act first."""
     if not gate.columns:
         matrix = FIXED[gate.name] if gate.matrix is None else np.array(gate.matrix)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from benchmarks.circuits import Call, Loss
-from benchmarks.peers.gates import rotation, turned
+from benchmarks.peers.gates import rotation, steps_of
 from benchmarks.peers.on_jax import Jax
 from ketscale.engines.circuits.circuit import Gate
 
@@ -47,7 +47,7 @@ class JaxState:
 
     def _matrix(self, gate: Gate, row: Any, weights: Any) -> Any:
         jnp, product = self._on.jax.numpy, None
-        for one, turn, square, factor, column in turned(gate):
+        for one, turn, square, factor, column in steps_of(gate):
             matrix = one
             if column is not None:
                 half = (row if column.kind == "input" else weights)[column.index] * factor

@@ -30,7 +30,7 @@ def step(case: steps.ModelCase, dropout: float | None = None) -> Callable[[], An
     with needed_for("simulator jax"):
         import jax
         import jax.numpy as jnp
-    problem, protocol = steps.posed(case, "fused", steps.CPU)
+    problem, protocol = steps.problem_of(case, "fused", steps.CPU)
     model: Any = problem.model
     rate = protocol.dropout if dropout is None else dropout
     jax.config.update("jax_enable_x64", False)

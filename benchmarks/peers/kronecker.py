@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from benchmarks.circuits import Call, Loss, torch_call
-from benchmarks.peers.gates import Turned, rotation, turned
+from benchmarks.peers.gates import Turned, rotation, steps_of
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 
 # More wires need fewer passes over the state, and more multiplications for each of its numbers.
@@ -84,7 +84,7 @@ class Steps:
     def _pairs(self, run: list[Gate]) -> Step:
         """Gates on two wires, anywhere, one after the other: the wires become the last ones for a product."""
         matrices_of, shape = (
-            self._matrices([part for gate in run for part in turned(gate)]),
+            self._matrices([part for gate in run for part in steps_of(gate)]),
             (2,) * self._qubits,
         )
         axes = [[1 + w for w in gate.wires] for gate in run]
@@ -103,7 +103,7 @@ class Steps:
         """Gates on one wire each, any number on a wire."""
         of_wire: list[list[Turned]] = [[] for _ in range(self._qubits)]
         for gate in run:
-            of_wire[gate.wires[0]] += turned(gate)
+            of_wire[gate.wires[0]] += steps_of(gate)
         # The first gates of all wires side by side, then the second ones.
         rows = [self._matrices(row) for row in zip_longest(*of_wire, fillvalue=IDENTITY)]
 

@@ -241,7 +241,10 @@ def lanes() -> Drawing:
     drawing.text(x, top + 141, "16 samples at once,", size=13)
     drawing.text(x, top + 160, "without a shuffle.", size=13)
     drawing.text(
-        24, 314, "The tile stays in the cache of one core. A thread computes one tile after the other.", size=13
+        24,
+        314,
+        "The tile stays in the cache of one core. A thread computes one tile after the other.",
+        size=13,
     )
     return drawing
 

@@ -33,7 +33,7 @@ SIMULATORS = {
 def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A study of two models, two simulators and three sizes on three features, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    settings = own_files.given(
+    settings = own_files.study_settings(
         {"kind": "rows", "file": own_files.npz(tmp_path, x=own_files.VECTORS, y=own_files.ANIMALS)}
     )
     study = settings["studies"]["s"]
@@ -324,7 +324,7 @@ class Ring(nn.Module):
 """
 
 
-def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: Any) -> None:
+def single_study(own: dict[str, Any], head: str, made: str, called: str, **settings: Any) -> None:
     """A study of one model, of these statements."""
     Path("ring.py").write_text(KEEPER.format(head=head, made=made, called=called))
     own["models"] = {"ring": {"file": "ring.py", "class": "Ring", **settings}}
@@ -343,7 +343,7 @@ def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: An
 def test_what_changes_from_call_to_call_is_refused(
     own: dict[str, Any], capsys: pytest.CaptureFixture[str], head: str, made: str, called: str, message: str
 ) -> None:
-    alone(own, head, made, called)
+    single_study(own, head, made, called)
     assert cli.main(["try"]) == 2
     assert capsys.readouterr().err.startswith(f"ketscale: ring.py: Ring {message}")
 
@@ -362,7 +362,7 @@ def test_what_changes_from_call_to_call_is_refused(
 def test_what_is_made_once_or_kept_of_the_last_samples_may_stay(
     own: dict[str, Any], capsys: pytest.CaptureFixture[str], head: str, made: str, called: str
 ) -> None:
-    alone(own, head, made, called)
+    single_study(own, head, made, called)
     assert cli.main(["try"]) == 0
     assert "mine/ring/q0-l0-b8/none/cpu-n1r1t1/p/seed0: loss " in capsys.readouterr().out
 
@@ -390,7 +390,7 @@ def test_what_a_model_reads_is_in_its_settings(
     Path("scale.txt").write_text("2")
     np.save("folder/my mask.npy", np.ones(3))
     torch.save(torch.ones(3), "weights.pt")
-    alone(own, head, made, called)
+    single_study(own, head, made, called)
     assert cli.main(["try"]) == 2
     error, line = capsys.readouterr().err, f"reads: [{', '.join(names)}]".replace("'", '"')
     assert error.startswith("ketscale: ring.py: Ring reads ")
@@ -398,7 +398,7 @@ def test_what_a_model_reads_is_in_its_settings(
     # With the line that was asked for it is tried.
     for name in ("deep", "deeper"):
         sys.modules.pop(name, None)
-    alone(own, head, made, called, **yaml.safe_load(line))
+    single_study(own, head, made, called, **yaml.safe_load(line))
     assert cli.main(["try"]) == 0
 
 
@@ -412,7 +412,7 @@ def test_what_a_model_reads_is_in_its_settings(
 def test_what_is_pythons_or_the_models_own_needs_no_line(
     own: dict[str, Any], capsys: pytest.CaptureFixture[str], made: str
 ) -> None:
-    alone(own, "", made, "pass")
+    single_study(own, "", made, "pass")
     assert cli.main(["try"]) == 0, capsys.readouterr().err
 
 

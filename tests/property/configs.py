@@ -42,7 +42,7 @@ def at(node: Any, place: Place) -> Any:
     return node
 
 
-def placed(complete: Any, place: Place, value: Any) -> Any:
+def replaced(complete: Any, place: Place, value: Any) -> Any:
     """A copy with this value at a place."""
     changed = copy.deepcopy(complete)
     at(changed, place[:-1])[place[-1]] = copy.deepcopy(value)
@@ -121,7 +121,7 @@ def redrawn(draw: st.DrawFn) -> tuple[dict[str, Any], list[Place]]:
         place, kind = draw(st.sampled_from(list(blocks(complete))))
         name = draw(st.sampled_from(list(drawn_fields(kind))))
         value = draw(drawn_fields(kind)[name])
-        config = placed(config, (*place, name), value)
+        config = replaced(config, (*place, name), value)
         changed.append((*place, name))
     return config, changed
 
@@ -131,4 +131,4 @@ def junk(draw: st.DrawFn) -> tuple[dict[str, Any], Place]:
     """A tiny config with junk in the place of one value, and this place."""
     config = draw(st.sampled_from(list(TINY.values())))
     place = draw(st.sampled_from(list(places(config))))
-    return placed(config, place, draw(st.sampled_from(JUNK))), place
+    return replaced(config, place, draw(st.sampled_from(JUNK))), place

@@ -19,7 +19,7 @@ from ketscale.config.parsing import resolved
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.property import attempt, examples
-from tests.property.configs import TINY, Place, at, block_types, drawn_fields, junk, placed, places, redrawn
+from tests.property.configs import TINY, Place, at, block_types, drawn_fields, junk, places, redrawn, replaced
 
 SCHEMA = jsonschema.Draft202012Validator(published_schema(FAMILIES))
 NO_SETTING = "no_such_setting"
@@ -81,7 +81,7 @@ def test_unknown_settings_are_refused_all_at_once_each_with_its_path(data: st.Da
     axes = data.draw(st.booleans())
     there = [place for place in [(), *inner] if (place[:1] == ("studies",) and len(place) > 2) == axes]
     for block in data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=4, unique=True)):
-        changed = placed(changed, (*block, NO_SETTING), 1)
+        changed = replaced(changed, (*block, NO_SETTING), 1)
     config, message = attempt(lambda: analysis.of(changed))
     wrong = {".".join(map(str, place)) for place in places(changed) if place[-1] == NO_SETTING}
     assert config is None and {line.split(":")[0] for line in message.splitlines()} == wrong

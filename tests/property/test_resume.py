@@ -69,7 +69,7 @@ def outcome(loop: Trainer) -> tuple[Any, ...]:
 
 
 @functools.cache
-def whole(family: str, protocol: str) -> tuple[Any, ...]:
+def undisturbed(family: str, protocol: str) -> tuple[Any, ...]:
     return outcome(trained(family, protocol, ()))
 
 
@@ -79,4 +79,4 @@ def whole(family: str, protocol: str) -> tuple[Any, ...]:
     st.lists(st.integers(0, 9), min_size=1, max_size=3),
 )
 def test_resumed_at_any_steps_a_training_ends_the_same(family: str, protocol: str, pieces: list[int]) -> None:
-    assert outcome(trained(family, protocol, pieces)) == whole(family, protocol)
+    assert outcome(trained(family, protocol, pieces)) == undisturbed(family, protocol)

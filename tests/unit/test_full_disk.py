@@ -23,7 +23,7 @@ def project(tmp_path, monkeypatch):
     study.write_config(tmp_path)
 
 
-def said(capsys, *command):
+def message_of(capsys, *command):
     """The line that a failing command prints."""
     assert cli.main(command) == 2
     err = capsys.readouterr().err
@@ -33,7 +33,7 @@ def said(capsys, *command):
 
 def test_a_folder_that_cannot_be_written_is_named(capsys):
     Path("results").symlink_to("nowhere")
-    assert said(capsys, "prepare", "sentences").startswith(
+    assert message_of(capsys, "prepare", "sentences").startswith(
         "ketscale: results: File exists, but it is not a folder"
     )
     assert not Path("nowhere").exists()
@@ -60,6 +60,6 @@ def test_a_write_that_does_not_fit_leaves_the_old_file(tmp_path, full):
 
 def test_a_full_disk_is_named_and_holds_no_part_of_a_file(capsys, one_thread, full):
     for command in ("prepare sentences", "report --partial", f"train {study.record(RUN)}"):
-        line = said(capsys, *command.split())
+        line = message_of(capsys, *command.split())
         assert line.startswith("ketscale: results/") and "File too large; free some space" in line
         assert not [path for path in Path("results").rglob("*") if path.is_file() and path.name != LOCK]

@@ -94,7 +94,7 @@ def test_a_resumed_run_ends_bitwise_as_an_uninterrupted_one(project: Project) ->
     record = project.record_path(protocol="long", seed=7)
     resumed = project.interrupted_and_resumed(record)
     assert resumed["resumed"] >= 1
-    undisturbed = again(project, record)
+    undisturbed = retrained(project, record)
     assert undisturbed["resumed"] == 0
     assert resumed["weights_hash"] == undisturbed["weights_hash"]
     assert resumed["losses"] == undisturbed["losses"]
@@ -137,7 +137,7 @@ def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -
     # The last run of each model, whose place in the stack is not the first.
     for together in {record["run"]["model"]: record for record in values}.values():
         record = project.record_path(**together["run"] | {"backend": _layout(together["run"])})
-        single = again(project, record)
+        single = retrained(project, record)
         assert single["cohort"] == []
         assert together["losses"] == pytest.approx(single["losses"], rel=1e-10)
         for name in ("split", "data_hash", "features_hash", "parameters"):
@@ -196,10 +196,10 @@ def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(p
         assert len(resumed["cohort"]) == len(undisturbed["cohort"]) == 1
         assert resumed["weights_hash"] == undisturbed["weights_hash"]
         assert resumed["losses"] == undisturbed["losses"]
-    assert resumed["losses"] == pytest.approx(again(project, record)["losses"], rel=1e-10)
+    assert resumed["losses"] == pytest.approx(retrained(project, record)["losses"], rel=1e-10)
 
 
-def again(project: Project, record: str) -> dict[str, Any]:
+def retrained(project: Project, record: str) -> dict[str, Any]:
     """The record of a run that is trained once more, alone and elsewhere."""
     other = record.replace("out/tiny", "out/again")
     launch(project, other)

@@ -20,7 +20,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.nightly.faults import SEED, count
-from tests.property.configs import JUNK, at, placed, places
+from tests.property.configs import JUNK, at, places, replaced
 from tests.tiny_study import ROOT, TINY, environment
 from tests.tiny_study import config as tiny_config
 
@@ -39,7 +39,7 @@ def accepted(family: str) -> Iterator[tuple[int, str, dict[str, Any], Config, Ru
         place = rng.choice([place for place in places(complete) if place[0] in BLOCKS])
         value = at(complete, place)
         twice = isinstance(value, int | float) and not isinstance(value, bool)
-        damaged = placed(
+        damaged = replaced(
             complete, place, rng.choice([*JUNK, *([2 * value, 1000 * value, value / 7] * 5 if twice else [])])
         )
         change = f"{place} = {at(damaged, place)!r:.300}"

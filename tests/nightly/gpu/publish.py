@@ -148,10 +148,10 @@ def merged(result: Result, name: str) -> Result | None:
     keys = ("ansatz", "layers", "model", "qubits", "batch", "simulator")
     # A cell of two grids counts once.
     distinct = {tuple(row.get(key) for key in keys): row for row in rows}
-    return {"reference": None, **(about or {"machine": _known(result)}), "rows": list(distinct.values())}
+    return {"reference": None, **(about or {"machine": _machine_of(result)}), "rows": list(distinct.values())}
 
 
-def _known(result: Result) -> dict[str, Any]:
+def _machine_of(result: Result) -> dict[str, Any]:
     """The machine of a benchmark that its limit ended before it had measured the ceilings."""
     about = machine(result)
     gpu = about["gpus"][0] if about["gpus"] else None

@@ -30,7 +30,7 @@ def pulses(envelope: str, device: str) -> tuple[Pulses, list[torch.Tensor]]:
     return Pulses(result, *leaves[1:]), leaves
 
 
-def found(
+def figures(
     device: str, name: str, frame: str, envelope: str, route: Route = "auto", count: int = 60
 ) -> list[torch.Tensor]:
     """Infidelity, leakage and the infidelity's gradients by pulses and operators, in `count` steps."""
@@ -77,8 +77,8 @@ def test_tensors_are_made_on_the_operators_device(name: str, frame: str, envelop
     # Each step makes its tensors alike, and the values are compared with themselves: a few steps are as good as many.
     arguments = ("cpu", name, frame, envelope, "torch", 6)
     with Elsewhere():
-        values = found(*arguments)
-    torch.testing.assert_close(values, found(*arguments))
+        values = figures(*arguments)
+    torch.testing.assert_close(values, figures(*arguments))
 
 
 @pytest.mark.gpu
@@ -86,4 +86,4 @@ def test_tensors_are_made_on_the_operators_device(name: str, frame: str, envelop
 @BOTH
 def test_a_gpu_has_the_cpus_infidelity_and_gradients(name: str, frame: str, envelope: str) -> None:
     arguments = (name, frame, envelope)
-    torch.testing.assert_close(found("cuda", *arguments), found("cpu", *arguments), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(figures("cuda", *arguments), figures("cpu", *arguments), rtol=1e-8, atol=1e-9)

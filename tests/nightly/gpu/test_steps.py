@@ -94,7 +94,7 @@ def steppers(case: ModelCase) -> tuple[Stepper, Stepper]:
     """One that replays graphs, and one that does not, of equal problems."""
     values = []
     for replays in (True, False):
-        problem, protocol = steps.posed(case, arm(case), torch.device("cuda", 0))
+        problem, protocol = steps.problem_of(case, arm(case), torch.device("cuda", 0))
         world = Single(steps.run_at(case, arm(case), "gpu-n1r1t1"))
         values.append(Stepper(problem, world, protocol, replays=replays))
     return values[0], values[1]
@@ -146,7 +146,7 @@ def test_a_graph_keeps_what_its_call_reads() -> None:
 def test_the_trainer_copies_its_batch_without_waiting() -> None:
     """Samplers give indices on the host, unlike those of the steps above."""
     case = ModelCase("vqc", 4, 64)
-    take = steps.taken(case, "fused", torch.device("cuda", 0), samples_on=torch.device("cpu"))
+    take = steps.step_of(case, "fused", torch.device("cuda", 0), samples_on=torch.device("cpu"))
     for number in range(3):
         take(number)
     with unwaited():

@@ -130,9 +130,9 @@ class Night:
         """Have an attempt of a job that trains end so; if it has ended in another way meanwhile, that of another job."""
         while True:
             job = self.job()
-            before = len(ended(job))
+            before = len(endings(job))
             how(job)
-            states = wait_for("the end of an attempt", lambda: ended(job)[before:], 900)  # noqa: B023
+            states = wait_for("the end of an attempt", lambda: endings(job)[before:], 900)  # noqa: B023
             if states[0] in ends:
                 return job
 
@@ -145,7 +145,7 @@ class Night:
             assert self.driver.wait(3600) == 0, self.project.log
 
 
-def ended(job: queue.Job) -> list[str]:
+def endings(job: queue.Job) -> list[str]:
     """How the attempts of a job have ended, as SLURM's accounting says it."""
     states = [line.split()[0] for line in accounted(job.id, "State", "--duplicates").splitlines()]
     return [state for state in states if state not in ("PENDING", "RUNNING")]

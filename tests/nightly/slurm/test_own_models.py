@@ -13,7 +13,7 @@ def test_ranks_on_two_nodes_train_the_same_model_in_a_file(project, monkeypatch)
     monkeypatch.chdir(project.folder)
     own_models.write(project.folder, own_models.FILES)
     own_files.npz(project.folder, x=own_files.VECTORS, y=own_files.ANIMALS)
-    settings = own_models.given(project.folder, backend=LAYOUTS)
+    settings = own_models.study_of(project.folder, backend=LAYOUTS)
     settings["protocols"]["p"] = {"precision": "fp64", "steps": 6, "timed": False, "learning_rate": 0.003}
     study = settings["studies"]["s"]
     del study["points"][1:]

@@ -52,7 +52,7 @@ def stopped(world: World) -> str:
     return ""
 
 
-def refused(world: World, where: str) -> str:
+def error_of(world: World, where: str) -> str:
     """What is said if the world of another place is asked for."""
     try:
         run = run_at(where)
@@ -94,7 +94,7 @@ world = open_world(run_at(where))
 found = {
     "ends": [timed_out(world, *case) for case in cases],
     "stopped": stopped(world),
-    "refused": [refused(world, f"{backend}-n1r3t1"), refused(world, f"{backend}-n2r2t1"), refused(world, "cpu-n1r1t1")],
+    "refused": [error_of(world, f"{backend}-n1r3t1"), error_of(world, f"{backend}-n2r2t1"), error_of(world, "cpu-n1r1t1")],
 }  # fmt: skip
 if backend == "ddp-cpu":
     found |= {"gloo": gloo(), "layer": layer(world)}

@@ -20,7 +20,7 @@ circuit = ketscale.Circuit(2).ry(0, "x0").ry(1, "w0").cnot(0, 1)
 assert ketscale.Layer(circuit)(torch.zeros(3, 1)).shape == (3, 2)
 
 
-def refused(call: Callable[[], object]) -> str:
+def error_of(call: Callable[[], object]) -> str:
     """What a call says about the package that it needs."""
     try:
         call()
@@ -30,18 +30,18 @@ def refused(call: Callable[[], object]) -> str:
     raise AssertionError("nothing is missing: this is not the base alone")
 
 
-assert "pip install 'ketscale[simulators]'" in refused(
+assert "pip install 'ketscale[simulators]'" in error_of(
     lambda: VQC(qubits=4, layers=3, simulator="default.qubit")
 )
-assert refused(lambda: ketscale.from_qnode(None)).startswith(
+assert error_of(lambda: ketscale.from_qnode(None)).startswith(
     "ketscale.from_qnode needs pennylane: pip install 'ketscale[simulators]'"
 )
-assert refused(lambda: ketscale.CircuitRegressor).startswith(
+assert error_of(lambda: ketscale.CircuitRegressor).startswith(
     "an estimator needs scikit-learn: pip install 'ketscale[estimators]'"
 )
-assert refused(lambda: ketscale.construct("svm")).startswith(
+assert error_of(lambda: ketscale.construct("svm")).startswith(
     "a support vector machine needs scikit-learn: pip install 'ketscale[estimators]'"
 )
-assert refused(lambda: Digits(split_seed=0, weights="imagenet", image_size=8).load(None)).startswith(
+assert error_of(lambda: Digits(split_seed=0, weights="imagenet", image_size=8).load(None)).startswith(
     "workload digits needs scikit-learn: pip install 'ketscale[images]'"
 )

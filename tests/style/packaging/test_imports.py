@@ -52,7 +52,7 @@ RANK = f"""
 import os, sys
 from ketscale import process
 from ketscale.cli import main
-plain = process.kept_for_good
+plain = process.permanent
 def hooked():
     # Here the clock is imported; its first call ends the process.
     class Imports:
@@ -66,7 +66,7 @@ def hooked():
                 {SAY}
             Clock.stop_step = stop_step
     return Imports()
-process.kept_for_good = hooked
+process.permanent = hooked
 main(sys.argv[1:])
 """
 

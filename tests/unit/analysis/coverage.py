@@ -43,7 +43,7 @@ def level(share: float, deviation: float) -> float:
     return float(brentq(lambda mean: weights @ expit(mean + deviation * _NODES) - share, -80, 80))
 
 
-def drawn(
+def samples_of(
     seeds: int,
     samples: int,
     shares: Shares,
@@ -74,7 +74,7 @@ def coverage(
     draw, held, widths = np.random.default_rng(1), np.zeros(2), np.zeros(2)
     truths = np.array([shares[0], shares[0] - shares[1]])
     for _ in range(repeats):
-        one, other = drawn(seeds, samples, shares, effects, draw, **more)
+        one, other = samples_of(seeds, samples, shares, effects, draw, **more)
         values = [estimate(one, ACCURACY), difference(one, other, ACCURACY)]
         ends = np.array([(each.low, each.high) for each in values if each], float).T
         held += (ends[0] <= truths + 1e-12) & (truths <= ends[1] + 1e-12)

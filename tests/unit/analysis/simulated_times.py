@@ -29,7 +29,7 @@ class Covered(NamedTuple):
     width: float
 
 
-def ours(own: Sequence[float], folder: Sequence[Sequence[float]]) -> tuple[float, float]:
+def of_package(own: Sequence[float], folder: Sequence[Sequence[float]]) -> tuple[float, float]:
     """The interval of the package."""
     result = typical(own, comparison.pooled(folder))
     assert result is not None and result.low is not None and result.high is not None
@@ -83,7 +83,7 @@ def covered(method: Interval, seeds: int, slow: str, replicates: int) -> list[Co
 
 def table(replicates: int) -> Iterator[str]:
     """The table of docs/measurements/2026-11-intervals.csv, of which docs/timing.md shows a part."""
-    methods: dict[str, Interval] = {"ours": ours, "Student": student, "moderated": moderated}
+    methods: dict[str, Interval] = {"ours": of_package, "Student": student, "moderated": moderated}
     names = [f"{name}, noise {100 * noise:g} % (width)" for name in methods for noise in NOISES]
     yield f"| slow runs | seeds | {' | '.join(names)} |"
     yield f"|---|---|{'---|' * len(names)}"

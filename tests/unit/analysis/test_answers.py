@@ -16,7 +16,7 @@ from ketscale.grid import PREPARED, Run, Study
 from tests import records_factory as factory
 from tests.ready_made import WHOLE, small
 from tests.sentences import faults
-from tests.unit.analysis.test_speed import CASES, DIVERGED, TWO, analysed, given
+from tests.unit.analysis.test_speed import CASES, DIVERGED, TWO, analysed, settings_of
 
 LEADING = ["point", "reference", "effect", "low", "high", "unit", "verdict", "why"]
 
@@ -80,7 +80,7 @@ def test_studies_are_answered_in_an_order_that_is_not_that_of_the_config(tmp_pat
     pd.testing.assert_frame_equal(one, two)
 
 
-def told(settings: dict[str, Any], results: Path, change: factory.Change) -> dict[str, Any]:
+def lead(settings: dict[str, Any], results: Path, change: factory.Change) -> dict[str, Any]:
     """The only answer."""
     (answer,) = analysed(settings, results, change)["answers"].to_dict("records")
     return answer
@@ -88,7 +88,7 @@ def told(settings: dict[str, Any], results: Path, change: factory.Change) -> dic
 
 def test_verdicts_are_counted_and_seeds_named(tmp_path: Path) -> None:
     case = CASES["strong"]
-    answer = told(case.settings, tmp_path, lambda run: {"step_s": case.step_s(run)})
+    answer = lead(case.settings, tmp_path, lambda run: {"step_s": case.step_s(run)})
     assert answer["answer"].startswith("Two MPI ranks: faster, 1.6 times as fast as one core (")
     assert answer["answer"].endswith("Of 3 comparisons: 1 faster, 1 slower, 1 same.")
     assert answer["n"] == 3 and pd.isna(answer["notes"])
@@ -102,7 +102,7 @@ def test_leaks_and_what_has_not_completed_are_told(tmp_path: Path) -> None:
             return {0: None, 1: DIVERGED}.get(run.seed, {})
         return {"quiet": factory.BUSY}
 
-    notes = told(given("strong", backend=["cpu-n1r1t1", TWO]), tmp_path, change)["notes"].splitlines()
+    notes = lead(settings_of("strong", backend=["cpu-n1r1t1", TWO]), tmp_path, change)["notes"].splitlines()
     assert "possible leak: code alone predicts" in notes[0]
     assert notes[1] == "Of 6 runs, 1 diverged and 1 missing." and "busy" in notes[2]
 
@@ -113,15 +113,15 @@ def test_leaks_and_what_has_not_completed_are_told(tmp_path: Path) -> None:
 def test_a_study_without_a_time_has_failed_or_is_missing(
     change: factory.Change, verdict: str, tmp_path: Path
 ) -> None:
-    assert told(given("batch", batch=[16, 64]), tmp_path, change)["verdict"] == verdict
+    assert lead(settings_of("batch", batch=[16, 64]), tmp_path, change)["verdict"] == verdict
 
 
 def test_times_of_two_codes_are_not_compared(tmp_path: Path) -> None:
-    settings = given("weak", [{"batch": 64}, {"batch": 128, "backend": TWO}])
+    settings = settings_of("weak", [{"batch": 64}, {"batch": 128, "backend": TWO}])
     config = analysis.of(settings)
     code = factory.record(config, config.runs[0])["code"]
     other = {"code": {**code, "imported": "nameHASH"}}
-    answer = told(settings, tmp_path, lambda run: other if run.seed else {})
+    answer = lead(settings, tmp_path, lambda run: other if run.seed else {})
     assert answer["verdict"] == verdicts.NOT_COMPARABLE and answer["why"].startswith("other code")
 
 
@@ -135,15 +135,15 @@ def test_a_layout_is_faster_from_the_work_on_above_which_it_surely_is(
         other = {"packages": {"torch": "2.13"}} if run.ranks == 2 and run.batch == batch else {}
         return {"step_s": 0.002 * run.batch / run.ranks, **other}
 
-    notes = told(given("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 4, 8]), tmp_path, change)[
-        "notes"
-    ]
+    notes = lead(
+        settings_of("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 4, 8]), tmp_path, change
+    )["notes"]
     assert message in notes if message else "faster" not in str(notes)
 
 
 def test_the_cheapest_simulator_at_each_error_is_named(tmp_path: Path) -> None:
     case = CASES["convergence"]
-    notes = told(case.settings, tmp_path, case.step_s)["notes"]
+    notes = lead(case.settings, tmp_path, case.step_s)["notes"]
     assert [note.split()[-1] for note in notes.splitlines() if "cheapest" in note] == ["exact."] * 3
 
 

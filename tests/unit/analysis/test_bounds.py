@@ -13,7 +13,7 @@ from ketscale.analysis.comparison import Times
 from ketscale.analysis.points import BOUNDED, BUSY
 from ketscale.grid import Run
 from tests import records_factory as factory
-from tests.record_maker import beside
+from tests.record_maker import others
 from tests.unit.analysis.test_speed import ranks, row
 
 STEP = {"median_s": 1.0, "q25_s": 0.9, "q75_s": 1.2, "mean_s": 1.1, "count": 9}
@@ -34,7 +34,7 @@ def least(tmp_path: Path, preempted: int | None = None, **quiet: Any) -> Any:
     # Nine steps of 1.1 s on average, and as much time between them.
     watched = {"watched_s": 19.8} | unknown
     factory.write(
-        config, tmp_path, {**record, "timing": timing, "machine": machine, "quiet": beside(**quiet) | watched}
+        config, tmp_path, {**record, "timing": timing, "machine": machine, "quiet": others(**quiet) | watched}
     )
     (result,) = factory.collect(config, tmp_path).tables["runs"]["least_step_s"]
     return None if np.isnan(result) else float(result)

@@ -20,9 +20,9 @@ from ketscale.analysis.verdicts import FEW
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
 from tests import tiny_study
-from tests.record_maker import beside
+from tests.record_maker import others
 
-BUSY = beside(others_share=0.5)
+BUSY = others(others_share=0.5)
 
 
 def config(**axes):
@@ -40,7 +40,7 @@ def noise(run, spread):
     return math.exp(np.random.default_rng([run.batch, run.seed]).normal(0.0, spread))
 
 
-def written(tmp_path, changes, of=None, first=lambda run: {"step_s": 0.01}):
+def folders(tmp_path, changes, of=None, first=lambda run: {"step_s": 0.01}):
     """The folders A and B, whose records `first` and `changes` give."""
     of = of or config()
     factory.write_all(of, tmp_path / "a", first)
@@ -59,7 +59,7 @@ def status(a, b, *options):
 
 @pytest.mark.parametrize(("factor", "verdict", "code"), [(1.3, "slower", 1), (1 / 1.3, "faster", 0)])
 def test_one_point_that_changed_is_found_and_sets_the_exit_code(tmp_path, factor, verdict, code):
-    a, b = written(tmp_path, lambda run: {"step_s": 0.01 * factor ** (run.batch == 64) * noise(run, 0.01)})
+    a, b = folders(tmp_path, lambda run: {"step_s": 0.01 * factor ** (run.batch == 64) * noise(run, 0.01)})
     table, complete = tmp_path / "c.csv", tmp_path / "c.json"
     assert status(a, b, "--csv", table, "--json", complete) == code
     (row,) = [row for row in json.loads(complete.read_text())["rows"] if row["verdict"] == verdict]
@@ -71,33 +71,33 @@ def test_one_point_that_changed_is_found_and_sets_the_exit_code(tmp_path, factor
 
 
 def test_noise_and_few_seeds_decide_nothing(tmp_path):
-    a, b = written(tmp_path, lambda run: {"step_s": 0.0103 * noise(run, 0.05)})
+    a, b = folders(tmp_path, lambda run: {"step_s": 0.0103 * noise(run, 0.05)})
     assert set(words(a, b).values()) == {"cannot tell"} and status(a, b) == 0
     shutil.rmtree(a)
-    few = written(tmp_path, lambda run: {"step_s": 0.02}, config(seed=[0, 1]))
+    few = folders(tmp_path, lambda run: {"step_s": 0.02}, config(seed=[0, 1]))
     assert {(row["verdict"], row["why"]) for row in compare(*few, 1.05)["rows"]} == {("cannot tell", FEW)}
 
 
 @pytest.mark.parametrize("changes", [{}, {"quiet": BUSY}, {"status": "diverged"}])
 @pytest.mark.parametrize("of", [config(seed=[0]), quality()])
 def test_a_copy_is_the_same_however_little_its_runs_say(tmp_path, of, changes):
-    a, b = written(tmp_path, lambda run: changes, of, lambda run: changes)
+    a, b = folders(tmp_path, lambda run: changes, of, lambda run: changes)
     shutil.rmtree(b)
     shutil.copytree(a, b)
-    for folders in ((a, b), (a, a / ".." / "a")):
-        rows = compare(*folders, 1.05)["rows"]
+    for pair in ((a, b), (a, a / ".." / "a")):
+        rows = compare(*pair, 1.05)["rows"]
         assert {row["verdict"] for row in rows} == {"same"}
         assert len({row["batch"] for row in rows}) == len({run.batch for run in of.runs})
-        assert status(*folders) == 0
+        assert status(*pair) == 0
 
 
-@pytest.mark.parametrize("quiet", [beside(), BUSY])
+@pytest.mark.parametrize("quiet", [others(), BUSY])
 def test_other_losses_are_not_called_faster(tmp_path, quiet):
     def other(run):
         losses = [2.3 * 0.9**step * (1.01 if run.batch == 64 else 1 + 1e-5) for step in range(20)]
         return {"step_s": 0.005 * noise(run, 0.01), "losses": losses, "quiet": quiet}
 
-    a, b = written(tmp_path, other)
+    a, b = folders(tmp_path, other)
     rest = "cannot tell" if quiet == BUSY else "faster"
     assert words(a, b) == {64: "differs", 32: rest, 128: rest} and status(a, b) == 1
 
@@ -106,8 +106,8 @@ def test_other_losses_are_not_called_faster(tmp_path, quiet):
     ("share", "flag", "verdict"), [(0.06, "bounded", "slower"), (0.5, "busy", "cannot tell")]
 )
 def test_busy_runs_count_as_in_the_report(tmp_path, share, flag, verdict):
-    quiet = {**beside(others_share=share), "watched_s": 0.3}
-    a, b = written(tmp_path, lambda run: {"step_s": 0.03 * noise(run, 0.01), "quiet": quiet})
+    quiet = {**others(others_share=share), "watched_s": 0.3}
+    a, b = folders(tmp_path, lambda run: {"step_s": 0.03 * noise(run, 0.01), "quiet": quiet})
     sides = [
         [Trained(one.record, of).row for run, (one, of) in read(folder).items() if run.batch == 32]
         for folder in (a, b)
@@ -122,7 +122,7 @@ def test_busy_runs_count_as_in_the_report(tmp_path, share, flag, verdict):
 
 def test_a_run_that_no_longer_completes_fails(tmp_path):
     diverged = {64: {"status": "diverged"}}
-    a, b = written(tmp_path, lambda run: {"step_s": 0.01, **diverged.get(run.batch, {})})
+    a, b = folders(tmp_path, lambda run: {"step_s": 0.01, **diverged.get(run.batch, {})})
     assert len(compare(a, b, 1.05)["failed"]) == 5 and words(a, b)[64] == "failed"
     assert (status(a, b), status(b, a)) == (1, 0)
     path = next(b.rglob("q4-l3-b32/**/metrics.json"))
@@ -173,7 +173,7 @@ def test_metrics_are_judged_in_their_own_direction(tmp_path, family, change, ver
         value = round(180 * value) / 180 if family == "images" else value
         return {"quality": {**result, "validation": {}, "test": {metric: value, "count": 180}}}
 
-    a, b = written(tmp_path, lambda run: measured(run, 1), of, lambda run: measured(run, 0))
+    a, b = folders(tmp_path, lambda run: measured(run, 1), of, lambda run: measured(run, 0))
     assert [{*words(*both, metric).values()} for both in ((a, b), (b, a))] == [{verdict}, {back}]
     assert [status(a, b), status(b, a)] == [int(verdict == "worse"), 0]
 
@@ -185,7 +185,7 @@ def test_a_count_of_few_samples_decides_nothing_however_many_seeds_agree(tmp_pat
         return lambda run: {"quality": {**factory.record(of, run)["quality"], "test": test}}
 
     of = quality()
-    a, b = written(tmp_path, measured(90 + more), of, measured(90))
+    a, b = folders(tmp_path, measured(90 + more), of, measured(90))
     (row,) = compare(a, b, 1.05)["rows"]
     assert (row["verdict"], row["unit"]) == (verdict, "points")
     assert row["effect"] == pytest.approx(100 * more / 180)
@@ -194,6 +194,6 @@ def test_a_count_of_few_samples_decides_nothing_however_many_seeds_agree(tmp_pat
 def test_runs_of_two_codes_on_one_side_are_not_compared(tmp_path):
     of = quality()
     code = {**factory.record(of, of.runs[0])["code"], "imported": "nameHASH"}
-    a, b = written(tmp_path, lambda run: {"code": code} if run.seed else {}, of, lambda run: {})
+    a, b = folders(tmp_path, lambda run: {"code": code} if run.seed else {}, of, lambda run: {})
     (row,) = compare(a, b, 1.05)["rows"]
     assert (row["verdict"], row["why"]) == ("not comparable", "other code")

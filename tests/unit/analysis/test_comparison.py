@@ -17,7 +17,7 @@ from ketscale.config import Metric
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
-from tests.unit.analysis.test_quality import NONE, Truth, asked, given, right
+from tests.unit.analysis.test_quality import NONE, Truth, answer_of, right, settings_of
 
 MODELS, CONTROLS = ("hybrid", "vqc"), ("mlp", "narrow")
 ACCURACY = Metric("accuracy", "accuracy", "share correct", "up")
@@ -25,7 +25,7 @@ ACCURACY = Metric("accuracy", "accuracy", "share correct", "up")
 
 def study(data: int, seeds: int = 1, splits: int = 3, models: tuple[str, ...] = MODELS) -> dict[str, Any]:
     """Models and controls on data sets `set0`, `set1`, ..., each with several splits."""
-    made = given(seeds=seeds, controls=CONTROLS)
+    made = settings_of(seeds=seeds, controls=CONTROLS)
     block = {key: value for key, value in made["workloads"]["digits"].items() if key != "split_seed"}
     names = [f"set{number}" for number in range(data)]
     made["workloads"] = {name: {"kind": "digits", **block, "split_seeds": [*range(splits)]} for name in names}
@@ -62,7 +62,7 @@ def of_data(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def test_a_gain_on_every_data_set_is_better_for_each_and_for_all(tmp_path: Path) -> None:
-    answer, rows = asked(study(6), tmp_path, truth(hybrid=0.8, vqc=0.9, mlp=0.7, narrow=0.6))
+    answer, rows = answer_of(study(6), tmp_path, truth(hybrid=0.8, vqc=0.9, mlp=0.7, narrow=0.6))
     assert (answer["verdict"], answer["n"], answer["unit"]) == (verdicts.BETTER, 6, "points")
     assert answer["effect"] == pytest.approx(20, abs=1) and 0 < answer["low"] <= answer["high"]
     assert of_data(rows) == dict.fromkeys((f"set{number}" for number in range(6)), verdicts.BETTER)
@@ -74,7 +74,7 @@ def test_a_gain_on_every_data_set_is_better_for_each_and_for_all(tmp_path: Path)
 def test_the_intervals_that_are_shown_are_those_that_decide_and_hold_together(tmp_path: Path) -> None:
     """Each of D data sets has the interval of 1 - 5 %/D, also if some have no result yet."""
     config, of = analysis.of(study(4)), truth(noise=0.03, hybrid=0.8, vqc=0.8, mlp=0.78, narrow=0.6)
-    _, rows = asked(config, tmp_path, lambda run: None if run.workload.startswith("set3") else of(run))
+    _, rows = answer_of(config, tmp_path, lambda run: None if run.workload.startswith("set3") else of(run))
     tests: dict[str, dict[metrics.Seed, metrics.Scored]] = {"vqc": {}, "mlp": {}}
     for split in range(3):
         for model, scored in tests.items():
@@ -92,7 +92,7 @@ def test_validation_chooses_the_side_and_the_test_does_not(tmp_path: Path) -> No
     """By validation hybrid and narrow are the best, on test vqc and mlp."""
     of = truth(hybrid=0.7, vqc=0.9, mlp=0.8, narrow=0.6)
     validation = {"hybrid": 0.9, "vqc": 0.8, "narrow": 0.9, "mlp": 0.8}
-    answer, rows = asked(study(6), tmp_path, lambda run: (validation[run.model], of(run)[1]))  # type: ignore[index]
+    answer, rows = answer_of(study(6), tmp_path, lambda run: (validation[run.model], of(run)[1]))  # type: ignore[index]
     assert answer["effect"] == pytest.approx(10, abs=1) and answer["reference"] == "narrow"
     decided = rows[rows["verdict"].notna() & rows["row"].isna()]
     assert {*decided.index} == {"hybrid"} and decided["why"].str.contains("mlp is better than both").any()
@@ -102,13 +102,13 @@ def test_gains_and_losses_tell_nothing_for_all_and_of_few_data_sets_ranks_do_not
     tmp_path: Path,
 ) -> None:
     mixed = truth(gains=lambda data: 0.1 if data % 2 else -0.1, hybrid=0.6, vqc=0.7, mlp=0.7, narrow=0.5)
-    answer, rows = asked(study(6), tmp_path / "mixed", mixed)
+    answer, rows = answer_of(study(6), tmp_path / "mixed", mixed)
     assert answer["verdict"] == verdicts.CANNOT_TELL
     assert sorted(of_data(rows).values()) == [verdicts.BETTER] * 3 + [verdicts.WORSE] * 3
-    answer, _ = asked(study(5), tmp_path / "alike", BETTER)
+    answer, _ = answer_of(study(5), tmp_path / "alike", BETTER)
     assert answer["verdict"] == verdicts.BETTER, "every data set says so by itself"
     but_one = truth(gains=lambda one: 0.0 if one else -0.3, hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
-    answer, _ = asked(study(5), tmp_path / "but one", but_one)
+    answer, _ = answer_of(study(5), tmp_path / "but one", but_one)
     assert (answer["verdict"], answer["why"]) == (verdicts.CANNOT_TELL, "signed ranks need six data sets")
 
 
@@ -120,22 +120,22 @@ def failing(of: Truth, model: str, *data: str) -> Truth:
 def test_a_side_that_failed_on_a_data_set_has_not_won_the_others(tmp_path: Path) -> None:
     """Twelve data sets with one run each, which decides nothing by itself."""
     config, three = analysis.of(study(12, splits=1)), ("set0", "set1", "set2")
-    answer, rows = asked(config, tmp_path / "one", failing(BETTER, "vqc hybrid", "set0"))
+    answer, rows = answer_of(config, tmp_path / "one", failing(BETTER, "vqc hybrid", "set0"))
     assert (answer["verdict"], answer["n"]) == (verdicts.BETTER, 11)
     words = of_data(rows)
     assert words.pop("set0") == verdicts.FAILED and set(words.values()) == {verdicts.CANNOT_TELL}
     assert "Of 12 comparisons: 11 cannot tell, 1 failed." in answer["answer"]
-    answer, _ = asked(config, tmp_path / "three", failing(BETTER, "vqc hybrid", *three))
+    answer, _ = answer_of(config, tmp_path / "three", failing(BETTER, "vqc hybrid", *three))
     assert answer["verdict"] == verdicts.FAILED
     # That controls failed there is no reason to doubt.
-    answer, rows = asked(config, tmp_path / "controls", failing(BETTER, "mlp narrow", *three))
+    answer, rows = answer_of(config, tmp_path / "controls", failing(BETTER, "mlp narrow", *three))
     assert answer["verdict"] == verdicts.BETTER and of_data(rows)["set1"] == verdicts.FAILED
 
 
 @pytest.mark.parametrize("models", ["mlp narrow", "vqc hybrid"])
 def test_one_side_alone_is_compared_with_nothing(models: str, tmp_path: Path) -> None:
     """Guessing does not stand in for controls that failed."""
-    answer, rows = asked(study(2), tmp_path, failing(BETTER, models, "set0", "set1"))
+    answer, rows = answer_of(study(2), tmp_path, failing(BETTER, models, "set0", "set1"))
     assert answer["verdict"] == verdicts.FAILED and rows["effect"].isna().all()
     assert of_data(rows) == {"set0": verdicts.FAILED, "set1": verdicts.FAILED}
 

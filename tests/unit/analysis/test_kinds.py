@@ -18,24 +18,24 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
-from tests.unit.analysis.test_speed import CONTROL, given
+from tests.unit.analysis.test_speed import CONTROL, settings_of
 
 BOTH = {"backend": ["cpu-n1r1t1", "mpi-n1r2t1"]}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no such kind": (given("simulators"), "simulator"),
-    "one value": (given("batch"), "batch"),
-    "one size": (given("qubits"), "qubits"),
-    "one simulator": (given("simulator"), "simulator"),
-    "cached alone": (given("features"), "inline"),
-    "no run on one core": (given("strong", backend="cpu-n1r1t2"), "cpu-n1r1t1"),
-    "one layout": (given("break-even"), "layouts"),
-    "several layouts, but not one core": (given("break-even", backend=["cpu-n1r1t2", "mpi-n1r2t1"]), "one core"),
-    "no mistake": (given("mistakes", **BOTH), "mistake"),
-    "one change": (given("changes", **CONTROL), "points"),
-    "no error is measured": (given("convergence", protocol="quality"), "error of simulator fused"),
-    "an error without a test": (given("convergence", **{**CONTROL, "simulator": ["exact", "coarse"]}), "protocol double"),
-    "no epochs": (given("accuracy"), "epochs"),
-    "single precision": (given("parity"), "fp32"),
+    "no such kind": (settings_of("simulators"), "simulator"),
+    "one value": (settings_of("batch"), "batch"),
+    "one size": (settings_of("qubits"), "qubits"),
+    "one simulator": (settings_of("simulator"), "simulator"),
+    "cached alone": (settings_of("features"), "inline"),
+    "no run on one core": (settings_of("strong", backend="cpu-n1r1t2"), "cpu-n1r1t1"),
+    "one layout": (settings_of("break-even"), "layouts"),
+    "several layouts, but not one core": (settings_of("break-even", backend=["cpu-n1r1t2", "mpi-n1r2t1"]), "one core"),
+    "no mistake": (settings_of("mistakes", **BOTH), "mistake"),
+    "one change": (settings_of("changes", **CONTROL), "points"),
+    "no error is measured": (settings_of("convergence", protocol="quality"), "error of simulator fused"),
+    "an error without a test": (settings_of("convergence", **{**CONTROL, "simulator": ["exact", "coarse"]}), "protocol double"),
+    "no epochs": (settings_of("accuracy"), "epochs"),
+    "single precision": (settings_of("parity"), "fp32"),
 }  # fmt: skip
 
 

@@ -198,7 +198,7 @@ def test_shares_of_splits_have_it_too_inside_what_is_possible() -> None:
 # --- errors whose influence function is known ---
 
 
-def moved(squared: np.ndarray) -> Scored:
+def regression(squared: np.ndarray) -> Scored:
     """The test of a regression with these squared errors of its samples."""
     value = float(squared.mean() ** 0.5)
     return Scored(value, np.log(value) + (squared / squared.mean() - 1) / 2)
@@ -209,7 +209,7 @@ def test_an_error_of_one_seed_has_the_interval_of_its_samples() -> None:
     squared = np.random.default_rng(1).normal(size=400) ** 2
     left_out = np.array([np.log(np.delete(squared, at).mean()) / 2 for at in range(400)])
     half = 1.959964 * (399 / 400 * ((left_out - left_out.mean()) ** 2).sum()) ** 0.5
-    result = estimate({("w", 0): moved(squared)}, RMSE)
+    result = estimate({("w", 0): regression(squared)}, RMSE)
     assert result is not None and result.low is not None and result.high is not None
     assert result.value == pytest.approx(squared.mean() ** 0.5)
     assert np.log(result.high / result.low) / 2 == pytest.approx(half, rel=0.02)
@@ -217,8 +217,8 @@ def test_an_error_of_one_seed_has_the_interval_of_its_samples() -> None:
 
 def test_an_error_of_nothing_outside_the_pairs_makes_a_difference_of_all() -> None:
     """Else the unit, which `is_ratio` decides, were that of another estimate."""
-    tests = {("w", 0): moved(np.full(50, 4.0)), ("w", 1): Scored(0.0)}
-    control = {("w", 0): moved(np.full(50, 9.0))}
+    tests = {("w", 0): regression(np.full(50, 4.0)), ("w", 1): Scored(0.0)}
+    control = {("w", 0): regression(np.full(50, 9.0))}
     result = difference(tests, control, RMSE)
     assert not metrics.is_ratio(tests, control, RMSE)
     assert result is not None and result.value == pytest.approx(2 - 3)
@@ -230,9 +230,9 @@ def test_intervals_of_errors_hold_the_truth_where_those_of_seeds_alone_do_not() 
     for _ in range(300):
         sample = generator.normal(size=100)
         error = sample + 0.1 * generator.normal(size=(4, 1)) + 0.2 * generator.normal(size=(4, 100))
-        tests = {("w", seed): moved(row**2) for seed, row in enumerate(error)}
+        tests = {("w", seed): regression(row**2) for seed, row in enumerate(error)}
         other = {
-            ("w", seed): moved((1.5 * row) ** 2)
+            ("w", seed): regression((1.5 * row) ** 2)
             for seed, row in enumerate(error + 0.1 * generator.normal(size=(4, 100)))
         }
         truth = (1 + 0.1**2 + 0.2**2) ** 0.5

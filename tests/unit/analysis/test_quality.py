@@ -31,7 +31,7 @@ NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
 Truth = Callable[[Run], tuple[float, np.ndarray[Any, Any]] | None]
 
 
-def given(
+def settings_of(
     seeds: int = 8, controls: tuple[str, ...] = ("mlp",), baselines: tuple[str, ...] = (), **axes: Any
 ) -> dict[str, Any]:
     """A circuit and its controls, classical models by these names, and baselines."""
@@ -69,7 +69,7 @@ def recorded(
     return factory.partial(config)
 
 
-def asked(
+def answer_of(
     made: Config | dict[str, Any], results: Path, truth: Truth, *more: Any, **named: Any
 ) -> tuple[dict[str, Any], pd.DataFrame]:
     """The answer of a study with the records that `recorded` writes, and its rows of quality.csv, by model."""
@@ -93,7 +93,7 @@ def shares(samples: int = 180, validation: Mapping[str, float] | None = None, **
     return lambda run: (scores[run.model], right(of[run.model], samples, run.seed + 100 * len(run.model)))
 
 
-def lost(truth: Truth, model: str, seeds: int) -> Truth:
+def with_failures(truth: Truth, model: str, seeds: int) -> Truth:
     """The same, but for so many failed seeds of a model."""
     return lambda run: None if run.model == model and run.seed < seeds else truth(run)
 
@@ -105,25 +105,25 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
     "clearly worse": ({}, shares(vqc=0.6, mlp=0.9), verdicts.WORSE, "untuned"),
     "one seed": ({"seeds": 1}, shares(vqc=0.9, mlp=0.6), verdicts.CANNOT_TELL, verdicts.FEW),
     "five of eight seeds failed, and the others are worse": (
-        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.FAILED, "5 of 8 seeds of vqc failed",
+        {}, with_failures(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.FAILED, "5 of 8 seeds of vqc failed",
     ),
     "five of the control's eight seeds failed": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.FAILED, "5 of 8 seeds of mlp failed",
+        {}, with_failures(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.FAILED, "5 of 8 seeds of mlp failed",
     ),
     "one of eight seeds failed, and the others are better by more than it can take": (
-        {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER, "1 of 8 seeds of vqc failed",
+        {}, with_failures(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER, "1 of 8 seeds of vqc failed",
     ),
     "two of eight seeds failed, and with them the others are no better": (
-        {}, lost(shares(vqc=0.9, mlp=0.8), "vqc", 2), verdicts.FAILED, "2 of 8 seeds of vqc failed",
+        {}, with_failures(shares(vqc=0.9, mlp=0.8), "vqc", 2), verdicts.FAILED, "2 of 8 seeds of vqc failed",
     ),
     "three of the control's eight seeds failed, and the others are worse": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 3), verdicts.BETTER, "3 of 8 seeds of mlp failed",
+        {}, with_failures(shares(vqc=0.9, mlp=0.6), "mlp", 3), verdicts.BETTER, "3 of 8 seeds of mlp failed",
     ),
     "all of its seeds failed, and a control alone does not answer": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8), verdicts.FAILED, "8 of 8 seeds of vqc failed",
+        {}, with_failures(shares(vqc=0.9, mlp=0.6), "vqc", 8), verdicts.FAILED, "8 of 8 seeds of vqc failed",
     ),
     "all of the control's seeds failed, and guessing does not stand in": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 8), verdicts.FAILED, "8 of 8 seeds of mlp failed",
+        {}, with_failures(shares(vqc=0.9, mlp=0.6), "mlp", 8), verdicts.FAILED, "8 of 8 seeds of mlp failed",
     ),
     "all 27 samples right": ({}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL, ""),
     "too easy, but enough samples": ({}, shares(1000, vqc=1.0, mlp=1.0), verdicts.SAME, ""),
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_doctored_records_give_the_expected_verdict(case: str, tmp_path: Path) -> None:
     axes, truth, verdict, why = CASES[case]
-    answer, rows = asked(given(**axes), tmp_path, truth)
+    answer, rows = answer_of(settings_of(**axes), tmp_path, truth)
     (row,) = rows[rows["verdict"].notna()].to_dict("records")
     assert (answer["verdict"], row["verdict"]) == (verdict, verdict)
     assert why in (row["why"] if why else "") and why in answer["answer"]
@@ -154,21 +154,21 @@ def test_doctored_records_give_the_expected_verdict(case: str, tmp_path: Path) -
 def test_a_strong_control_is_not_exchanged_for_a_weak_one_because_a_seed_failed(tmp_path: Path) -> None:
     """That seed gets nothing right: 7/8 of 0.9 are more than 0.3, and less than 0.8."""
     for weak, best in ((0.3, "strong"), (0.8, "weak")):
-        of = lost(shares(vqc=0.95, strong=0.9, weak=weak), "strong", 1)
-        _, rows = asked(given(controls=("weak", "strong")), tmp_path / best, of)
+        of = with_failures(shares(vqc=0.95, strong=0.9, weak=weak), "strong", 1)
+        _, rows = answer_of(settings_of(controls=("weak", "strong")), tmp_path / best, of)
         assert rows.loc["vqc", "control"] == best
 
 
 def test_each_side_has_its_best_configuration_and_the_reader_is_told(tmp_path: Path) -> None:
     """The control was tried at three batches, of which one is good: that one counts, and three is more than one."""
-    study = given(controls=("mlp",))
+    study = settings_of(controls=("mlp",))
     study["studies"]["asked"]["points"][1]["batch"] = [16, 64, 256]
 
     def truth(run: Run) -> tuple[float, np.ndarray[Any, Any]]:
         share = 0.8 if run.model == "vqc" else {16: 0.5, 64: 0.9, 256: 0.3}[run.batch]
         return share, right(share, 180, run.seed)
 
-    answer, rows = asked(study, tmp_path, truth)
+    answer, rows = answer_of(study, tmp_path, truth)
     assert answer["verdict"] == verdicts.WORSE and answer["unit"] == "points"
     assert answer["effect"] == pytest.approx(-10, abs=0.1) and answer["low"] < -10 < answer["high"] < 0
     control = rows.loc["mlp"].set_index("batch")
@@ -203,7 +203,7 @@ def cut(fewer: str | int) -> Truth:
 def test_other_data_or_another_test_are_not_compared(
     tmp_path: Path, splits: bool, truth: Truth, change: factory.Change, why: str
 ) -> None:
-    answer, rows = asked(split_in([0, 1, 2]) if splits else given(), tmp_path, truth, change)
+    answer, rows = answer_of(split_in([0, 1, 2]) if splits else settings_of(), tmp_path, truth, change)
     assert answer["verdict"] == verdicts.NOT_COMPARABLE and rows["effect"].isna().all()
     assert why in rows.loc["vqc", "why"]
 
@@ -212,13 +212,13 @@ def test_other_data_or_another_test_are_not_compared(
 def test_what_is_searched_of_one_model_is_no_other_training(
     rate: float, differs: bool, tmp_path: Path
 ) -> None:
-    study, named = given(), ("one", "other")
+    study, named = settings_of(), ("one", "other")
     study["studies"]["asked"]["axes"]["protocol"], study["studies"]["asked"]["points"][1]["protocol"] = named
     quality = {key: value for key, value in study["protocols"]["quality"].items() if key != "learning_rate"}
     for name, high, models in (("one", 0.1, {}), ("other", rate, {"mlp": {"width": [4, 5]}})):
         search = {"trials": 2, "settings": {"learning_rate": [0.01, high]}, "models": models}
         study["protocols"][name] = {**quality, "search": search}
-    why = asked(study, tmp_path, shares(vqc=0.9, mlp=0.6))[1].loc["vqc", "why"]
+    why = answer_of(study, tmp_path, shares(vqc=0.9, mlp=0.6))[1].loc["vqc", "why"]
     assert ("trained with protocol one, mlp with other" in str(why)) == differs
 
 
@@ -231,8 +231,8 @@ def test_a_test_that_is_known_from_training_decides_nothing(
     """Up to 5 % of 180 samples may be known, whoever is beside the model; one run alone may say so."""
     split = {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": shared}
     truth = shares(vqc=0.9, mlp=0.6)
-    answer, rows = asked(
-        given(controls=controls), tmp_path, truth, lambda run: {"split": split} if run.seed == 3 else {}
+    answer, rows = answer_of(
+        settings_of(controls=controls), tmp_path, truth, lambda run: {"split": split} if run.seed == 3 else {}
     )
     row = rows.loc["vqc"]
     assert (answer["verdict"], row["verdict"]) == (verdicts.CANNOT_TELL if known else verdicts.BETTER,) * 2
@@ -240,11 +240,11 @@ def test_a_test_that_is_known_from_training_decides_nothing(
     assert f"up to {known or shared} of 180 test samples are also in training" in row["why"]
 
 
-def turned(value: Any) -> Any:
+def in_reverse(value: Any) -> Any:
     """The same settings with blocks, points and seeds in the opposite order."""
     if isinstance(value, dict):
-        return {name: turned(item) for name, item in reversed(value.items())}
-    return [turned(item) for item in reversed(value)] if isinstance(value, list) else value
+        return {name: in_reverse(item) for name, item in reversed(value.items())}
+    return [in_reverse(item) for item in reversed(value)] if isinstance(value, list) else value
 
 
 def page(results: Path) -> list[str]:
@@ -267,9 +267,9 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
     study["studies"]["asked"]["axes"]["workload"] = ["second", "digits"]
     study["studies"]["asked"]["points"] = [{"batch": [64, 256]}, *({"model": name, **NONE} for name in names)]
     validation = {"vqc": 0.8, "a": 0.9, "b": 0.9, "c": 0.7}
-    truth = lost(shares(40, validation=validation, vqc=0.8, a=0.7, b=0.6, c=0.9), "c", 1)
+    truth = with_failures(shares(40, validation=validation, vqc=0.8, a=0.7, b=0.6, c=0.9), "c", 1)
     values = []
-    for order, result in enumerate((copy.deepcopy(study), turned(study))):
+    for order, result in enumerate((copy.deepcopy(study), in_reverse(study))):
         results = tmp_path / str(order)
         config = recorded(analysis.of(result), results, truth)
         report.build(config, results)
@@ -287,7 +287,7 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path: Path) -> None:
     """What is chosen from three batches of a model and two controls is the same whatever they get right in the test."""
-    study = given(seeds=3, controls=("a", "b"), batch=[16, 64, 256])
+    study = settings_of(seeds=3, controls=("a", "b"), batch=[16, 64, 256])
     study["studies"]["asked"]["kind"] = kind
     config, scores = analysis.of(study), {("vqc", 64): 0.9, ("a", 16): 0.8, ("b", 256): 0.7}
     for number in range(3):
@@ -296,7 +296,7 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
             run: (scores.get((run.model, run.batch), 0.3), right(draw.random(), 40, run.seed))
             for run in config.runs
         }
-        _, rows = asked(config, tmp_path / str(number), tests.get)
+        _, rows = answer_of(config, tmp_path / str(number), tests.get)
         best = rows[rows["chosen"].astype(bool)][["batch", "control"]].fillna("")
         assert best.to_dict("index") == {
             "vqc": {"batch": 64, "control": "a"},
@@ -346,7 +346,7 @@ BASELINES = ("linear", "majority")
 def test_a_baseline_stands_beside_a_model_and_its_control(share: float, verdict: str, tmp_path: Path) -> None:
     """Whatever the verdict: better than its control, a model may still be worse than the simplest method."""
     truth = shares(1000, vqc=0.5, mlp=share, linear=0.8, majority=0.1)
-    answer, rows = asked(given(baselines=BASELINES), tmp_path, truth)
+    answer, rows = answer_of(settings_of(baselines=BASELINES), tmp_path, truth)
     assert (answer["verdict"], rows.loc["vqc", "control"]) == (verdict, "mlp")
     assert rows.loc["linear", "value"] == pytest.approx(0.8, abs=0.01)
     assert rows.loc[[*BASELINES, "mlp"], "verdict"].isna().all()
@@ -356,8 +356,8 @@ def test_a_baseline_stands_beside_a_model_and_its_control(share: float, verdict:
 @pytest.mark.parametrize("count", [2, 1, 0])
 def test_without_a_control_the_best_baseline_stands_in(count: int, tmp_path: Path) -> None:
     reference = ["guessing", "majority", "linear"][count]
-    study = given(controls=(), baselines=BASELINES[2 - count :])
-    answer, rows = asked(study, tmp_path, shares(vqc=0.6, linear=0.8, majority=0.2))
+    study = settings_of(controls=(), baselines=BASELINES[2 - count :])
+    answer, rows = answer_of(study, tmp_path, shares(vqc=0.6, linear=0.8, majority=0.2))
     assert (answer["verdict"], answer["reference"]) == (
         verdicts.WORSE if count == 2 else verdicts.BETTER,
         reference,
@@ -366,9 +366,9 @@ def test_without_a_control_the_best_baseline_stands_in(count: int, tmp_path: Pat
 
 
 def test_in_a_comparison_of_data_sets_a_baseline_is_one_of_the_controls(tmp_path: Path) -> None:
-    study = given(baselines=BASELINES)
+    study = settings_of(baselines=BASELINES)
     study["studies"]["asked"]["kind"] = "comparison"
-    _, rows = asked(study, tmp_path, shares(vqc=0.6, mlp=0.7, linear=0.8, majority=0.2))
+    _, rows = answer_of(study, tmp_path, shares(vqc=0.6, mlp=0.7, linear=0.8, majority=0.2))
     (row,) = rows[rows["verdict"].notna() & rows["row"].isna()].to_dict("records")
     assert (row["control"], row["verdict"]) == ("linear", verdicts.WORSE)
 
@@ -377,7 +377,7 @@ def test_in_a_comparison_of_data_sets_a_baseline_is_one_of_the_controls(tmp_path
 
 
 def split_in(seeds: Sequence[int]) -> dict[str, Any]:
-    result = given(seeds=3)
+    result = settings_of(seeds=3)
     block = {key: value for key, value in result["workloads"]["digits"].items() if key != "split_seed"}
     return {**result, "workloads": {**result["workloads"], "digits": {**block, "split_seeds": [*seeds]}}}
 
@@ -390,7 +390,7 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
         share = {"vqc": 0.8, "mlp": 0.6}[run.model] + level[run.workload]
         return share, right(share, 200, run.seed)
 
-    answer, rows = asked(
+    answer, rows = answer_of(
         split_in([0, 1, 2]), tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}
     )
     assert rows[["workload", "n"]].values.tolist() == [["digits", 9]] * 2
@@ -403,7 +403,7 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layers", [[3], [1, 3]])
 def test_without_validation_a_model_has_one_configuration(layers: list[int], tmp_path: Path) -> None:
-    config, one = analysis.of(given(seeds=4, layers=layers)), layers == [3]
+    config, one = analysis.of(settings_of(seeds=4, layers=layers)), layers == [3]
 
     def unvalidated(run: Run) -> Mapping[str, Any]:
         result = factory.record(config, run)["quality"]

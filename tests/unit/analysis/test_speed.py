@@ -48,7 +48,7 @@ CONTROL = {
 }  # fmt: skip
 
 
-def given(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
+def settings_of(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
     """Settings with one study, and the blocks that some kinds need."""
     defaults = factory.point(**{"simulator": "fused", **axes})
     axes = {name: value for name, value in defaults.items() if value is not None}
@@ -99,7 +99,7 @@ def by(attribute: str, times: Mapping[Any, float]) -> Callable[[Run], float]:
 
 
 LAYOUTS = ["cpu-n1r1t1", "cpu-n1r1t2", TWO, FOUR]
-STRONG = given("strong", backend=LAYOUTS)
+STRONG = settings_of("strong", backend=LAYOUTS)
 # Seconds on one core, and on two ranks half of that and 2 ms of talking.
 TALK = lambda run: 0.002 * run.batch / run.ranks + 0.002 * (run.ranks > 1)  # noqa: E731
 CASES = {
@@ -112,34 +112,34 @@ CASES = {
     "strong, all failed": Case(STRONG, lambda run: DIVERGED, "layout", {
         "cpu-n1r1t1": REFERENCE, **dict.fromkeys(LAYOUTS[1:], (None, verdicts.FAILED))}, (None, verdicts.FAILED)),
     "strong, most of one side failed": Case(
-        given("strong", backend=["cpu-n1r1t1", TWO], seed=[0, 1, 2, 3, 4]),
+        settings_of("strong", backend=["cpu-n1r1t1", TWO], seed=[0, 1, 2, 3, 4]),
         lambda run: {"step_s": 1 / run.ranks, **(DIVERGED if run.ranks > 1 and run.seed > 1 else {})}, "layout",
         {"cpu-n1r1t1": REFERENCE, TWO: (2.0, verdicts.FAILED)}, (2.0, verdicts.FAILED)),
     "strong, a busy layout seems best": Case(
-        given("strong", backend=["cpu-n1r1t1", TWO, FOUR]),
+        settings_of("strong", backend=["cpu-n1r1t1", TWO, FOUR]),
         lambda run: {"step_s": {1: 1.0, 2: 0.5, 4: 0.1}[run.ranks], **({"quiet": factory.BUSY} if run.ranks == 4 else {})},
         "layout", {"cpu-n1r1t1": REFERENCE, TWO: (2.0, FASTER), FOUR: (10.0, UNSURE)}, (2.0, FASTER)),
     "strong, one without a reference": Case(
-        given("strong", backend=["cpu-n1r1t1", TWO], qubits=[4, 6]),
+        settings_of("strong", backend=["cpu-n1r1t1", TWO], qubits=[4, 6]),
         lambda run: None if run.size == "q6-l3" and run.ranks == 1 else 1 / run.ranks, "layout qubits",
         {("cpu-n1r1t1", 4): REFERENCE, (TWO, 4): (2.0, FASTER), (TWO, 6): (None, MISSING)}, (2.0, FASTER)),
     "weak": Case(
-        given("weak", [{"backend": "cpu-n1r1t1"}, {"batch": 128, "backend": TWO}, {"batch": 256, "backend": FOUR}]),
+        settings_of("weak", [{"backend": "cpu-n1r1t1"}, {"batch": 128, "backend": TWO}, {"batch": 256, "backend": FOUR}]),
         by("ranks", {1: 1.0, 2: 1.25, 4: 4.0}), "layout",
         {"cpu-n1r1t1": REFERENCE, TWO: (1.6, FASTER), FOUR: (1.0, SAME)}, (1.6, FASTER),
         {"efficiency": {TWO: 0.8, FOUR: 0.25}}),
     "break-even": Case(
-        given("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 8]), TALK, "layout batch",
+        settings_of("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 8]), TALK, "layout batch",
         {**{("cpu-n1r1t1", batch): REFERENCE for batch in (1, 2, 8)},
          (TWO, 1): (2 / 3, SLOWER), (TWO, 2): (1.0, SAME), (TWO, 8): (1.6, FASTER)}, (1.6, FASTER),
         {"work_s": {(TWO, 1): 0.001, (TWO, 8): 0.008}}),
     "break-even, of GPUs": Case(
-        given("break-even", backend=["cpu-n1r1t1", "gpu-n1r1t1", "ddp-n1r2t1"]),
+        settings_of("break-even", backend=["cpu-n1r1t1", "gpu-n1r1t1", "ddp-n1r2t1"]),
         by("backend", {"cpu": 0.1, "gpu": 0.008, "ddp": 0.005}), "layout",
         {"cpu-n1r1t1": REFERENCE, "gpu-n1r1t1": REFERENCE, "ddp-n1r2t1": (1.6, FASTER)}, (1.6, FASTER),
         {"work_s": {"ddp-n1r2t1": 0.004}}),
     "simulator": Case(
-        given("simulator", simulator=["fused", "default.qubit", "lightning.qubit", "qiskit"], qubits=[4, 6]),
+        settings_of("simulator", simulator=["fused", "default.qubit", "lightning.qubit", "qiskit"], qubits=[4, 6]),
         lambda run: {"step_s": {"fused": 1.0, "default.qubit": 0.5 if run.size == "q6-l3" else 3.0, "lightning.qubit": 12.0,
                                 "qiskit": 0.1}[run.simulator], **(LATE if run.simulator == "qiskit" else {})},
         "simulator qubits",
@@ -147,10 +147,10 @@ CASES = {
          ("qiskit", 4): (None, MISSING), ("default.qubit", 6): REFERENCE, ("fused", 6): (2.0, SLOWER), ("lightning.qubit", 6): (24.0, SLOWER),
          ("qiskit", 6): (None, MISSING)}, (2.0, SLOWER)),
     "features": Case(
-        given("features", protocol=["timing", "timing-inline"]), by("protocol", {"timing": 0.1, "timing-inline": 0.15}),
+        settings_of("features", protocol=["timing", "timing-inline"]), by("protocol", {"timing": 0.1, "timing-inline": 0.15}),
         "features", {"cached": REFERENCE, "inline": (1.5, SLOWER)}, (1.5, SLOWER)),
     "mistakes": Case(
-        given("mistakes", [{"simulator": ["fused", "fused-loop"]}, {"backend": TWO, "protocol": ["timing", "unsharded"]}],
+        settings_of("mistakes", [{"simulator": ["fused", "fused-loop"]}, {"backend": TWO, "protocol": ["timing", "unsharded"]}],
               batch=[32, 128]),
         lambda run: run.batch * 1e-4 * {"unsharded": 1.1, "timing": 0.6 if run.ranks > 1 else 30.0 if run.simulator == "fused-loop" else 1.0}[
             run.protocol], "layout simulator protocol batch",
@@ -158,25 +158,25 @@ CASES = {
             ("cpu-n1r1t1", "fused", "timing"): REFERENCE, ("cpu-n1r1t1", "fused-loop", "timing"): (30.0, SLOWER),
             (TWO, "fused", "timing"): (0.6, FASTER), (TWO, "fused", "unsharded"): (1.1, SLOWER)}.items()}, (30.0, SLOWER)),
     "convergence": Case(
-        given("convergence", **{**CONTROL, "batch": 7, "simulator": list(MEASURED), "protocol": "both"}), converged, "simulator",
+        settings_of("convergence", **{**CONTROL, "batch": 7, "simulator": list(MEASURED), "protocol": "both"}), converged, "simulator",
         {"exact": REFERENCE, "torch": (3.0, SLOWER), "rk4-coarse": (2.0, SLOWER), "rk4": (4.0, SLOWER), "rk4-fine": (100.0, SLOWER),
          "euler-coarse": REFERENCE, "euler": (2.0, SLOWER)}, (3.0, SLOWER),
         {"error": {"rk4": 6.25e-6}, "dt": {"rk4": 0.025}}),
     "convergence, the exact one is busy": Case(
-        given("convergence", **{**CONTROL, "batch": 7, "simulator": list(MEASURED), "protocol": "both"}),
+        settings_of("convergence", **{**CONTROL, "batch": 7, "simulator": list(MEASURED), "protocol": "both"}),
         lambda run: {**converged(run), **({"quiet": factory.BUSY} if run.simulator == "exact" else {})}, "simulator",
         {"exact": (1 / 3, UNSURE), "torch": REFERENCE, "rk4-coarse": REFERENCE, "rk4": (4 / 3, SLOWER), "rk4-fine": (100 / 3, SLOWER),
          "euler-coarse": REFERENCE, "euler": (1.0, SAME)}, (100 / 3, SLOWER)),
     "batch": Case(
-        given("batch", batch=[16, 64, 256]), by("batch", {16: 1.0, 64: 2.0, 256: 20.0}), "batch",
+        settings_of("batch", batch=[16, 64, 256]), by("batch", {16: 1.0, 64: 2.0, 256: 20.0}), "batch",
         {16: REFERENCE, 64: (2.0, FASTER), 256: (0.8, SLOWER)}, (2.0, FASTER)),
     "qubits": Case(
-        given("qubits", qubits=[2, 4, 8], simulator=["fused", "default.qubit"]),
+        settings_of("qubits", qubits=[2, 4, 8], simulator=["fused", "default.qubit"]),
         lambda run: {"q2-l3": 1.0, "q4-l3": 1.01, "q8-l3": 2.5}[run.size] * (3 if run.simulator == "fused" else 1), "simulator qubits",
         {**{(name, size): found for name in ("fused", "default.qubit")
             for size, found in {2: REFERENCE, 4: (1.01, SAME), 8: (2.5, SLOWER)}.items()}}, (2.5, SLOWER)),
     "qubits, anything from a hundredth to 25 times": Case(
-        given("qubits", qubits=[2, 8]), lambda run: [0.25, 2.0, 16.0][run.seed] if run.size == "q8-l3" else 1.0, "qubits",
+        settings_of("qubits", qubits=[2, 8]), lambda run: [0.25, 2.0, 16.0][run.seed] if run.size == "q8-l3" else 1.0, "qubits",
         {2: REFERENCE, 8: (2.0, UNSURE)}, (2.0, UNSURE)),
 }  # fmt: skip
 
@@ -263,7 +263,7 @@ def grown(qubits: int, layers: int = 3, **changes: Any) -> dict[str, Any]:
     return ranks(2 ** (qubits - 4), **changes) if qubits > 4 else row(**changes)
 
 
-def told(kind: str, rows: list[dict[str, Any]], asked: int | None = None) -> list[dict[str, Any]]:
+def rows_of(kind: str, rows: list[dict[str, Any]], asked: int | None = None) -> list[dict[str, Any]]:
     """The rows of speed.csv of one study of the first `asked` of these rows."""
     study = Study("s", kind, "?", tuple(Run.of(result) for result in rows[:asked]))
     return [
@@ -326,7 +326,7 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ROWS)
 def test_what_the_row_of_a_point_has(name: str) -> None:
     kind, rows, expected = ROWS[name]
-    (result,) = (each for each in told(kind, rows) if points.point(each) == points.point(rows[-1]))
+    (result,) = (each for each in rows_of(kind, rows) if points.point(each) == points.point(rows[-1]))
     assert {column: result.get(column) for column in expected} == pytest.approx(expected)
 
 
@@ -335,7 +335,7 @@ def test_the_runs_of_a_point_are_not_looked_at_for_each_other_point(monkeypatch:
     looked, usable = [], points.usable
     monkeypatch.setattr(points, "usable", lambda group: looked.append(group) or usable(group))
     rows = [threads(count + 1) for count in range(50)]
-    assert len(told("strong", rows)) == len(rows)
+    assert len(rows_of("strong", rows)) == len(rows)
     assert len(looked) <= 10 * len(rows)
 
 
@@ -345,7 +345,7 @@ def test_simulators_are_in_the_order_of_their_times_and_one_that_timed_out_is_th
         row(simulator=name, step_s=step_s, **(late if name == "fused" else {}))
         for name, step_s in times.items()
     ]
-    assert [each["simulator"] for each in told("simulator", rows)] == ["qiskit", "default.qubit", "fused"]
+    assert [each["simulator"] for each in rows_of("simulator", rows)] == ["qiskit", "default.qubit", "fused"]
 
 
 def test_on_gpus_the_workers_are_gpus() -> None:
@@ -374,7 +374,7 @@ CHANGES: dict[str, tuple[dict[str, Any], float, float | None, float | None]] = {
 @pytest.mark.parametrize("learning_rate", [0.001, 0.02])
 def test_each_change_is_named_and_compared_with_the_first_point(tmp_path: Path, learning_rate: float) -> None:
     """Only the first losses, of the same weights, are compared if losses are chaotic."""
-    settings = given("changes", [change for change, *_ in CHANGES.values()], **CONTROL)
+    settings = settings_of("changes", [change for change, *_ in CHANGES.values()], **CONTROL)
     for name in ("double", "single"):
         settings["protocols"][name]["learning_rate"] = learning_rate
     config = analysis.of(settings)
@@ -398,7 +398,7 @@ def test_each_change_is_named_and_compared_with_the_first_point(tmp_path: Path, 
 
 @pytest.mark.parametrize(("off", "verdict"), [(0.0, SAME), (1e-4, verdicts.DIFFERS)])
 def test_parity_says_by_how_much_losses_differ(tmp_path: Path, off: float, verdict: str) -> None:
-    settings = given("parity", backend=["cpu-n1r1t1", TWO], protocol="parity", seed=0)
+    settings = settings_of("parity", backend=["cpu-n1r1t1", TWO], protocol="parity", seed=0)
     losses = {ranks: [loss * (1 + off * (ranks > 1)) for loss in LOSSES] for ranks in (1, 2)}
     tables = analysed(settings, tmp_path, lambda run: {"losses": losses[run.ranks]})
     (result,) = tables["speed"].to_dict("records")

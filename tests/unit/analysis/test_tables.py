@@ -115,7 +115,7 @@ def resumed(results: Path) -> None:
     path.write_text(json.dumps(factory.sealed({**content, "resumed": 1})))
 
 
-def moved(results: Path) -> None:
+def copied(results: Path) -> None:
     other = next(run for run in RUNS if run.seed == 1 and run.protocol == FIRST.protocol)
     (results / FIRST.path).write_bytes((results / other.path).read_bytes())
 
@@ -125,7 +125,7 @@ def moved(results: Path) -> None:
     [
         ({}, resumed, "missing", "it is timed, but was stopped in between"),
         ({"features_hash": "0" * 64}, None, "stale", "other features"),
-        ({}, moved, "refused", "the axes in the record differ from those in its path"),
+        ({}, copied, "refused", "the axes in the record differ from those in its path"),
         ({"losses": [9.0] * 20}, None, "refused", "losses"),
     ],
 )  # fmt: skip

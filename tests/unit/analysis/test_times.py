@@ -24,7 +24,7 @@ from ketscale.measure.form import Gpu
 from tests import record_maker
 from tests import records_factory as factory
 from tests.unit.analysis import simulated_times as simulated
-from tests.unit.analysis.test_speed import APART, FASTER, SAME, SLOWER, TWO, UNSURE, ranks, row, told
+from tests.unit.analysis.test_speed import APART, FASTER, SAME, SLOWER, TWO, UNSURE, ranks, row, rows_of
 
 GPUS = {name: [Gpu(name=name, uuid=f"GPU-{number}") for number in range(4)] for name in ("H100", "H200")}
 Step = Callable[[int], float]
@@ -97,7 +97,7 @@ def test_what_is_said_follows_from_what_is_known(name: str) -> None:
     case, seeds = DOCTORED[name], range(DOCTORED[name].seeds)
     rows = [row(seed=seed, step_s=case.one(seed), **case.first(seed)) for seed in seeds]
     rows += [ranks(2, seed=seed, step_s=case.two(seed), **case.second(seed)) for seed in seeds]
-    result = told("strong", rows)[-1]
+    result = rows_of("strong", rows)[-1]
     assert (result["verdict"], result["outliers"] or 0) == (case.verdict, case.outliers)
     assert result["why"].startswith(case.why) and bool(result["why"]) == bool(case.why)
     assert (result["effect"] is None) == (case.verdict == APART)
@@ -118,7 +118,7 @@ def test_the_interval_of_each_pair_covers_the_truth_whatever_else_is_in_the_fold
     seeds: int, slow: str
 ) -> None:
     """At least 93 %, and two standard errors of 1.3 points; docs/timing.md has the table of more replicates."""
-    assert min(pair.share for pair in simulated.covered(simulated.ours, seeds, slow, 400)) >= 0.905
+    assert min(pair.share for pair in simulated.covered(simulated.of_package, seeds, slow, 400)) >= 0.905
 
 
 def test_the_simulation_finds_a_variance_that_is_borrowed_from_quiet_pairs() -> None:

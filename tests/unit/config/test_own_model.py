@@ -14,7 +14,7 @@ from ketscale.config import Config, FileModel
 from ketscale.errors import UserError
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
-from tests.own_models import BLOCK, FILES, RING, given, project, write
+from tests.own_models import BLOCK, FILES, RING, project, study_of, write
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def config(folder: Path, block: dict[str, Any] = BLOCK, **axes: Any) -> Config:
     """A config with the model `ring`, read from YAML."""
-    return analysis.of(yaml.safe_load(yaml.safe_dump(given(folder, block, **axes))))
+    return analysis.of(yaml.safe_load(yaml.safe_dump(study_of(folder, block, **axes))))
 
 
 def test_the_settings_have_the_files_content(folder: Path) -> None:

@@ -31,7 +31,7 @@ def refusal(given: dict[str, Any]) -> str:
     return str(error.value)
 
 
-def refused(**changes: Any) -> str:
+def error_of(**changes: Any) -> str:
     with pytest.raises(UserError) as error:
         of(**changes)
     return str(error.value)
@@ -89,8 +89,8 @@ def test_a_finite_space_is_drawn_to_its_end_without_repetition() -> None:
     space = {"learning_rate": [0.001, 0.01, 0.1], "weight_decay": [0.0, 1e-4]}
     drawing = search(trials=6, settings=space, models={})
     assert len({repr(drawing.point("vqc", number)) for number in range(6)}) == 6
-    assert "6 settings for vqc and 7 trials" in refused(trials=7, settings=space, models={})
-    assert "trials" in refused(settings={"learning_rate": {"low": 0.1, "high": 0.10001}}, models={})
+    assert "6 settings for vqc and 7 trials" in error_of(trials=7, settings=space, models={})
+    assert "trials" in error_of(settings={"learning_rate": {"low": 0.1, "high": 0.10001}}, models={})
 
 
 def test_a_grid_is_every_combination_and_as_many_for_each_model() -> None:
@@ -100,7 +100,7 @@ def test_a_grid_is_every_combination_and_as_many_for_each_model() -> None:
         {"learning_rate": 0.001},
         {"learning_rate": 0.1},
     ]
-    why = refused(method="grid", trials=2, settings=space, models={"mlp": {"width": [4, 8]}})
+    why = error_of(method="grid", trials=2, settings=space, models={"mlp": {"width": [4, 8]}})
     assert "multiply to 4 settings for mlp, but trials is 2" in why
 
 
@@ -159,7 +159,7 @@ def test_what_is_searched_for_one_model_changes_no_run_of_another() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_is_refused_by_name(changes: dict[str, Any], path: str) -> None:
-    assert path in refused(**changes)
+    assert path in error_of(**changes)
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import pytest
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.problems.registry import FAMILIES
-from tests.own_files import ANIMALS, VECTORS, given, npz
+from tests.own_files import ANIMALS, VECTORS, npz, study_settings
 
 MINE = {"kind": "rows", "file": "a.npz"}
 
 
 def of(block: dict[str, Any], **workloads: Any) -> Config:
-    result = given(block)
+    result = study_settings(block)
     result["workloads"] |= workloads
     return Config.of(result, FAMILIES)
 
@@ -41,7 +41,7 @@ def test_each_seed_is_a_workload_and_a_study_has_them_all() -> None:
 
 
 def test_a_point_may_name_one_split_or_all() -> None:
-    block = given({**MINE, "split_seeds": [0, 1]})
+    block = study_settings({**MINE, "split_seeds": [0, 1]})
     axes = block["studies"]["s"]["axes"]
     del axes["workload"]
     block["studies"]["s"]["points"] = [{"workload": ["mine"], "seed": 0}, {"workload": "mine.s1", "seed": 5}]

@@ -481,35 +481,35 @@ def test_a_task_of_a_chain_has_the_same_bits_in_every_batch(method: str) -> None
 ZZZ = kd.System({"zzz": np.diag([1, -1, -1, 1, -1, 1, 1, -1])}, {"zzz": 1.0}, {}, levels=(2, 2, 2))
 
 
-def refused(**changes: Any) -> Callable[[], object]:
+def call_of(**changes: Any) -> Callable[[], object]:
     return lambda: kd.evolve(SYSTEM, **{"controls": CONTROLS, "duration": DURATION} | changes)
 
 
 @pytest.mark.parametrize(
     "call, message",
     [
-        (refused(method="suzuki4", dt=0.1), "method: a splitting needs sites with equal levels, not (2, 3); use exact"),
-        (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
+        (call_of(method="suzuki4", dt=0.1), "method: a splitting needs sites with equal levels, not (2, 3); use exact"),
+        (call_of(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
         (lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1), "method: a splitting needs terms of one or two sites, not 3 as zzz; give kd.Term"),
         (lambda: kd.evolve(kd.chain([QUBIT] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1), "method: a splitting needs controls of one site, not two as coupling_1_2"),
         (lambda: kd.fidelity(np.eye(2) / 2, np.eye(2) / 2), "target: is not a pure state of norm 1 (mixed targets are not offered)"),
         (lambda: kd.average_gate_fidelity(np.eye(2), 2 * np.eye(2)), "target: is not unitary, but off by 3.0e+00"),
-        (refused(kind="unitary", rates=RATES), "rates: a unitary has no decay; use kind density"),
-        (refused(kind="unitary", expect=np.eye(6)[None]), "expect: is of a ket or a density matrix, not of a unitary"),
-        (refused(expect=OPERATOR[None]), "observables: is not Hermitian"),
-        (refused(lengths=[1.0, 2.0]), "lengths: must be (4,), one of each segment, not (2,)"),
-        (refused(rates={"c": 0.1}), "rates: this system has no c"),
-        (refused(rates=RATES, rate_factors=[[1.0, 2.0]]), "rate_factors: must be (4, 2), of each segment's rates, not (1, 2)"),
-        (refused(rate_factors=[[1.0, 2.0]]), "rate_factors: there are no rates; give them, with kind density"),
-        (refused(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
-        (refused(initial=OPERATOR), "initial: (6, 6) may be a density matrix, columns or 6 kets; say kind='density', 'unitary' or 'ket'"),
-        (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
-        (refused(controls=CONTROLS[:, :1]), "controls: must be (segments, 2), a column for each of "),
-        (refused(controls=CONTROLS[None, None]), "controls: is of shape (1, 1, 4, 2), and has one batch axis at most"),
-        (refused(controls=1j * CONTROLS.numpy()), "controls: some are complex; give real numbers"),
+        (call_of(kind="unitary", rates=RATES), "rates: a unitary has no decay; use kind density"),
+        (call_of(kind="unitary", expect=np.eye(6)[None]), "expect: is of a ket or a density matrix, not of a unitary"),
+        (call_of(expect=OPERATOR[None]), "observables: is not Hermitian"),
+        (call_of(lengths=[1.0, 2.0]), "lengths: must be (4,), one of each segment, not (2,)"),
+        (call_of(rates={"c": 0.1}), "rates: this system has no c"),
+        (call_of(rates=RATES, rate_factors=[[1.0, 2.0]]), "rate_factors: must be (4, 2), of each segment's rates, not (1, 2)"),
+        (call_of(rate_factors=[[1.0, 2.0]]), "rate_factors: there are no rates; give them, with kind density"),
+        (call_of(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
+        (call_of(initial=OPERATOR), "initial: (6, 6) may be a density matrix, columns or 6 kets; say kind='density', 'unitary' or 'ket'"),
+        (call_of(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
+        (call_of(controls=CONTROLS[:, :1]), "controls: must be (segments, 2), a column for each of "),
+        (call_of(controls=CONTROLS[None, None]), "controls: is of shape (1, 1, 4, 2), and has one batch axis at most"),
+        (call_of(controls=1j * CONTROLS.numpy()), "controls: some are complex; give real numbers"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 1j}), "parameters.coupling_1_2: 1j is not a finite number"),
-        (refused(duration=-1.0), "duration: -1.0 is not a positive number"),
-        (refused(duration=torch.ones(2).double(), initial=COLUMNS.T[:3]), "batch: arguments have batches of several lengths: duration 2, initial 3"),
+        (call_of(duration=-1.0), "duration: -1.0 is not a positive number"),
+        (call_of(duration=torch.ones(2).double(), initial=COLUMNS.T[:3]), "batch: arguments have batches of several lengths: duration 2, initial 3"),
         (lambda: kd.leakage(OPERATOR, SYSTEM.computational_states), "final: has 6 columns for 4 computational states; evolve these states, with initial=states"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 2): 0.1}), "couplings: (0, 2) are not two sites from 0 to 1"),
         (lambda: kd.transmon(t1=10.0, t2=30.0), "t2: is at most twice t1"),

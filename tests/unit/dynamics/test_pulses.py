@@ -23,13 +23,13 @@ PULSES: list[kd.Pulse] = [
 ]
 
 
-def drawn(pulse: kd.Pulse, count: int) -> torch.Tensor:
+def samples_of(pulse: kd.Pulse, count: int) -> torch.Tensor:
     return pulse.start(count, torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("pulse", PULSES)
 def test_a_batch_of_pulses_and_durations_is_one_after_another(pulse: kd.Pulse) -> None:
-    parameters, durations = drawn(pulse, 3), torch.tensor([20.0, 30.0, 41.0], dtype=torch.float64)
+    parameters, durations = samples_of(pulse, 3), torch.tensor([20.0, 30.0, 41.0], dtype=torch.float64)
     controls = pulse(parameters, durations)
     assert controls.shape == (3, pulse.segments, pulse.columns)
     for row, duration, single in zip(parameters, durations, controls, strict=True):
@@ -40,7 +40,7 @@ def test_a_batch_of_pulses_and_durations_is_one_after_another(pulse: kd.Pulse) -
 @pytest.mark.parametrize("pulse", PULSES)
 def test_controls_have_the_derivatives_of_finite_differences(pulse: kd.Pulse) -> None:
     arguments = (
-        drawn(pulse, 2).requires_grad_(),
+        samples_of(pulse, 2).requires_grad_(),
         torch.tensor([20.0, 31.0], dtype=torch.float64, requires_grad=True),
     )
     assert torch.autograd.gradcheck(pulse, arguments, fast_mode=pulse.segments > 12)
@@ -91,7 +91,7 @@ def test_limits_hold_for_huge_parameters_an_empty_batch_and_mapped_durations() -
     once = pulse(1e6 * torch.ones(16), 20.0)
     torch.testing.assert_close(pulse(1e15 * torch.ones(16), 20.0), once)
     assert pulse(torch.ones(0, 16), 20.0).shape == (0, 8, 2)
-    parameters, durations = drawn(pulse, 1)[0], torch.tensor([5.0, 20.0], dtype=torch.float64)
+    parameters, durations = samples_of(pulse, 1)[0], torch.tensor([5.0, 20.0], dtype=torch.float64)
     mapped = torch.func.vmap(pulse, (None, 0))(parameters, durations)
     torch.testing.assert_close(mapped, pulse(parameters.expand(2, -1), durations))
 
@@ -99,7 +99,7 @@ def test_limits_hold_for_huge_parameters_an_empty_batch_and_mapped_durations() -
 @pytest.mark.parametrize("scale", [0.1, 1.0, 1e3])
 @pytest.mark.parametrize("pulse", [pulse for pulse in PULSES if pulse.limits is LIMITS])
 def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) -> None:
-    controls = pulse(scale * drawn(pulse, 20), 20.0)
+    controls = pulse(scale * samples_of(pulse, 20), 20.0)
     envelopes = torch.complex(controls[..., 0::2], controls[..., 1::2])
     largest = torch.tensor(LIMITS.amplitudes, dtype=torch.float64)
     assert (envelopes.abs() <= largest * (1 + 1e-12)).all()

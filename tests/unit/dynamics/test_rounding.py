@@ -32,7 +32,7 @@ def system(levels: int) -> kd.System:
     return kd.System({"a": drift}, {"a": 1.0}, {"x": x, "y": y}, {"r": lowers})
 
 
-def given(levels: int, angle: float, dtype: torch.dtype) -> tuple[kd.System, torch.Tensor, torch.Tensor]:
+def inputs_of(levels: int, angle: float, dtype: torch.dtype) -> tuple[kd.System, torch.Tensor, torch.Tensor]:
     """A system, and controls and parameters whose largest energy times the time of a segment is this angle."""
     one, controls = system(levels), np.random.default_rng(7).normal(size=(SEGMENTS, 2))
     energies = np.linalg.eigvalsh(
@@ -80,7 +80,7 @@ def in_34_digits(what: str, one: kd.System, controls: torch.Tensor, parameters: 
     sampled(KINDS, [2, 3], [1.0, 30.0, 1e3, 6e4, 1e5], [torch.float64, torch.float32]),
 )
 def test_the_estimate_is_the_error(what: str, levels: int, angle: float, dtype: torch.dtype) -> None:
-    one, controls, parameters = given(levels, angle, dtype)
+    one, controls, parameters = inputs_of(levels, angle, dtype)
     options = {**KINDS[what], "parameters": parameters}
     final = kd.evolve(one, controls, DURATION, **options)
     estimate = kd.error_estimate(one, controls, DURATION, **options)
@@ -103,7 +103,7 @@ def test_the_estimate_is_the_error(what: str, levels: int, angle: float, dtype: 
     "way", ["compiled", "torch", "batch", "list", "durations", "vmap", "operators", "channel"]
 )
 def test_long_segments_in_single_precision_lose_no_digits_by_any_way(way: str) -> None:
-    one, controls, parameters = given(3, 8e4, torch.float32)
+    one, controls, parameters = inputs_of(3, 8e4, torch.float32)
     options: dict[str, Any] = {"kind": "unitary", "parameters": parameters}
     expected = kd.evolve(one, controls.double(), DURATION, kind="unitary", parameters=parameters.double())
     result: Any
@@ -134,7 +134,7 @@ def test_long_segments_in_single_precision_lose_no_digits_by_any_way(way: str) -
 
 @pytest.mark.parametrize("trajectory", [False, True])
 def test_gradients_of_long_segments_in_single_precision_are_those_in_double(trajectory: bool) -> None:
-    one, controls, parameters = given(3, 8e4, torch.float32)
+    one, controls, parameters = inputs_of(3, 8e4, torch.float32)
     values = []
     for dtype in (torch.float32, torch.float64):
         leaves = [each.to(dtype).requires_grad_() for each in (controls, parameters)]

@@ -260,7 +260,7 @@ SINGLY: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def drawn(size: int) -> Any:
+def draws(size: int) -> Any:
     generator = np.random.default_rng(0)
     return (generator.normal(size=(size, size)) + 1j * generator.normal(size=(size, size))) / size
 
@@ -271,19 +271,19 @@ GROWING = qml.X(0) + 1j * qml.Z(0)  # no Hermitian generator
 # array of NumPy's.
 MATRICES: dict[str, Callable[[Any], Any]] = {
     "Kraus": lambda m: qml.QubitUnitary(m(np.array([[0, 0.3**0.5], [0, 0]])), 0),
-    "matrix, two wires": lambda m: qml.QubitUnitary(m(drawn(4)), [2, 0]),
-    "matrix, three wires": lambda m: qml.QubitUnitary(m(drawn(8)), [0, 1, 2]),
-    "batch of matrices": lambda m: qml.QubitUnitary(m(np.stack([drawn(2), np.diag([1, 0.5])])), 0),
-    "controlled by zeros": lambda m: qml.ctrl(qml.QubitUnitary(m(drawn(2)), 1), [0, 2], control_values=[0, 1]),
-    "controlled, two wires": lambda m: qml.ControlledQubitUnitary(m(drawn(4)), [0, 1, 2]),
-    "adjoint of controlled": lambda m: qml.adjoint(qml.ctrl(qml.QubitUnitary(m(drawn(2)), 0), 1)),
-    "inverse": lambda m: qml.pow(qml.QubitUnitary(m(drawn(2)), 0), -1),
-    "controlled product": lambda m: qml.ctrl(qml.prod(qml.QubitUnitary(m(drawn(2)), 0), qml.RX(0.3, 1)), 2),
-    "select": lambda m: qml.Select([qml.QubitUnitary(m(drawn(2)), 0), qml.X(0)], control=2),
+    "matrix, two wires": lambda m: qml.QubitUnitary(m(draws(4)), [2, 0]),
+    "matrix, three wires": lambda m: qml.QubitUnitary(m(draws(8)), [0, 1, 2]),
+    "batch of matrices": lambda m: qml.QubitUnitary(m(np.stack([draws(2), np.diag([1, 0.5])])), 0),
+    "controlled by zeros": lambda m: qml.ctrl(qml.QubitUnitary(m(draws(2)), 1), [0, 2], control_values=[0, 1]),
+    "controlled, two wires": lambda m: qml.ControlledQubitUnitary(m(draws(4)), [0, 1, 2]),
+    "adjoint of controlled": lambda m: qml.adjoint(qml.ctrl(qml.QubitUnitary(m(draws(2)), 0), 1)),
+    "inverse": lambda m: qml.pow(qml.QubitUnitary(m(draws(2)), 0), -1),
+    "controlled product": lambda m: qml.ctrl(qml.prod(qml.QubitUnitary(m(draws(2)), 0), qml.RX(0.3, 1)), 2),
+    "select": lambda m: qml.Select([qml.QubitUnitary(m(draws(2)), 0), qml.X(0)], control=2),
     "controlled projector": lambda m: qml.ctrl(qml.Projector([1], 0), 1),
     "controlled growth": lambda m: qml.ctrl(qml.evolve(GROWING, 0.3), 1),
     "adjoint of a power": lambda m: qml.adjoint(qml.pow(qml.adjoint(qml.evolve(GROWING, 0.3)), -1)),
-    "adjoint of a matrix' growth": lambda m: qml.adjoint(qml.evolve(qml.QubitUnitary(m(drawn(2)), 0), 0.3)),
+    "adjoint of a matrix' growth": lambda m: qml.adjoint(qml.evolve(qml.QubitUnitary(m(draws(2)), 0), 0.3)),
     "adjoint of evolution": lambda m: qml.adjoint(qml.evolve(qml.Hermitian(m(HERMITIAN), 0), 0.3)),
 }  # fmt: skip
 GIVEN: dict[str, Callable[[Any], Any]] = {

@@ -130,7 +130,7 @@ def _recorded(monkeypatch: pytest.MonkeyPatch, exact_jax: Any) -> None:
     monkeypatch.setattr(tape_cache, "REPEATS", 1)
 
 
-def drawn(*shapes: tuple[int, ...], seed: int = 0) -> list[torch.Tensor]:
+def draws(*shapes: tuple[int, ...], seed: int = 0) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes]
 
@@ -146,7 +146,7 @@ def test_values_and_gradients(name: str) -> None:
     if name in TORCH[:3] or "JAX" in name:
         shapes += [(3, 4), (0,), (2, 0)]
     for seed, shape in enumerate(shapes):
-        x, w = drawn((*shape, 2), (2,), seed=seed)
+        x, w = draws((*shape, 2), (2,), seed=seed)
         values, expected = door(x, w), closed_form(x, w)
         close(values, expected)
         slopes = (torch.autograd.grad(each.pow(3).sum(), (x, w)) for each in (values, expected))
@@ -202,7 +202,7 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", TORCH)
 def test_transforms_of_torch_and_second_derivatives(name: str) -> None:
     door = DOORS[name]()
-    x, w = (each.detach() for each in drawn((4, 2), (2,)))
+    x, w = (each.detach() for each in draws((4, 2), (2,)))
     for transform, result in TRANSFORMS.items():
         value, expected = (result(lambda w, x, f=f: f(x, w))(w, x) for f in (door, closed_form))
         close(value, expected, msg=lambda message, transform=transform: f"{transform}: {message}")
@@ -210,7 +210,7 @@ def test_transforms_of_torch_and_second_derivatives(name: str) -> None:
 
 @pytest.mark.parametrize("name", TORCH)
 def test_the_first_call_may_be_without_gradients(name: str) -> None:
-    x, w = drawn((5, 2), (2,))
+    x, w = draws((5, 2), (2,))
     for context in (torch.no_grad, torch.inference_mode):
         door = DOORS[name]()
         with context():
@@ -220,7 +220,7 @@ def test_the_first_call_may_be_without_gradients(name: str) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_threads_may_call_first_at_once(number: int) -> None:
-    x, w = drawn((3, 2), (2,))
+    x, w = draws((3, 2), (2,))
     result, call = duplicable(x, w)[number]
     rows = (1, 2, 3, 1, 2, 3)
     with ThreadPoolExecutor(6) as pool:
@@ -231,7 +231,7 @@ def test_threads_may_call_first_at_once(number: int) -> None:
 @pytest.mark.parametrize("name", ["layer", "layer of Qiskit's", "device", "from_qnode"])
 def test_single_precision_is_right_and_autocast_does_not_round(name: str) -> None:
     """A QNode on the device has double precision, as on default.qubit."""
-    x, w = (each.detach().float() for each in drawn((5, 2), (2,)))
+    x, w = (each.detach().float() for each in draws((5, 2), (2,)))
     door = DOORS[name](dtype=torch.float32) if "layer" in name else DOORS[name]()
     values = door(x, w)
     assert values.dtype == (torch.float64 if name == "device" else torch.float32)
@@ -258,7 +258,7 @@ def duplicable(
 
 
 def test_copies_and_pickles() -> None:
-    x, w = drawn((5, 2), (2,))
+    x, w = draws((5, 2), (2,))
     for result, call in duplicable(x, w):
         # Before and after its first calls.
         for _ in range(3):
@@ -270,4 +270,4 @@ def test_copies_and_pickles() -> None:
 @pytest.mark.parametrize("name", [name for name in DOORS if name != "estimator"])
 def test_complex_angles_are_refused(name: str) -> None:
     with pytest.raises((UserError, ValueError)):
-        DOORS[name]()(torch.full((2,), 0.3 + 0.2j), drawn((2,))[0].detach())
+        DOORS[name]()(torch.full((2,), 0.3 + 0.2j), draws((2,))[0].detach())

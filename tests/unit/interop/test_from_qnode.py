@@ -12,7 +12,7 @@ import torch
 
 from ketscale import from_qnode
 from ketscale.errors import UserError
-from tests.unit.interop.test_doors import drawn
+from tests.unit.interop.test_doors import draws
 
 WIRES = 3
 DEVICE = qml.device("default.qubit", wires=WIRES)
@@ -38,7 +38,7 @@ def same(
     qnode = qml.QNode(function, DEVICE)
     converted = from_qnode(qnode)
     for seed in range(calls):
-        arguments = drawn(*shapes, seed=seed)
+        arguments = draws(*shapes, seed=seed)
         pairs = []
         for each in (converted, qnode):
             results = each(*arguments)
@@ -157,7 +157,7 @@ def test_arguments_in_containers_and_by_name_and_numbers_that_are_equal_are_told
     qnode = qml.QNode(function, DEVICE)
     converted = from_qnode(qnode)
     for seed, times in enumerate((1, 2, True, 1.0, 1)):
-        a, b, c = drawn((), (), (), seed=seed)
+        a, b, c = draws((), (), (), seed=seed)
         results = [each([a, {"y": b}], named=c, times=times) for each in (converted, qnode)]
         slopes = [torch.autograd.grad(sum(each), [a, b], allow_unused=True) for each in results]
         torch.testing.assert_close(*zip(results, slopes, strict=True), rtol=1e-10, atol=1e-12)
@@ -203,7 +203,7 @@ def test_what_torch_does_not_see_is_found_out(hidden: Callable[..., Any]) -> Non
 
     converted = from_qnode(qml.QNode(function, DEVICE))
     with pytest.raises(UserError, match=r"^from_qnode: the "):
-        converted(*drawn((WIRES,), ()))
+        converted(*draws((WIRES,), ()))
 
 
 def test_measurements_that_depend_on_hidden_values_are_found_out() -> None:
@@ -239,7 +239,7 @@ def test_a_circuit_may_depend_on_the_batch_size() -> None:
 
     converted = from_qnode(qml.QNode(function, DEVICE))
     for batch in (2, 3, 4, 6, 8, 4):
-        (x,) = drawn((batch,), seed=batch)
+        (x,) = draws((batch,), seed=batch)
         torch.testing.assert_close(converted(x), qml.QNode(function, DEVICE)(x), rtol=1e-10, atol=1e-12)
 
 
@@ -266,7 +266,7 @@ def unordered(x: Any) -> Any:
         lambda: from_qnode(QNODE)(object()),
         *(lambda x=x: from_qnode(QNODE)(x) for x in (torch.tensor([0.3j]), np.complex128(0.3j), 0.3j)),
         *(
-            lambda function=function: from_qnode(qml.QNode(function, DEVICE))(*drawn(()))
+            lambda function=function: from_qnode(qml.QNode(function, DEVICE))(*draws(()))
             for function in (unordered, postselected, lambda x: x, lambda _: qml.sample(wires=0))
         ),
     ],

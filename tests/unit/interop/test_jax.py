@@ -62,7 +62,7 @@ def stacked(qnode: Any) -> Callable[..., Any]:
     return lambda x, w: jnp.stack(qnode(x, w))
 
 
-def turned(state: Any, generator: np.ndarray, angle: Any) -> Any:
+def rotate(state: Any, generator: np.ndarray, angle: Any) -> Any:
     """exp(-i angle G / 2) on a state, for G^3 = G."""
     rotated = generator @ state
     return state + (jnp.cos(angle / 2) - 1) * (generator @ rotated) - 1j * jnp.sin(angle / 2) * rotated
@@ -75,15 +75,15 @@ def reference(x: Any, w: Any) -> Any:
     controlled = np.kron([[0, 1], [1, 0]], [[0, 0], [0, 1]])
     state = jnp.eye(4)[0] + 0j
     for word, angle in (("YI", x[0]), ("IZ", w[0]), ("IY", x[1]), ("IZ", w[1])):
-        state = turned(state, dense_word(word), angle)
-    state = turned(state[jnp.array([0, 1, 3, 2])], controlled, w[2])
+        state = rotate(state, dense_word(word), angle)
+    state = rotate(state[jnp.array([0, 1, 3, 2])], controlled, w[2])
     for word, angle in (("ZI", w[3]), ("IZ", x[0]), ("XX", w[0])):
-        state = turned(state, dense_word(word), angle)
+        state = rotate(state, dense_word(word), angle)
     observables = jnp.stack([dense_word("ZI"), 0.5 * dense_word("XY") - dense_word("IZ")])
     return jnp.einsum("i,oij,j->o", state.conj(), observables, state).real
 
 
-def drawn(*shape: int, seed: int = 0) -> Any:
+def draws(*shape: int, seed: int = 0) -> Any:
     return jnp.asarray(np.random.default_rng(seed + len(shape)).normal(size=shape))
 
 
@@ -150,7 +150,7 @@ def same(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
 @pytest.mark.parametrize(("inner", "outer"), PAIRS)
 def test_transformations_of_transformations(inner: Any, outer: Any) -> None:
     f = on_jax.expval(CIRCUIT, OBSERVABLES)
-    x, w = drawn(INPUTS), drawn(WEIGHTS)
+    x, w = draws(INPUTS), draws(WEIGHTS)
     same(jax.jit(outer(inner(f)))(x, w), jax.jit(outer(inner(reference)))(x, w))
 
 
@@ -165,7 +165,7 @@ def test_transformations_of_transformations(inner: Any, outer: Any) -> None:
 def test_shifts_and_operators_give_the_same(transform: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a block that is shifted, and for one that is not."""
     circuit = Circuit(2).ry(0, "x0").rot(1, "w0", "x1", "w1").cnot(0, 1).crx(1, 0, "w2").xx(0, 1, "x2")
-    f, x, w = transform(on_jax.expval(circuit, OBSERVABLES)), drawn(3), drawn(3)
+    f, x, w = transform(on_jax.expval(circuit, OBSERVABLES)), draws(3), draws(3)
     assert jax_primitive.shifts_of(inputs_only(circuit), ("ZI",), "input", range(3)) is not None
     result = jax.jit(f)(x, w)
     monkeypatch.setattr(jax_primitive, "shifts_of", lambda *request: None)
@@ -177,7 +177,7 @@ def test_inputs_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPat
     """The gradient by weights of second derivatives by inputs is one of kernels alone."""
     monkeypatch.setattr(jax_primitive, "plain", lambda *point, **request: pytest.fail("JAX's operators"))
     circuit = Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1).ry(1, "w0").rx(1, "w0")
-    f, x, w = on_jax.expval(circuit), drawn(3, 2), drawn(1)
+    f, x, w = on_jax.expval(circuit), draws(3, 2), draws(1)
 
     def exact(x: Any, w: Any) -> Any:
         (c, s), (a, b) = (jnp.cos(w[0]), jnp.sin(w[0])), jnp.cos(x)
@@ -191,7 +191,7 @@ def test_inputs_that_turn_one_rotation_are_shifted(monkeypatch: pytest.MonkeyPat
 
 def test_mapped_hessians_by_operators_are_differentiated_by_weights() -> None:
     circuit = Circuit(2).ry(0, "x0").rx(0, "x0").ry(1, "w0").cnot(0, 1).ry(1, "w0")
-    f, x, w = on_jax.expval(circuit), drawn(3, 1), drawn(1)
+    f, x, w = on_jax.expval(circuit), draws(3, 1), draws(1)
 
     def loss(w: Any, x: Any) -> Any:
         return (jax.vmap(jax.hessian(lambda each: f(each, w)))(x) ** 2).sum()
@@ -203,14 +203,14 @@ def test_mapped_hessians_by_operators_are_differentiated_by_weights() -> None:
 @pytest.mark.parametrize("given", ["zero", "one", "each"])
 def test_states_and_initial_states_are_differentiated_twice(given: str) -> None:
     """Against products of matrices in JAX; for samples with weights of their own too."""
-    x, w = drawn(3, 1), drawn(3, 2)
-    initial = drawn(*([3] if given == "each" else []), 4) + 1j * drawn(4, seed=5)
+    x, w = draws(3, 1), draws(3, 2)
+    initial = draws(*([3] if given == "each" else []), 4) + 1j * draws(4, seed=5)
     start, f = (jnp.eye(4)[0] + 0j if given == "zero" else initial), on_jax.state(CIRCUIT_OF_STATES)
 
     def plain(x: Any, w: Any, initial: Any) -> Any:
         def one(x: Any, w: Any, state: Any) -> Any:
             for word, angle in (("YI", x[0]), ("IZ", w[0]), ("XX", w[1])):
-                state = turned(state, dense_word(word), angle)
+                state = rotate(state, dense_word(word), angle)
             return state
 
         return jax.vmap(one)(x, jnp.broadcast_to(w, (3, 2)), jnp.broadcast_to(initial, (3, 4)))
@@ -218,7 +218,7 @@ def test_states_and_initial_states_are_differentiated_twice(given: str) -> None:
     def mine(x: Any, w: Any, initial: Any) -> Any:
         return f(x, w, **({} if given == "zero" else {"initial": initial}))
 
-    factors = drawn(3, 4, seed=1) + 1j * drawn(3, 4, seed=2)
+    factors = draws(3, 4, seed=1) + 1j * draws(3, 4, seed=2)
 
     def asked(of: Any, w: Any) -> Any:
         def loss(x: Any, w: Any, real: Any, imag: Any) -> Any:
@@ -238,7 +238,7 @@ def test_states_and_initial_states_are_differentiated_twice(given: str) -> None:
 
 def test_single_precision_and_weak_types() -> None:
     f = on_jax.expval(CIRCUIT)
-    x, w = drawn(5, INPUTS), drawn(WEIGHTS)
+    x, w = draws(5, INPUTS), draws(WEIGHTS)
     exact, single = f(x, w), f(x.astype(jnp.float32), w.astype(jnp.float32))
     assert single.dtype == jnp.float32 and exact.dtype == jnp.float64
     # Its type is weak, which is no reason for single precision.
@@ -323,7 +323,7 @@ def test_threads_share_the_kernels() -> None:
     for wire in range(qubits):
         circuit = circuit.ry(wire, f"x{wire}").rx(wire, f"w{wire}").cnot(wire, (wire + 1) % qubits)
     f = on_jax.expval(circuit)
-    x, w = drawn(64, qubits), drawn(qubits)
+    x, w = draws(64, qubits), draws(qubits)
     called = jax.jit(jax.value_and_grad(lambda w: (f(x, w) ** 2).sum()))
     expected = jax.tree.map(np.asarray, called(w))
     result: list[Any] = []
@@ -345,14 +345,14 @@ def test_a_circuit_lives_as_long_as_the_executables_that_hold_it(monkeypatch: py
     values: list[Any] = []
     monkeypatch.setattr(jax_kernels, "compiled", lambda *a, **k: values.append(plain(*a, **k)) or values[-1])
     f = on_jax.expval(Circuit(1).ry(0, "x0").rx(0, 0.123))
-    executable = jax.jit(lambda x: f(x)).lower(drawn(1)).compile()
+    executable = jax.jit(lambda x: f(x)).lower(draws(1)).compile()
     alive = weakref.ref(values[-1].table)
-    expected = np.asarray(executable(drawn(1)))
+    expected = np.asarray(executable(draws(1)))
     values.clear()
     jax.clear_caches()
     gc.collect()
     assert alive() is not None
-    np.testing.assert_array_equal(executable(drawn(1)), expected)
+    np.testing.assert_array_equal(executable(draws(1)), expected)
     del executable
     jax.clear_caches()
     gc.collect()

@@ -18,7 +18,7 @@ from ketscale.errors import UserError
 from ketscale.interop import tape_cache
 from ketscale.interop.device import FusedDevice
 from tests.unit.interop.programs import entangled, last
-from tests.unit.interop.test_doors import drawn
+from tests.unit.interop.test_doors import draws
 from tests.unit.interop.test_from_qnode import loss
 
 WIRES, POINT = 4, np.array([0.4, -0.7, 1.1, 0.25])
@@ -145,17 +145,17 @@ def test_a_batch_that_cannot_be_decomposed_runs_sample_by_sample_if_pennylane_di
     torch.testing.assert_close(*gradients)
 
 
-def turned(t: Any) -> Any:
+def rotation_matrix(t: Any) -> Any:
     """A real symmetric matrix."""
     return qml.math.stack([qml.math.stack([t[0], t[1]]), qml.math.stack([t[1], -t[0]])])
 
 
 def variance(t: Any) -> Any:
-    return qml.var(qml.Hermitian(turned(t), 0))
+    return qml.var(qml.Hermitian(rotation_matrix(t), 0))
 
 
 def evolved(t: Any) -> Any:
-    qml.evolve(qml.Hermitian(turned(t), 0), 0.3)
+    qml.evolve(qml.Hermitian(rotation_matrix(t), 0), 0.3)
     return qml.expval(qml.Z(0))
 
 
@@ -187,7 +187,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compare(function: Callable[..., Any], fused: Any, *shapes: tuple[int, ...], seed: int = 0) -> None:
-    arguments, pairs = drawn(*shapes, seed=seed), []
+    arguments, pairs = draws(*shapes, seed=seed), []
     for each in (fused, qml.device("default.qubit", wires=WIRES)):
         results = qml.QNode(function, each)(*arguments)
         pairs.append((results, torch.autograd.grad(loss(results), arguments, materialize_grads=True)))

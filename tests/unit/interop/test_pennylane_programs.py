@@ -33,7 +33,7 @@ from tests.unit.interop.programs import (
     PREPARED,
     PROGRAMS,
     SINGLY,
-    drawn,
+    draws,
     midway,
 )
 
@@ -250,6 +250,6 @@ def test_what_default_qubit_refuses_or_normalises_is_refused(
 def test_qiskit_synthesises_no_matrix_that_is_not_unitary() -> None:
     for qubits in (1, 2, 3):
         circuit = QuantumCircuit(3)
-        circuit.append(UnitaryGate(drawn(2**qubits), check_input=False), range(qubits))
+        circuit.append(UnitaryGate(draws(2**qubits), check_input=False), range(qubits))
         with pytest.raises(UserError, match="not unitary"):
             from_qiskit(circuit)

@@ -48,18 +48,18 @@ def qualities(*accuracies: float) -> list[dict[str, Any]]:
 
 def train(results: Path, run: Run = FINALS[0]) -> Path:
     """The record of a run with the settings that it finds."""
-    result = made(results)
+    result = choice_of(results)
     settings = CONFIG.settings(run).chosen(result.chosen, result.hash)
     return maker.write(results, settings, quality=quality(0.5))
 
 
-def made(results: Path) -> choice.Choice:
+def choice_of(results: Path) -> choice.Choice:
     return choice.make(FINAL, results, maker.FEATURES)
 
 
 def test_the_best_on_validation_data_is_chosen(tmp_path: Path) -> None:
     reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
-    result = made(tmp_path)
+    result = choice_of(tmp_path)
     values = {trial.name: trial.validation for trial in result.trials}
     assert result.chosen == 1 and values == dict(
         zip((run.protocol for run in TRIALS), (0.7, 0.9, 0.8, 0.2), strict=True)
@@ -71,14 +71,14 @@ def test_the_best_on_validation_data_is_chosen(tmp_path: Path) -> None:
 
 def test_of_equals_the_smaller_loss_then_the_smaller_trial_is_chosen(tmp_path: Path) -> None:
     reach(tmp_path, *({"quality": quality(0.9, loss)} for loss in (2.0, 1.0, 1.0, 3.0)))
-    assert made(tmp_path).chosen == 1
+    assert choice_of(tmp_path).chosen == 1
     reach(tmp_path, *({"quality": quality(0.9, loss)} for loss in (2.0, 2.0, 2.0, 2.0)))
-    assert made(tmp_path).chosen == 0
+    assert choice_of(tmp_path).chosen == 0
 
 
 def test_a_trial_that_diverged_loses_and_is_named(tmp_path: Path) -> None:
     reach(tmp_path, {"status": "diverged"}, *qualities(0.1, 0.2, 0.1))
-    result = made(tmp_path)
+    result = choice_of(tmp_path)
     assert result.chosen == 2 and result.trials[0].why == "diverged" and "; 1 failed" in result.why
 
 
@@ -86,7 +86,7 @@ def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: P
     folder = tmp_path / CONFIG.results
     reach(folder, *({"status": "diverged"} for _ in range(3)), {"quality": quality(None)})
     with pytest.raises(UserError, match=r"none of 4 trials can be chosen \(3 diverged, 1 without accuracy\)"):
-        made(folder)
+        choice_of(folder)
     assert "none of 4 trials" in records.read(CONFIG, folder).checked[FINALS[0]].why
     (state,) = (one for one in survey.survey(CONFIG, tmp_path, Queue()) if one.run == FINALS[0])
     assert state.state == "failed" and state.reason.endswith("give `search` other settings")
@@ -101,7 +101,7 @@ def test_no_test_result_changes_a_choice(tmp_path: Path) -> None:
         maker.forge(tmp_path / "b", CONFIG.settings(run), quality=quality(accuracy, test=test))
     records = {run: record.read(tmp_path / "b" / run.path) for run in TRIALS}
     assert all(each.record for each in records.values())
-    assert choice.of(FINAL, records, maker.FEATURES) == made(tmp_path / "a")
+    assert choice.of(FINAL, records, maker.FEATURES) == choice_of(tmp_path / "a")
 
 
 def test_the_mean_over_the_seeds_of_the_search_decides(tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_a_run_is_stale_if_its_trials_choose_another_or_one_is_missing(tmp_path:
     (tmp_path / TRIALS[0].path).unlink()
     assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "stale"
     with pytest.raises(UserError, match=r"metrics.json: missing; train this trial first"):
-        made(tmp_path)
+        choice_of(tmp_path)
 
 
 def test_the_hash_of_a_choice_is_that_of_older_folders(tmp_path: Path) -> None:
     """Records of runs that trained with a choice have it among their settings."""
     reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
-    assert made(tmp_path).hash == "5ac10e564a114eca1165e72186d257b02f552d24ef5213536a32f09fa48ec1b5"
+    assert choice_of(tmp_path).hash == "5ac10e564a114eca1165e72186d257b02f552d24ef5213536a32f09fa48ec1b5"

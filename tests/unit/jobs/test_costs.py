@@ -33,7 +33,7 @@ def known_case(settings):
     return costs.case(settings.content, settings.sizes, "a machine")
 
 
-def drawn(config, noise, seed=0):
+def samples_of(config, noise, seed=0):
     draw = random.Random(seed)
     every = [config.settings(run) for run in config.runs]
     return [Sample(known_case(one), law(one) * math.exp(draw.gauss(0, noise)), True) for one in every]
@@ -49,7 +49,7 @@ def grid(**axes):
 def test_a_law_is_found_between_records(noise):
     config = grid()
     middle = {"qubits": 1, "layers": 0.75}
-    held_out = [one for one in drawn(config, noise) if not middle.items() <= one.case.numbers.items()]
+    held_out = [one for one in samples_of(config, noise) if not middle.items() <= one.case.numbers.items()]
     left_out = [one for one in every(config) if one.sizes == {"qubits": 4, "layers": 3}]
     assert len(held_out) == len(config.runs) - len(left_out) == 66
     values = [Costs(held_out).seconds(known_case(one)) for one in left_out]

@@ -19,7 +19,7 @@ TEXT = "One two three\nFour five six\nSeven eight nine\nTen eleven twelve\n"
 
 def on(file):
     """A config of one run on the sentences of a file."""
-    settings = maker.given(one=maker.study())
+    settings = maker.settings(one=maker.study())
     settings["workloads"] = {
         "own": {"kind": "sentences", "file": str(file), "seed": 1, "held_out": 1, "split_seed": 0}
     }
@@ -97,7 +97,7 @@ def touched(file):
     os.utime(file, ns=(1, 1))
 
 
-def moved(file):
+def relocated(file):
     shutil.move(file.parent, file.parent.with_name("elsewhere"))
     return file.parent.with_name("elsewhere") / file.name
 
@@ -108,7 +108,7 @@ def renamed(file):
 
 @pytest.mark.parametrize(
     "change, outdated",
-    [(touched, False), (moved, False), (replaced, True), (renamed, True)],
+    [(touched, False), (relocated, False), (replaced, True), (renamed, True)],
 )
 def test_records_are_stale_where_content_or_name_of_a_source_changed(project, tmp_path, change, outdated):
     file = change(project) or project

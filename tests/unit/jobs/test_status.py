@@ -77,7 +77,7 @@ def test_a_record_of_these_settings_is_a_result_whatever_its_status(one):
     finish(*one, status="diverged", reason="NaN at step 3")
     hold(one[1])
     assert (state_of(one).state, state_of(one).status) == ("done", "diverged")
-    finish(*one, quiet=maker.beside(others_share=0.4))
+    finish(*one, quiet=maker.others(others_share=0.4))
     assert state_of(one).reason == "busy: other processes used 40% of its cores"
 
 

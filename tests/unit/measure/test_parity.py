@@ -23,7 +23,7 @@ LOSSES = [2.3 * 0.9**step for step in range(20)]
 Found = tuple[Run, State]
 
 
-def found(run: Run, off: float = 0.0, **changes: Any) -> Found:
+def run_of(run: Run, off: float = 0.0, **changes: Any) -> Found:
     """A finished run whose losses are off by a relative amount."""
     losses = [loss * (1 + off) for loss in LOSSES]
     return run, State("completed", record=typed(factory.record(CONFIG, run, **{"losses": losses, **changes})))
@@ -35,13 +35,13 @@ def compare(*pairs: Found) -> list[parity.Comparison]:
 
 def approximate(run: Run, off: float, tolerance: float) -> Found:
     """The same of a run whose simulator declares its error."""
-    run, state = found(run, off)
+    run, state = run_of(run, off)
     assert state.record is not None
     state.record.config["simulator"]["tolerance"] = tolerance
     return run, state
 
 
-def refused(*pairs: Found) -> set[Run]:
+def refused_runs(*pairs: Found) -> set[Run]:
     """The runs that the comparison refuses."""
     states = parity.refuse(dict(pairs), compare(*pairs))
     assert all((result.record is None) == (result.state == "refused") for result in states.values())
@@ -61,46 +61,46 @@ TIMING = replace(RUN, protocol="timing", batch=16)
     ],
 )
 def test_each_precision_is_held_to_its_limit(reference: Run, run: Run, limit: float) -> None:
-    assert refused(found(reference), found(run, 0.5 * limit)) == set()
-    assert refused(found(reference), found(run, 2 * limit)) == {run}
+    assert refused_runs(run_of(reference), run_of(run, 0.5 * limit)) == set()
+    assert refused_runs(run_of(reference), run_of(run, 2 * limit)) == {run}
 
 
 def test_default_qubit_on_one_rank_and_thread_is_the_reference_in_any_order() -> None:
-    assert refused(found(LIGHTNING, 1e-3), found(RANKS), found(RUN)) == {LIGHTNING}
+    assert refused_runs(run_of(LIGHTNING, 1e-3), run_of(RANKS), run_of(RUN)) == {LIGHTNING}
     # Exact simulators are compared as closely beside an approximate one.
     other = replace(RUN, simulator="qiskit")
-    assert refused(approximate(RUN, 1e-2, 2e-2), found(LIGHTNING), found(other, 1e-8)) == {other}
+    assert refused_runs(approximate(RUN, 1e-2, 2e-2), run_of(LIGHTNING), run_of(other, 1e-8)) == {other}
 
 
 def test_ranks_are_also_compared_with_their_own_simulator() -> None:
     ranks = replace(LIGHTNING, backend="mpi", ranks=2)
-    assert refused(found(RUN), found(LIGHTNING), found(ranks, 5e-10)) == {ranks}
-    assert refused(approximate(LIGHTNING, 0.0, 1e-2), approximate(ranks, 1e-9, 1e-2)) == {ranks}
+    assert refused_runs(run_of(RUN), run_of(LIGHTNING), run_of(ranks, 5e-10)) == {ranks}
+    assert refused_runs(approximate(LIGHTNING, 0.0, 1e-2), approximate(ranks, 1e-9, 1e-2)) == {ranks}
 
 
 def test_two_approximate_simulators_may_differ_by_the_errors_of_both() -> None:
     other = replace(RUN, simulator="qiskit")
     pair = [approximate(LIGHTNING, 0.0, 1e-2), approximate(other, 2.5e-2, 2e-2)]
-    assert refused(*pair) == set()
-    assert refused(pair[0], approximate(other, 3.5e-2, 2e-2)) == {other}
+    assert refused_runs(*pair) == set()
+    assert refused_runs(pair[0], approximate(other, 3.5e-2, 2e-2)) == {other}
 
 
 def test_shots_are_compared_with_themselves_alone() -> None:
     def drawn(run: Run, off: float) -> Found:
-        run, state = found(run, off)
+        run, state = run_of(run, off)
         assert state.record is not None
         state.record.config["simulator"]["shots"] = 100
         return run, state
 
     other = replace(RUN, simulator="qiskit")
-    assert compare(found(RUN), drawn(LIGHTNING, 0.1), drawn(other, 0.2)) == []
+    assert compare(run_of(RUN), drawn(LIGHTNING, 0.1), drawn(other, 0.2)) == []
     ranks = replace(RANKS, simulator="lightning.qubit")
-    assert refused(drawn(LIGHTNING, 0.1), drawn(ranks, 0.2)) == {ranks}
+    assert refused_runs(drawn(LIGHTNING, 0.1), drawn(ranks, 0.2)) == {ranks}
 
 
 def test_only_common_steps_are_compared() -> None:
-    assert refused(found(RUN), found(LIGHTNING, losses=LOSSES[:4])) == set()
-    assert refused(found(RUN), found(LIGHTNING, losses=[*LOSSES[:3], 9.9])) == {LIGHTNING}
+    assert refused_runs(run_of(RUN), run_of(LIGHTNING, losses=LOSSES[:4])) == set()
+    assert refused_runs(run_of(RUN), run_of(LIGHTNING, losses=[*LOSSES[:3], 9.9])) == {LIGHTNING}
 
 
 @pytest.mark.parametrize(
@@ -114,21 +114,21 @@ def test_only_common_steps_are_compared() -> None:
     ids=str,
 )
 def test_runs_that_train_differently_are_not_compared(run: Run, changes: dict[str, Any]) -> None:
-    assert compare(found(RUN), found(run, 0.5, **changes)) == []
+    assert compare(run_of(RUN), run_of(run, 0.5, **changes)) == []
 
 
 @pytest.mark.parametrize(
     "setting", [{"loss": "hinge"}, {"class_weights": [1.0, 2.0]}, {"momentum": 0.5}], ids=str
 )
 def test_runs_of_another_loss_or_optimiser_are_not_compared(setting: dict[str, Any]) -> None:
-    pair = found(RUN), found(LIGHTNING, 0.5)
+    pair = run_of(RUN), run_of(LIGHTNING, 0.5)
     assert pair[1][1].record is not None
     pair[1][1].record.config["protocol"].update(setting)
     assert compare(*pair) == []
 
 
 def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
-    pair = [found(RUN), found(LIGHTNING, 0.5)]
+    pair = [run_of(RUN), run_of(LIGHTNING, 0.5)]
     for _, state in pair:
         assert state.record is not None
         state.record.config["protocol"]["learning_rate"] = 0.01
@@ -137,8 +137,8 @@ def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
 
 @pytest.mark.parametrize(("state", "number"), [("diverged", 0), ("timed_out", 1)])
 def test_of_failed_runs_those_that_timed_out_are_compared(state: Any, number: int) -> None:
-    run, checked = found(LIGHTNING, 0.5)
-    result = compare(found(RUN), (run, replace(checked, state=state)))
+    run, checked = run_of(LIGHTNING, 0.5)
+    result = compare(run_of(RUN), (run, replace(checked, state=state)))
     assert len(result) == number and not any(one.agrees for one in result)
 
 

@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def made(data: str, **given: Any) -> dict[str, Any]:
+def config_of(data: str, **given: Any) -> dict[str, Any]:
     """The config for a file, which is checked, and whose data are read."""
     options = {"kind": None, "targets": (), "model": None, **given}
     text, notes = draft.drafted(Path(data), "snakemake --configfile study.yaml", **options)
@@ -75,7 +75,7 @@ def tabled(**columns: Any) -> str:
     ],
 )
 def test_arrays_are_recognised(arrays: dict[str, Any], block: dict[str, Any]) -> None:
-    config = made(saved(**arrays))
+    config = config_of(saved(**arrays))
     (result,) = config["workloads"].values()
     assert result | block == result
     assert result.get("task") == block.get("task")
@@ -83,14 +83,14 @@ def test_arrays_are_recognised(arrays: dict[str, Any], block: dict[str, Any]) ->
 
 def test_what_images_or_trials_may_be_is_asked() -> None:
     with pytest.raises(UserError, match="may be arrays or series; say which with --kind"):
-        made(saved(x=SIGNALS, y=CLASSES))
-    assert made("mine.npz", kind="series")["workloads"]["mine"]["kind"] == "series"
+        config_of(saved(x=SIGNALS, y=CLASSES))
+    assert config_of("mine.npz", kind="series")["workloads"]["mine"]["kind"] == "series"
 
 
 def test_a_folder_of_images_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "pets").mkdir()
     pictures(tmp_path / "pets")
-    assert made("pets")["workloads"]["pets"]["kind"] == "image-folder"
+    assert config_of("pets")["workloads"]["pets"]["kind"] == "image-folder"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_folder_of_images_is_recognised(tmp_path: Path) -> None:
 def test_columns_get_their_roles(
     columns: dict[str, Any], options: dict[str, Any], block: dict[str, Any]
 ) -> None:
-    (result,) = made(tabled(**columns), **options)["workloads"].values()
+    (result,) = config_of(tabled(**columns), **options)["workloads"].values()
     assert result == {"kind": "table", "file": "mine.csv", **block}
 
 
@@ -142,15 +142,15 @@ def test_what_tells_the_rows_of_a_table_apart_is_no_feature(
     """Rows are sorted by class: with such a column every model would be right in each of them."""
     name, values = column
     table = tabled(**{name: values, "a": VECTORS[:, 0], "y": np.repeat(["x", "z"], 20)})
-    block = made(table)["workloads"]["mine"]
+    block = config_of(table)["workloads"]["mine"]
     assert block.get("ignore", []) == [name] * bool(why)
     assert main(["init", table]) == 0
     assert (f"mine.csv: ignored: {name} ({why})" in capsys.readouterr().out) == bool(why)
 
 
 def test_what_rises_with_the_rows_is_a_feature_where_they_are_not_sorted_by_class() -> None:
-    assert "ignore" not in made(tabled(a=NUMBERS, y=CLASSES))["workloads"]["mine"]
-    assert "ignore" not in made(tabled(a=NUMBERS, y=VECTORS[:, 0]))["workloads"]["mine"]
+    assert "ignore" not in config_of(tabled(a=NUMBERS, y=CLASSES))["workloads"]["mine"]
+    assert "ignore" not in config_of(tabled(a=NUMBERS, y=VECTORS[:, 0]))["workloads"]["mine"]
 
 
 @pytest.mark.parametrize(
@@ -175,43 +175,43 @@ def test_a_feature_that_alone_predicts_the_target_is_told(
 
 def test_tables_of_which_it_is_not_sure_what_the_features_are_are_left_to_the_user() -> None:
     with pytest.raises(UserError, match="session and subject may each say which rows belong together"):
-        made(tabled(session=["s1", "s2"] * 20, subject=np.arange(40) // 4, a=NUMBERS, y=CLASSES))
+        config_of(tabled(session=["s1", "s2"] * 20, subject=np.arange(40) // 4, a=NUMBERS, y=CLASSES))
     with pytest.raises(UserError, match=r"no column that is a feature: n \(may number the rows\)"):
-        made(tabled(n=np.arange(40), y=CLASSES))
+        config_of(tabled(n=np.arange(40), y=CLASSES))
 
 
 def test_parts_without_validation_are_trained_without_it() -> None:
     parts = ["train"] * 30 + ["test"] * 10
-    config = made(tabled(a=NUMBERS, split=parts, y=CLASSES))
+    config = config_of(tabled(a=NUMBERS, split=parts, y=CLASSES))
     assert config["workloads"]["mine"]["split_column"] == "split"
     assert "early_stopping" not in config["protocols"]["quality"]
-    complete = made(tabled(a=NUMBERS, split=[*parts[:36], *["val"] * 4], y=CLASSES))
+    complete = config_of(tabled(a=NUMBERS, split=[*parts[:36], *["val"] * 4], y=CLASSES))
     assert "early_stopping" in complete["protocols"]["quality"]
 
 
 def test_a_model_of_ones_own_has_the_sizes_and_the_simulator_that_it_names() -> None:
     Path("ring.py").write_text(RING)
     data = saved(x=VECTORS, y=CLASSES)
-    config = made(data, model="ring.py:Ring")
+    config = config_of(data, model="ring.py:Ring")
     assert config["models"] == {"Ring": {"file": "ring.py", "class": "Ring", "control": "mlp"}}
     axes = config["studies"]["quality"]["axes"]
     assert (axes["qubits"], axes["layers"], axes["simulator"]) == (4, 0, "fused")
     with pytest.raises(UserError, match=r"--model ring\.py: "):
-        made(data, model="ring.py")
-    axes = made(data, model="ring.py:Plain")["studies"]["quality"]["axes"]
+        config_of(data, model="ring.py")
+    axes = config_of(data, model="ring.py:Plain")["studies"]["quality"]["axes"]
     assert (axes["qubits"], axes["layers"], axes["simulator"]) == (0, 0, "none")
 
 
 @pytest.mark.parametrize(("file", "name"), [("2024", "data-2024"), ("\u6570\u636e", "data")])
 def test_any_name_of_a_file_gives_a_name_that_yaml_reads_as_text(file: str, name: str) -> None:
     Path(tabled(a=NUMBERS, y=CLASSES)).rename(f"{file}.csv")
-    assert list(made(f"{file}.csv")["workloads"]) == [name]
+    assert list(config_of(f"{file}.csv")["workloads"]) == [name]
 
 
 @pytest.mark.parametrize(("file", "name"), [("mlp", "own-mlp"), ("no", "model-no")])
 def test_any_name_of_a_models_file_gives_one_that_no_other_model_has(file: str, name: str) -> None:
     Path(f"{file}.py").write_text(RING[: RING.index("class Plain")])
-    config = made(saved(x=VECTORS, y=CLASSES), model=f"{file}.py")
+    config = config_of(saved(x=VECTORS, y=CLASSES), model=f"{file}.py")
     assert list(config["models"]) == [config["studies"]["quality"]["axes"]["model"]] == [name]
 
 

@@ -180,7 +180,7 @@ def of(mode: str, colour: Any, name: str = "a.png", **how: Any) -> Callable[[], 
     return pictures(lambda path: Image.new(mode, (8, 6), colour).save(path / name, **how))
 
 
-def turned(path: Path) -> None:
+def rotated(path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise, which brings the left to the top
     pixels = np.zeros((8, 16, 3), np.uint8)
@@ -196,7 +196,7 @@ def half(top: int, bottom: int) -> np.ndarray:
 FOLDERS: dict[str, tuple[Callable[[], str], Any]] = {
     "a palette": (pictures(lambda path: Image.new("RGB", (8, 8), (200, 10, 20)).quantize(4).save(path / "a.gif")), [200, 10, 20]),
     "an alpha channel that hides nothing": (of("RGBA", (1, 2, 3, 255)), [1, 2, 3]),
-    "EXIF rotation": (pictures(turned), half(255, 0)),
+    "EXIF rotation": (pictures(rotated), half(255, 0)),
     "16 bits": (of("I;16", 40000), "workloads.mine: mine/day/a.png"),
     "transparent": (of("RGBA", (1, 2, 3, 4)), "workloads.mine: mine/day/a.png"),
     "no image": (pictures(lambda path: (path / "a.heic").write_text("")), "folder: mine/day/a.heic is not an image (.bmp, .gif"),

@@ -33,7 +33,7 @@ def imported(project: Path, text: str, **files: str) -> ModuleType:
     return importer.imported(code, code.hash)
 
 
-def said(error: pytest.ExceptionInfo[BaseException]) -> str:
+def message_of(error: pytest.ExceptionInfo[BaseException]) -> str:
     """What a command prints about it."""
     return in_words(error.value) or "nothing"
 
@@ -115,4 +115,4 @@ x = random.random(), np.random.rand(), torch.rand(1)
 def test_an_error_names_file_and_line_of_the_users_code(project: Path, text: str, expected: str) -> None:
     with pytest.raises((Exception, SystemExit)) as error:
         imported(project, text, models__parts="import nope")
-    assert said(error).startswith(expected), said(error)
+    assert message_of(error).startswith(expected), message_of(error)

@@ -20,7 +20,7 @@ from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
-from tests.own_models import given, write
+from tests.own_models import study_of, write
 
 HEAD = """
 import random
@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def settings(folder: Path, body: str, seed: int = 0, backend: str = "cpu-n1r1t1") -> Settings:
     """The settings of a run of a classical model with this body, or of Base with this constructor."""
     write(folder, {"own.py": HEAD + body})
-    result = given(folder, {"file": "own.py", "class": "Own"}, simulator="none", qubits=0, layers=0)
+    result = study_of(folder, {"file": "own.py", "class": "Own"}, simulator="none", qubits=0, layers=0)
     config = Config.of(result, FAMILIES)
     run = next(run for run in config.runs if run.model == "ring")
     return config.settings(grid.Run.of({**vars(run), "seed": seed, **grid.layout(backend)}))
@@ -74,7 +74,7 @@ def built(of: Settings) -> nn.Module:
     return models.of_settings(of, None, inputs=4, outputs=3)
 
 
-def kept(folder: Path, of: Settings, model: nn.Module) -> Path:
+def run_folder(folder: Path, of: Settings, model: nn.Module) -> Path:
     """The folder of a run that has kept its model and its code."""
     run = folder / "kept"
     run.mkdir()
@@ -133,7 +133,7 @@ def test_a_constructor_gets_what_it_names_and_has_to_name_what_the_study_varies(
             "own.py": f"{HEAD.rpartition('class')[0]}class Own(nn.Module):\n    def __init__(self, {arguments}):\n        super().__init__()"
         },
     )
-    config = Config.of(given(folder, {"file": "own.py", "class": "Own"}, **axes), FAMILIES)
+    config = Config.of(study_of(folder, {"file": "own.py", "class": "Own"}, **axes), FAMILIES)
     of = next(config.settings(run) for run in config.runs if run.model == "ring")
     simulator = None if of.simulator is None else "fused"
     if not message:
@@ -190,7 +190,7 @@ def test_a_kept_model_comes_back_from_the_copy_of_its_code(folder: Path, line: s
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
-    run = kept(folder, of, model)
+    run = run_folder(folder, of, model)
     with pytest.raises(UserError, match=r"load with trust=True to run it"):
         ketscale.load(run)
     # It is the copy that runs.

@@ -19,7 +19,7 @@ from ketscale.problems import scores
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.supervised import Classification
 from tests import toys
-from tests.own_files import ANIMALS, VECTORS, given, npz
+from tests.own_files import ANIMALS, VECTORS, npz, study_settings
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -143,7 +143,7 @@ def test_a_metric_moves_with_each_sample_as_without_it() -> None:
 )
 def test_a_metric_that_says_nothing_is_refused(metric: str, model: str, message: str, tmp_path: Path) -> None:
     block = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS == "cat"), "metric": metric}
-    content = given(block)
+    content = study_settings(block)
     if model == "svm":
         content["protocols"] = {"p": {"precision": "fp64", "timed": False}}
     content["studies"]["s"]["axes"] |= {

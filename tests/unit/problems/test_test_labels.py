@@ -16,7 +16,7 @@ from ketscale.parallel.world import World
 from ketscale.problems.registry import FAMILIES
 from ketscale.training.fit import Fit
 from ketscale.training.history import History
-from tests.own_files import ANIMALS, SIGNALS, VECTORS, given, npz
+from tests.own_files import ANIMALS, SIGNALS, VECTORS, npz, study_settings
 from tests.toys import trainer
 
 PARTS = np.repeat(["train", "validation", "test"], [20, 10, 10])
@@ -38,7 +38,7 @@ def trained(
 ) -> dict[str, Any]:
     """What a run of a workload, or of a model that is `fitted`, learns, chooses and reaches, and its hashes."""
     folder.mkdir()
-    result = given({**block, "file": npz(folder, **arrays)}, epochs=8, **STOPPING)
+    result = study_settings({**block, "file": npz(folder, **arrays)}, epochs=8, **STOPPING)
     if fitted:
         result["protocols"]["p"] = {"precision": "fp64", "timed": False}
         result["studies"]["s"]["axes"] |= {"model": fitted, "batch": 1}

@@ -45,7 +45,7 @@ def runs(tmp_path):
     return folders
 
 
-def refused(folder, why):
+def assert_refused(folder, why):
     """Assert that a model is refused in one line that names it, however it is asked for."""
     for path in (folder, folder / RECORD, folder / models.WEIGHTS):
         with pytest.raises(UserError, match=why) as error:
@@ -74,14 +74,14 @@ def test_a_model_is_read_by_its_folder_record_or_file(runs, tmp_path):
 
 def test_another_runs_model_is_refused(runs):
     shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
-    refused(runs[0], f"{models.WEIGHTS}: is not the one that the run wrote: .* of another run")
+    assert_refused(runs[0], f"{models.WEIGHTS}: is not the one that the run wrote: .* of another run")
 
 
 def test_a_record_of_another_version_or_without_the_model_vouches_for_nothing(runs):
     forged(runs[0], 0, schema=form.SCHEMAS[0] - 1)
-    refused(runs[0], "its record has schema")
+    assert_refused(runs[0], "its record has schema")
     forged(runs[0], 0)
-    refused(runs[0], f"{models.WEIGHTS}: is not in its record")
+    assert_refused(runs[0], f"{models.WEIGHTS}: is not in its record")
 
 
 def test_a_model_of_other_settings_than_its_records_is_refused(runs, tmp_path):
@@ -89,9 +89,9 @@ def test_a_model_of_other_settings_than_its_records_is_refused(runs, tmp_path):
     shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
     content = (runs[0] / models.WEIGHTS).read_bytes()
     forged(runs[0], 0, files={HISTORY: digest(maker.NO_EPOCHS.encode()), models.WEIGHTS: digest(content)})
-    refused(runs[0], "is the model of another run, .*seed1")
+    assert_refused(runs[0], "is the model of another run, .*seed1")
     shutil.copytree(runs[0], tmp_path / "mine")
-    refused(tmp_path / "mine", "is the model of another run, .*seed1")
+    assert_refused(tmp_path / "mine", "is the model of another run, .*seed1")
     for folder in runs:
         (folder / RECORD).unlink()
-    refused(runs[0], "is the model of another run, .*seed1")
+    assert_refused(runs[0], "is the model of another run, .*seed1")

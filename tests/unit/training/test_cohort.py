@@ -107,7 +107,7 @@ class Together:
         return self
 
 
-def alone(make, seed, settings):
+def single_run(make, seed, settings):
     """The same run by itself, trained as far as it goes."""
     single = trainer(make(seed), seed, protocol_of(settings))
     try:
@@ -142,7 +142,7 @@ def test_each_run_of_a_cohort_has_the_losses_that_it_has_alone(kind, dtype, tole
     protocols = [{}, {"learning_rate": 1e-3}, {"weight_decay": 0.0, "clip_norm": None}, {"clip_norm": 0.1}]
     result = Together(make, protocols, steps=6).train()
     for seed, own in enumerate(protocols):
-        single, _ = alone(make, seed, {"steps": 6, **own})
+        single, _ = single_run(make, seed, {"steps": 6, **own})
         assert result.trainers[seed].losses == pytest.approx(single.losses, rel=tolerance)
         torch.testing.assert_close(
             weights(result.trainers[seed]), weights(single), rtol=tolerance, atol=tolerance
@@ -160,7 +160,7 @@ def test_each_run_stops_early_by_its_own_numbers_and_keeps_its_own_best_weights(
     result = Together(make, rates, **settings).train()
     lengths = set()
     for seed, own in enumerate(rates):
-        joint, (single, _) = result.trainers[seed], alone(make, seed, {**settings, **own})
+        joint, (single, _) = result.trainers[seed], single_run(make, seed, {**settings, **own})
         assert joint.step == single.step
         assert joint.best["epoch"] == single.best["epoch"]
         torch.testing.assert_close(weights(joint), weights(single), rtol=0, atol=1e-9)
@@ -192,7 +192,7 @@ def by_fold(make, folds):
 def same_as_alone(made, make, seeds, settings, tolerance=1e-10):
     """Assert that the runs of a cohort have the losses, steps, metrics and test outputs that they have alone."""
     for seed in seeds:
-        joint, (single, _) = made.trainers[seed], alone(make, seed, settings)
+        joint, (single, _) = made.trainers[seed], single_run(make, seed, settings)
         assert joint.losses == pytest.approx(single.losses, rel=tolerance)
         assert (joint.step, joint.best["epoch"]) == (single.step, single.best["epoch"])
         for name, size in single.problem.splits.items():
@@ -257,11 +257,11 @@ def test_a_run_that_diverges_leaves_the_others_which_are_validated_and_then_save
     make, protocols = MADE[kind], [{}, {}, {"learning_rate": 1e308, "clip_norm": None}]
     result = Together(make, protocols, epochs=4, checkpoint_steps=2).train()
     assert isinstance(result.ends[2], Diverged) and result.ends[0] is result.ends[1] is None
-    assert str(result.ends[2]) == str(alone(make, 2, {"epochs": 4, **protocols[2]})[1])
+    assert str(result.ends[2]) == str(single_run(make, 2, {"epochs": 4, **protocols[2]})[1])
     saved = {seed: result.saved[seed][0] for seed in range(2)}
     repeat = Together(make, [{}, {}], epochs=4).restore(saved).train()
     for seed, trained in repeat.trainers.items():
-        single, _ = alone(make, seed, {"epochs": 4})
+        single, _ = single_run(make, seed, {"epochs": 4})
         assert [row["epoch"] for row in trained.history] == list(range(4))
         assert trained.best["epoch"] == single.best["epoch"] >= 0
         assert torch.equal(weights(trained), weights(result.trainers[seed]))

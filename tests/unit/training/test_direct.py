@@ -29,7 +29,7 @@ def of(kind):
     return kind(qubits=3, layers=2, inputs=12, outputs=3)
 
 
-def posed(model="vqc", seed=0, dtype=torch.float64):
+def problem_of(model="vqc", seed=0, dtype=torch.float64):
     """A classification of random features by a model."""
     inputs = torch.randn(SAMPLES, 12, generator=torch.Generator().manual_seed(5))
     torch.manual_seed(seed)
@@ -53,7 +53,7 @@ def batches(count, samples):
     return [torch.randperm(SAMPLES, generator=generator)[:samples] for _ in range(count)]
 
 
-def refused(monkeypatch):
+def no_offers(monkeypatch):
     """No step is offered without autograd."""
     monkeypatch.setattr(direct.Direct, "sums", lambda self, indices, step, pull: None)
 
@@ -84,10 +84,10 @@ def counted(monkeypatch):
 )
 def test_a_run_has_the_numbers_that_autograd_gives_it(model, dtype, samples, tolerance, counted, monkeypatch):
     order = batches(7, samples)
-    mine = steps(stepper(posed(model, dtype=dtype)), order)
+    mine = steps(stepper(problem_of(model, dtype=dtype)), order)
     assert counted == [samples] * 7
-    refused(monkeypatch)
-    expected = steps(stepper(posed(model, dtype=dtype)), order)
+    no_offers(monkeypatch)
+    expected = steps(stepper(problem_of(model, dtype=dtype)), order)
     for a, b in zip((*mine[0], mine[1]), (*expected[0], expected[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
@@ -97,7 +97,7 @@ def protocol(seed):
 
 
 def stack(model, count, dtype=torch.float64):
-    problems = [posed(model, seed, dtype).train() for seed in range(count)]
+    problems = [problem_of(model, seed, dtype).train() for seed in range(count)]
     return Stack(problems, [*map(protocol, range(count))])
 
 
@@ -116,7 +116,7 @@ def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, coun
     """After two steps the second of them leaves."""
     count, order = 3, batches(5 * 3, 8)
     joint = stack(model, count, dtype)
-    single = [Stepper(posed(model, seed, dtype).train(), WORLD, protocol(seed)) for seed in range(count)]
+    single = [Stepper(problem_of(model, seed, dtype).train(), WORLD, protocol(seed)) for seed in range(count)]
     members = [0, 1, 2]
     for number in range(5):
         if number == 2:
@@ -133,7 +133,7 @@ def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, coun
 
 def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted):
     joint, order = left(stack("vqc", 2), [1]), batches(4, 8)
-    single = Stepper(posed("vqc", 1).train(), WORLD, protocol(1))
+    single = Stepper(problem_of("vqc", 1).train(), WORLD, protocol(1))
     for number, batch in enumerate(order):
         assert torch.equal(joint.take([batch], number)[0].sums, single.take(batch, number).sums)
     assert counted == [8] * 8
@@ -191,7 +191,7 @@ def test_what_changes_between_steps_counts_as_with_autograd(change, counted, mon
     """And it counts: the losses differ from those of a model that stays as it is."""
 
     def losses(change=None):
-        problem = posed()
+        problem = problem_of()
         taking = stepper(problem)
         sums = [taking.take(batch, number).sums for number, batch in enumerate(order[:3])]
         if change is not None:
@@ -202,7 +202,7 @@ def test_what_changes_between_steps_counts_as_with_autograd(change, counted, mon
     mine, plain = losses(change), losses()
     assert len(counted) >= 3 + 5
     assert not any(map(torch.equal, mine[3:], plain[3:]))
-    refused(monkeypatch)
+    no_offers(monkeypatch)
     assert all(map(torch.equal, mine, losses(change)))
 
 
@@ -214,22 +214,22 @@ class Ours(Classification):
 @pytest.mark.parametrize("change", UNKNOWN)
 def test_what_a_vjp_does_not_know_is_trained_by_autograd(change, counted):
     """And it counts: the losses differ from those of the plain model."""
-    order, problem = batches(3, 8), posed()
+    order, problem = batches(3, 8), problem_of()
     UNKNOWN[change](problem)
     sums, _ = steps(stepper(problem), order)
-    plain, _ = steps(stepper(posed()), order)
+    plain, _ = steps(stepper(problem_of()), order)
     assert counted == [8] * 3
     assert not torch.equal(sums[-1], plain[-1])
 
 
 def test_a_subclass_of_one_method_and_protocols_that_need_autograd_have_it(counted):
     assert offered(of(Shifted)) is None and offered(of(VQC)) is not None
-    steps(stepper(posed(of(Shifted))), batches(2, 8))
-    problem = posed()
+    steps(stepper(problem_of(of(Shifted))), batches(2, 8))
+    problem = problem_of()
     problem.__class__ = Ours
     steps(stepper(problem), batches(2, 8))
     for settings in ({"precision": "amp"}, {"mistake": "unsharded"}):
-        steps(stepper(posed(dtype=torch.float32), **settings), batches(2, 8))
+        steps(stepper(problem_of(dtype=torch.float32), **settings), batches(2, 8))
     assert counted == []
 
 
@@ -245,6 +245,6 @@ def test_a_gradient_that_is_left_out_is_an_error():
             result = super().vjp(x)
             return VJP(result.value, lambda cotangent, slots: None)
 
-    taking = stepper(posed(of(Forgetful)))
+    taking = stepper(problem_of(of(Forgetful)))
     with pytest.raises(RuntimeError, match="wrote 0 gradients of 11 parameters"):
         taking.take(torch.arange(8), 0)

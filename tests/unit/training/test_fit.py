@@ -130,7 +130,7 @@ def test_running_out_of_memory_is_an_outcome(monkeypatch):
 
 
 GIVEN: dict[str, Any] = {
-    **maker.given(),
+    **maker.settings(),
     "protocols": {
         "fit": {"precision": "fp64", "timed": False},
         "timing": {"precision": "fp64", "timed": True, "steps": 40, "learning_rate": 0.01},

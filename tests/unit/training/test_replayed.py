@@ -22,21 +22,21 @@ from ketscale.training.replayed import Replayed, may_replay
 from ketscale.training.step import Stepper
 from tests.nightly.gpu.test_steps import CELLS, arm
 from tests.toys import protocol_of, run_at, trainer
-from tests.unit.training.test_direct import posed
+from tests.unit.training.test_direct import problem_of
 
 CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("case", CELLS, ids=lambda case: case.model)
 def test_models_of_ours_may_with_fused_or_without_circuits(case: ModelCase) -> None:
-    assert steps.posed(case, arm(case), CPU)[0].replays
+    assert steps.problem_of(case, arm(case), CPU)[0].replays
 
 
 @pytest.mark.parametrize(
     "model, simulator", [("vqc", "default.qubit"), ("superposition_transformer", "closed-form")]
 )
 def test_what_copies_from_the_host_may_not(model: str, simulator: str) -> None:
-    assert not steps.posed(ModelCase(model, 4, 8), simulator, CPU)[0].replays
+    assert not steps.problem_of(ModelCase(model, 4, 8), simulator, CPU)[0].replays
 
 
 def vqc(**settings: Any) -> VQC:
@@ -46,19 +46,19 @@ def vqc(**settings: Any) -> VQC:
 
 
 def test_circuits_may_where_the_model_is() -> None:
-    assert posed(vqc()).replays
+    assert problem_of(vqc()).replays
     for settings in ({"placement": "cpu"}, {"batching": "loop"}):
-        assert not posed(vqc(**settings)).replays
+        assert not problem_of(vqc(**settings)).replays
 
 
 def test_what_may_do_anything_may_not() -> None:
     """A model of one's own, a backbone, a hook."""
-    assert not posed(nn.Sequential(type("Own", (nn.Linear,), {})(12, 3))).replays
-    problem = posed(nn.Sequential(nn.Linear(12, 3)))
+    assert not problem_of(nn.Sequential(type("Own", (nn.Linear,), {})(12, 3))).replays
+    problem = problem_of(nn.Sequential(nn.Linear(12, 3)))
     assert problem.replays
     problem.backbone = nn.Identity()
     assert not problem.replays
-    hooked = posed("vqc")
+    hooked = problem_of("vqc")
     assert may_replay(hooked)
     hooked.model.register_forward_hook(lambda *_: None)
     assert not may_replay(hooked)
@@ -97,7 +97,7 @@ def replaying(stepper: Stepper) -> Stepper:
 def steppers() -> tuple[Stepper, Stepper]:
     """One whose steps are replayed, and one that takes them itself."""
     world, protocol = Single(run_at("cpu-n1r1t1")), protocol_of({"steps": 99})
-    actual, expected = (Stepper(posed("vqc").train(), world, protocol) for _ in range(2))
+    actual, expected = (Stepper(problem_of("vqc").train(), world, protocol) for _ in range(2))
     return replaying(actual), expected
 
 
@@ -160,7 +160,7 @@ def test_a_step_that_prepares_a_graph_has_no_steady_time(
     steps_: int, steady: int, replays: int, graphs: list[Any]
 ) -> None:
     """The first two steps come before the graph and the third captures it; none of these is steady."""
-    trained = trainer(posed("vqc"), {"steps": steps_}, batch=8)
+    trained = trainer(problem_of("vqc"), {"steps": steps_}, batch=8)
     stepper = replaying(trained.stepper)
     trained.run()
     assert (len(trained.clock.steady_s), stepper.replayed) == (steady, replays)

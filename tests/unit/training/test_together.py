@@ -26,7 +26,7 @@ def of(model: Callable[[], nn.Module], seed: int, dtype: torch.dtype = torch.flo
     ).to(dtype)
 
 
-def refused(model: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> str:
+def reason_of(model: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> str:
     return why_not([of(model, seed, dtype) for seed in (0, 1)], PROTOCOL, BATCH, "test")
 
 
@@ -62,7 +62,7 @@ class Evaluating(Counting):
 
 
 def test_a_network_stacks_in_both_precisions() -> None:
-    assert refused(Perceptron, torch.float32) == refused(Perceptron, torch.float64) == ""
+    assert reason_of(Perceptron, torch.float32) == reason_of(Perceptron, torch.float64) == ""
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_a_network_stacks_in_both_precisions() -> None:
     ids=["item", "statistics", "counter", "counter in evaluation", "shapes"],
 )
 def test_what_does_not_stack_says_why(model: Callable[[], nn.Module], why: str) -> None:
-    assert why in refused(model)
+    assert why in reason_of(model)

@@ -32,11 +32,11 @@ def measure(part: Part) -> None:
         if part.left() < 5:
             part.say(threads=threads, skipped="the time was over")
             continue
-        code = "import sys; from tests.nightly.gpu.parts.crossing import alone; alone(int(sys.argv[1]), float(sys.argv[2]))"
+        code = "import sys; from tests.nightly.gpu.parts.crossing import cells_of; cells_of(int(sys.argv[1]), float(sys.argv[2]))"
         subprocess.run([sys.executable, "-c", code, str(threads), f"{part.left():.0f}"], check=True)
 
 
-def alone(threads: int, seconds: float) -> None:
+def cells_of(threads: int, seconds: float) -> None:
     """The cells of a number of threads."""
     from pathlib import Path
 

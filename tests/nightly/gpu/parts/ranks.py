@@ -49,7 +49,7 @@ def train(part: Part, file: str, names: tuple[str, ...]) -> None:
         # A family without data has nothing to prepare, and its runs no features.
         prepared: dict[str, list[str] | None] = {}
         for run in runs:
-            reason = refused(run, config)
+            reason = fault_of(run, config)
             if reason is None and part.left() < SHORTEST_S:
                 reason = "the time was over"
             if reason is None and run.workload not in prepared:
@@ -61,7 +61,7 @@ def train(part: Part, file: str, names: tuple[str, ...]) -> None:
                 part.say(run=run.path, skipped=reason or f"{run.workload} could not be prepared")
 
 
-def refused(run: Run, config: Config) -> str | None:
+def fault_of(run: Run, config: Config) -> str | None:
     """Why this machine cannot do a run; None if it can."""
     backend, cores = BACKENDS[run.backend], len(os.sched_getaffinity(0))
     if backend.device == "gpu" and torch.cuda.device_count() < run.ranks:

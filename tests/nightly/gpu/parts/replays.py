@@ -49,7 +49,7 @@ def measure(part: Part) -> None:
 
 def stepper_of(case: ModelCase, device: torch.device, replays: bool) -> Stepper:
     """The trainer's, of a problem of its own."""
-    problem, protocol = steps.posed(case, "fused", device)
+    problem, protocol = steps.problem_of(case, "fused", device)
     return Stepper(problem, Single(steps.run_at(case, "fused", "gpu-n1r1t1")), protocol, replays=replays)
 
 

@@ -14,7 +14,7 @@ import torch
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
-from tests.unit.engines.circuits.test_kernels import by_matrices, compare, drawn, leaves_of, words_of
+from tests.unit.engines.circuits.test_kernels import by_matrices, compare, leaves_of, random_gates, words_of
 from tests.unit.engines.circuits.test_simulators import (
     random_angles,
     random_circuit,
@@ -70,7 +70,7 @@ def check(case: str | int, setting: Setting) -> None:
     dtype, start, measured, only, zeros = setting
     rng = random.Random(f"{case} {setting}")
     qubits = case if isinstance(case, int) else CIRCUITS[case].qubits
-    circuit = drawn(rng, "all gates", qubits, 20) if isinstance(case, int) else CIRCUITS[case]
+    circuit = random_gates(rng, "all gates", qubits, 20) if isinstance(case, int) else CIRCUITS[case]
     leaves = leaves_of(circuit, BATCHES.get(qubits, 2), dtype, start, 0)
     leaves[:2] = [leaf * 0 if zeros else leaf for leaf in leaves[:2]]
     compare(evaluated, circuit, words_of(rng, qubits)[:5] if measured else None, leaves, only)

@@ -50,7 +50,7 @@ def test_what_is_no_circuit_and_angles_that_do_not_fit_are_refused(make: Callabl
         make()
 
 
-def written(circuit: Circuit) -> list[tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]]:
+def text_of(circuit: Circuit) -> list[tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]]:
     return [(g.name, g.wires, tuple((c.kind, c.index) for c in g.columns)) for g in circuit.gates]
 
 
@@ -58,11 +58,11 @@ def test_ansaetze_are_the_published_ones() -> None:
     ring = [("CNOT", (wire, (wire + 1) % 3), ()) for wire in range(3)]
     layers = [[*(("RY", (w,), (("weight", 3 * k + w),)) for w in range(3)), *ring] for k in range(2)]
     inputs = [("RY", (wire,), (("input", wire),)) for wire in range(3)]
-    assert written(vqc_ansatz(3, 2)) == [*inputs, *layers[0], *layers[1]]
+    assert text_of(vqc_ansatz(3, 2)) == [*inputs, *layers[0], *layers[1]]
     operations = qml.StronglyEntanglingLayers.compute_decomposition(
         torch.arange(36).reshape(3, 4, 3), wires=range(4), ranges=(1, 2, 3), imprimitive=qml.CNOT
     )
-    assert written(strongly_entangling_ansatz(4, 3)) == [
+    assert text_of(strongly_entangling_ansatz(4, 3)) == [
         *(("RX", (wire,), (("input", wire),)) for wire in range(4)),
         *((op.name, tuple(op.wires), tuple(("weight", int(p)) for p in op.parameters)) for op in operations),
     ]

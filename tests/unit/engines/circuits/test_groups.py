@@ -59,7 +59,7 @@ def compared(
     same(differentiated(vmap(function, dims)(*leaves), leaves), differentiated(single, leaves), tolerance)
 
 
-def asked(simulator: Simulator, circuit: Circuit, kind: str) -> Calls:
+def calls_of(simulator: Simulator, circuit: Circuit, kind: str) -> Calls:
     """What is asked of inputs, weights, and perhaps an initial state or a superposition."""
     words = pauli_words(circuit.qubits, "ZX")
 
@@ -111,7 +111,7 @@ def test_a_group_has_the_numbers_that_it_has_alone(
     # Samples that are alone in their group share a tile.
     bits = batch > 1 and kind in ("words", "state") and circuit.inputs > 0
     tolerance = 0 if bits else 1e-11 if dtype == torch.float64 else 1e-3
-    compared(asked(Fused(), circuit, kind), *leaves_of(circuit, kind, batch, dtype), tolerance=tolerance)
+    compared(calls_of(Fused(), circuit, kind), *leaves_of(circuit, kind, batch, dtype), tolerance=tolerance)
 
 
 @pytest.mark.parametrize("dims", [(None, 0, 0), (0, None, 0), (0, 0, None)])
@@ -121,7 +121,7 @@ def test_inputs_weights_or_initial_states_may_be_shared(dims: tuple[int | None, 
     arguments = [
         (x[0] if dim is None else x).detach().requires_grad_() for x, dim in zip(leaves, dims, strict=True)
     ]
-    compared(asked(Fused(), circuit, "one"), *arguments, dims=dims, tolerance=1e-12)
+    compared(calls_of(Fused(), circuit, "one"), *arguments, dims=dims, tolerance=1e-12)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_the_number_of_threads_changes_no_bit(kind: str) -> None:
     leaves = leaves_of(circuit, kind, 200, torch.float32)
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
-        results.append(differentiated(vmap(asked(Fused(), circuit, kind))(*leaves), leaves))
+        results.append(differentiated(vmap(calls_of(Fused(), circuit, kind))(*leaves), leaves))
     for other in results[1:]:
         same(results[0], other)
 
@@ -157,7 +157,7 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
     leaves = leaves_of(circuit, "words", 200, torch.float32)
 
     def evaluated() -> list[torch.Tensor]:
-        return differentiated(vmap(asked(Fused(), circuit, "words"))(*leaves), leaves)
+        return differentiated(vmap(calls_of(Fused(), circuit, "words"))(*leaves), leaves)
 
     expected = evaluated()
     assert pool.usable(3) == 3
@@ -184,7 +184,7 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
 
 def test_wrappers_let_groups_through_and_time_them_and_there_is_one_call() -> None:
     circuit, leaves, record = vqc_ansatz(3, 2), (some(2, GROUPS, 6, 3), some(GROUPS, 6)), spans.Recorder(CPU)
-    result, expected = (asked(each, circuit, "words") for each in (Placed(Spanned(Fused()), CPU), Fused()))
+    result, expected = (calls_of(each, circuit, "words") for each in (Placed(Spanned(Fused()), CPU), Fused()))
     calls = patch.object(cpu, "evaluate", wraps=cpu.evaluate)
     spied = patch.object(record, "enter", wraps=record.enter)
     with calls as evaluate, spied as enter, spans.recording(record):
@@ -209,4 +209,4 @@ def test_a_gpu_takes_the_weights_of_groups_as_inputs(kind: str, monkeypatch: pyt
 
 def test_a_group_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match=r"weights must be \(4,\), not \(3,\)"):
-        vmap(asked(Fused(), vqc_ansatz(2, 2), "words"))(some(GROUPS, 6, 2), some(GROUPS, 3))
+        vmap(calls_of(Fused(), vqc_ansatz(2, 2), "words"))(some(GROUPS, 6, 2), some(GROUPS, 3))

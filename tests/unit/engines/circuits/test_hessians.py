@@ -26,17 +26,17 @@ CIRCUIT = vqc_ansatz(3, 1)
 Scalar = Callable[..., torch.Tensor]
 
 
-def drawn(*shape: int) -> torch.Tensor:
+def draws(*shape: int) -> torch.Tensor:
     return torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def points(circuit: Circuit, batch: int, kind: str) -> list[torch.Tensor]:
     """Inputs, weights, one more than there are, and what the kind of result starts from."""
     size = 2**circuit.qubits
-    states = torch.complex(drawn(batch, size), drawn(batch, size) - 0.5)
+    states = torch.complex(draws(batch, size), draws(batch, size) - 0.5)
     states = states / torch.linalg.vector_norm(states, dim=1, keepdim=True)
-    more = {"prepared": [states], "superposed": [drawn(2) * 1j, drawn(size) + 0j]}.get(kind, [])
-    return [drawn(batch, circuit.inputs), drawn(circuit.weights + 1), *more]
+    more = {"prepared": [states], "superposed": [draws(2) * 1j, draws(size) + 0j]}.get(kind, [])
+    return [draws(batch, circuit.inputs), draws(circuit.weights + 1), *more]
 
 
 def scalar(simulator: Simulator, circuit: Circuit, kind: str) -> Scalar:

@@ -46,7 +46,7 @@ def laid_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "BLOCK_BYTES", block)
 
 
-def drawn(rng: random.Random, kind: str, qubits: int, gates: int) -> Circuit:
+def random_gates(rng: random.Random, kind: str, qubits: int, gates: int) -> Circuit:
     """Random gates; columns of angles are used again, and some are not used at all."""
 
     def angle(name: str) -> Column:
@@ -193,7 +193,7 @@ def test_random_circuits_agree_with_dense_matrices(
     for qubits, batch, _ in product(range(1, 8), (1, 2, 7, 17, 33), range(seeds)):
         if rng.random() < 0.5 and seeds == 1:
             continue
-        circuit = drawn(rng, kind, qubits, rng.randint(0, 6 * qubits))
+        circuit = random_gates(rng, kind, qubits, rng.randint(0, 6 * qubits))
         start, seed = rng.choice(("zero", "superposed") if kind == "real" else STARTS), rng.randrange(2**20)
         words = words_of(rng, qubits) if start == "superposed" or rng.random() < 0.7 else None
         leaves = leaves_of(circuit, batch, dtype, start, seed)

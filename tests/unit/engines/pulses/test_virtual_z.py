@@ -19,7 +19,7 @@ def random_rows(qubits: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(2**qubits, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
 
 
-def turned(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+def rotated_rows(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """The rows after diag(1, exp(i angle)) on each qubit."""
     bits = torch.arange(len(rows))[:, None] >> torch.arange(len(angles)).flip(0) & 1
     return rows * torch.exp(1j * (bits * angles).sum(-1))
@@ -39,7 +39,7 @@ def test_no_other_angles_are_better(qubits: int, seed: int) -> None:
     starts = np.random.default_rng(seed).uniform(-np.pi, np.pi, (12, qubits))
 
     def lost(angles: np.ndarray) -> float:  # type: ignore[type-arg]
-        return -turned(rows, torch.from_numpy(angles)).sum().abs().square().item()
+        return -rotated_rows(rows, torch.from_numpy(angles)).sum().abs().square().item()
 
     best = -min(minimize(lost, start, method="BFGS", options={"gtol": 1e-9}).fun for start in starts)
     assert largest_overlap(rows).item() == pytest.approx(best, rel=1e-12)
@@ -47,7 +47,7 @@ def test_no_other_angles_are_better(qubits: int, seed: int) -> None:
 
 def test_a_ridge_is_followed_to_its_end() -> None:
     rows = torch.tensor([0.2851 - 0.1149j, 0, -0.0001 - 0.0001j, 0.365 - 0.8254j], dtype=torch.complex128)
-    terms = turned(rows, best_angles(rows))
+    terms = rotated_rows(rows, best_angles(rows))
     slopes = [(terms.sum().conj() * terms[one].sum()).imag / terms.sum().abs() for one in ([2, 3], [1, 3])]
     assert max(map(abs, slopes)) <= 1e-11 * rows.abs().sum()
 
@@ -55,7 +55,7 @@ def test_a_ridge_is_followed_to_its_end() -> None:
 @pytest.mark.parametrize("qubits", [1, 2, 5, 8])
 def test_rotations_of_a_perfect_gate_are_undone(qubits: int) -> None:
     away = torch.linspace(-3, 2.5, qubits, dtype=torch.float64)
-    rows = turned(torch.ones(2**qubits, dtype=torch.complex128), away)
+    rows = rotated_rows(torch.ones(2**qubits, dtype=torch.complex128), away)
     assert largest_overlap(rows).item() == pytest.approx(4**qubits, rel=1e-13)
     torch.testing.assert_close(best_angles(rows), -away, rtol=0, atol=1e-9)
 
@@ -91,7 +91,7 @@ def test_no_other_angles_are_better_for_several_sums(qubits: int) -> None:
     starts = np.random.default_rng(1).uniform(-np.pi, np.pi, (12, qubits))
 
     def lost(angles: np.ndarray) -> float:  # type: ignore[type-arg]
-        sums = [turned(rows, torch.from_numpy(angles)).sum() for rows in kraus.T]
+        sums = [rotated_rows(rows, torch.from_numpy(angles)).sum() for rows in kraus.T]
         return -torch.stack(sums).abs().square().sum().item()
 
     best = -min(minimize(lost, start, method="BFGS", options={"gtol": 1e-9}).fun for start in starts)

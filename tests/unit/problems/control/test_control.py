@@ -27,14 +27,14 @@ from tests.unit.engines.dynamics.test_dynamics import by_qutip
 NUMBERS = torch.arange(2000)
 
 
-def drawn(workload: Any, split: str = "test") -> Any:
+def tasks_of(workload: Any, split: str = "test") -> Any:
     return Distribution(workload).fixed(split, NUMBERS, torch.float64)
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_values_fill_their_ranges_and_environments_are_possible(kind: str) -> None:
     workload = WORKLOADS[kind]()
-    tasks = drawn(workload)
+    tasks = tasks_of(workload)
     low, high = (torch.tensor([getattr(each, end) for each in workload.varied]) for end in ("low", "high"))
     assert ((tasks.inputs >= low) & (tasks.inputs <= high)).all()
     assert (tasks.inputs.amax(0) - tasks.inputs.amin(0) > 0.99 * (high - low)).all()
@@ -66,8 +66,8 @@ def test_controls_are_clamped_to_the_limit(kind: str) -> None:
 
 
 def test_splits_and_seeds_have_tasks_of_their_own() -> None:
-    sets = [drawn(QubitSpectrum(), split) for split in ("validation", "test")]
-    sets.append(drawn(QubitSpectrum(seed=1)))
+    sets = [tasks_of(QubitSpectrum(), split) for split in ("validation", "test")]
+    sets.append(tasks_of(QubitSpectrum(seed=1)))
     values = torch.cat([each.inputs for each in sets])
     assert len(values.unique(dim=0)) == len(values)
 

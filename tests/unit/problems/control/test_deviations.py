@@ -21,7 +21,7 @@ WORKLOAD = QubitRelaxation(t1=(2.0, 5.0), t2=(1.0, 3.0), detuning=(-1.0, 1.0), t
 SEGMENTS = 6
 
 
-def found(name: str, dt: float | None = None, workload: Any = WORKLOAD, **more: Any) -> Any:
+def deviations_of(name: str, dt: float | None = None, workload: Any = WORKLOAD, **more: Any) -> Any:
     """The error and the negativity."""
     result = measured(workload, name, dt, torch.float64, **more)
     return result["simulator_error"], result["negativity"]
@@ -69,7 +69,7 @@ def test_they_are_those_of_an_evolution_by_qutips_operators() -> None:
         exact, euler = evolved(generators, None), evolved(generators, 5)
         errors.append(abs((euler - exact)[1, 1].real))
         negativities.append(-np.linalg.eigvalsh(euler)[0])
-    assert found("euler", 1 / 30) == pytest.approx((max(errors), max(negativities)), rel=1e-10)
+    assert deviations_of("euler", 1 / 30) == pytest.approx((max(errors), max(negativities)), rel=1e-10)
     assert max(negativities) > 1e-3
 
 
@@ -82,18 +82,18 @@ def test_pulses_that_were_trained_coarsely_are_judged_exactly() -> None:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_exact_states_are_physical_and_off_by_rounding(kind: str) -> None:
-    error, negativity = found("exact", workload=WORKLOADS[kind](test=5), route="compiled")
+    error, negativity = deviations_of("exact", workload=WORKLOADS[kind](test=5), route="compiled")
     assert 0 < error < 1e-13 and negativity < 1e-13
     # The reference goes the same way, and has another rounding.
-    assert 0 < found("exact", workload=WORKLOADS[kind](test=5), route="torch")[0] < 1e-13
+    assert 0 < deviations_of("exact", workload=WORKLOADS[kind](test=5), route="torch")[0] < 1e-13
     single = measured(WORKLOADS[kind](test=5), "exact", None, torch.float32)
     assert 1e-9 < single["simulator_error"] < 1e-4
 
 
 def test_the_loop_and_the_batch_are_equally_wrong_and_errors_fall_by_their_order() -> None:
-    assert found("literal", 1 / 12) == pytest.approx(found("rk4", 1 / 12), rel=1e-9)
+    assert deviations_of("literal", 1 / 12) == pytest.approx(deviations_of("rk4", 1 / 12), rel=1e-9)
     for name, order in (("rk4", 4), ("euler", 1)):
-        coarse, fine = (found(name, 1 / steps)[0] for steps in (60, 120))
+        coarse, fine = (deviations_of(name, 1 / steps)[0] for steps in (60, 120))
         assert math.log2(coarse / fine) == pytest.approx(order, abs=0.3)
 
 
@@ -104,6 +104,6 @@ def test_states_that_are_not_numbers_have_no_error_and_others_that_of_their_angl
     class Longest(QubitRelaxation, frozen=True, kw_only=True):
         amplitude: ClassVar[float] = 1e16
 
-    assert 1e-10 < found("exact", workload=Long(test=2))[0] < 1e-6
+    assert 1e-10 < deviations_of("exact", workload=Long(test=2))[0] < 1e-6
     workload = Longest(test=2)
-    assert all(math.isnan(value) for value in found("exact", workload=workload, strict=False))
+    assert all(math.isnan(value) for value in deviations_of("exact", workload=workload, strict=False))

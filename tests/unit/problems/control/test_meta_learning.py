@@ -55,7 +55,7 @@ def learning(
     return problem.convert(torch.device("cpu"), torch.float64)
 
 
-def drawn(problem: MetaLearning, numbers: torch.Tensor, step: int) -> Batch:
+def tasks_of(problem: MetaLearning, numbers: torch.Tensor, step: int) -> Batch:
     """The training tasks of a step."""
     return problem.distribution.fresh([problem.seed], step, numbers, torch.float64)
 
@@ -63,7 +63,7 @@ def drawn(problem: MetaLearning, numbers: torch.Tensor, step: int) -> Batch:
 def reference(problem: MetaLearning, kind: str, step: int) -> tuple[float, list[torch.Tensor]]:
     """The mean query loss after adaptation and its meta-gradient, task after task on copies of all weights."""
     weights = {name: p.detach().clone().requires_grad_() for name, p in problem.model.named_parameters()}
-    tasks = drawn(problem, torch.arange(TASKS), step)
+    tasks = tasks_of(problem, torch.arange(TASKS), step)
     total, gradients = 0.0, [torch.zeros_like(p) for p in weights.values()]
     for number in range(TASKS):
 
@@ -175,10 +175,10 @@ def test_the_cache_changes_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_task_is_a_function_of_seed_step_and_number() -> None:
     problem = learning("fomaml")
-    every = drawn(problem, torch.arange(6), 4).inputs
-    assert torch.equal(drawn(problem, torch.tensor([5, 2]), 4).inputs, every[[5, 2]])
+    every = tasks_of(problem, torch.arange(6), 4).inputs
+    assert torch.equal(tasks_of(problem, torch.tensor([5, 2]), 4).inputs, every[[5, 2]])
     others = [
-        drawn(problem, torch.arange(6), 5),
+        tasks_of(problem, torch.arange(6), 5),
         problem.distribution.fixed("test", torch.arange(6), torch.float64),
     ]
     assert not any(torch.isclose(other.inputs, every).any() for other in others)

@@ -67,7 +67,7 @@ def loss(problem: GateProblem) -> torch.Tensor:
     return total if penalty is None else total + penalty
 
 
-def moved(problem: GateProblem, scale: float = 0.02) -> GateProblem:
+def perturbed(problem: GateProblem, scale: float = 0.02) -> GateProblem:
     """With random changes of all parameters that are trained."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -140,7 +140,7 @@ def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
-    problem = moved(built(**case, simulator={"dt": 0.02}))
+    problem = perturbed(built(**case, simulator={"dt": 0.02}))
     with torch.no_grad():
         result, (system, frame), pulses = loss(problem), problem.physics(), problem.model()
         initial, target = frame.states[:, problem.get_buffer("columns")], problem.get_buffer("target")
@@ -170,7 +170,7 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
 def test_gradients_by_everything_are_those_of_finite_differences(case: dict[str, Any]) -> None:
     bounds = {"length_bounds": [case.get("workload", {}).get("length", 10.0)] * 2}
     model = {**case.get("model", {}), "trains": ALL}
-    problem = moved(built(**{**case, "workload": {**case.get("workload", {}), **bounds}, "model": model}))
+    problem = perturbed(built(**{**case, "workload": {**case.get("workload", {}), **bounds}, "model": model}))
     assert_slopes(problem, problem.named_parameters())
 
 
@@ -191,7 +191,7 @@ def assert_slopes(problem: GateProblem, parameters: Iterable[tuple[str, torch.nn
 
 
 def test_two_shards_have_the_sums_and_gradients_of_all_columns() -> None:
-    problem = moved(built(**{**CASES[4], "model": {**CASES[4]["model"], "trains": ALL}}))
+    problem = perturbed(built(**{**CASES[4], "model": {**CASES[4]["model"], "trains": ALL}}))
     complete = problem(torch.arange(4), 0)
     parts = problem(torch.tensor([3, 0, 1]), 0) + problem(torch.tensor([2]), 0) + problem(torch.arange(0), 0)
     torch.testing.assert_close(parts, complete, rtol=0, atol=1e-12)
@@ -222,7 +222,7 @@ def test_starts_depend_on_the_seed_and_only_on_it() -> None:
 
 def test_the_error_is_of_the_integrator_alone_and_falls_with_its_step() -> None:
     def error(dt: float, seed: int) -> float:
-        problem = moved(built(simulator={"dt": dt}, seed=seed), 0.3 * seed)
+        problem = perturbed(built(simulator={"dt": dt}, seed=seed), 0.3 * seed)
         return float(
             problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)["simulator_error"]
         )
@@ -262,7 +262,7 @@ def test_leakage_is_what_leaves_the_qubits() -> None:
 def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
     config = analysis.of(tiny(workload={"kind": "transmon-chain"}, model={"trains": ALL}, levels=3))
     settings = config.settings(config.runs[0])
-    problem = moved(build(settings, Data(), torch.device("cpu")))  # type: ignore[arg-type]
+    problem = perturbed(build(settings, Data(), torch.device("cpu")))  # type: ignore[arg-type]
     (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, problem))
     loaded = library.load(tmp_path).module
     assert isinstance(loaded, PulseModel)

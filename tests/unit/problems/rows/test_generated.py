@@ -12,7 +12,7 @@ from ketscale.problems.samples import Samples
 from tests.own_files import config, loaded
 
 
-def made(kind: str, **settings: Any) -> Samples:
+def data_of(kind: str, **settings: Any) -> Samples:
     result: Samples = loaded({"kind": kind, "split_seed": 0, **settings})
     return result
 
@@ -23,7 +23,7 @@ def sides(data: Samples) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("features", [1, 20])
 def test_separable_rows_lie_in_a_cube_outside_the_margin_on_the_side_of_their_class(features: int) -> None:
-    data = made("linearly-separable", features=features)
+    data = data_of("linearly-separable", features=features)
     assert data.values.shape == (300, features) and np.abs(data.values).max() <= 1
     sums = data.values.sum(1)
     assert np.abs(sums).min() > 0.02 * features and np.array_equal(data.targets, sums > 0)
@@ -32,20 +32,20 @@ def test_separable_rows_lie_in_a_cube_outside_the_margin_on_the_side_of_their_cl
 
 
 def test_a_hidden_manifold_has_its_dimension_and_equal_classes() -> None:
-    data = made("hidden-manifold", features=10, manifold=3)
+    data = data_of("hidden-manifold", features=10, manifold=3)
     assert [len(side) for side in sides(data)] == [150, 150]
     places = np.arctanh(data.values)
     assert np.linalg.matrix_rank(places - places.mean(0), tol=1e-8) == 3
     # Places are normal, and so is the embedding but for its scale: a variance of 1 in the mean over features.
-    many = made("hidden-manifold", features=200, manifold=30, samples=400)
+    many = data_of("hidden-manifold", features=200, manifold=30, samples=400)
     assert np.arctanh(many.values).var(0).mean() == pytest.approx(1, abs=0.1)
     # On a line through the origin every class is a half: tanh is odd, so one network has one sign a side.
-    low, high = sorted(sides(made("hidden-manifold", features=1, manifold=1)), key=np.median)
+    low, high = sorted(sides(data_of("hidden-manifold", features=1, manifold=1)), key=np.median)
     assert low.max() < high.min()
 
 
 def test_two_curves_are_one_fourier_series_and_its_shifted_copy() -> None:
-    data = made("two-curves", features=40)
+    data = data_of("two-curves", features=40)
     first, second = sides(data)
     both = np.concatenate([first, second - 0.1])
     # The cosines and sines of 5 frequencies, and a constant; the rest is noise.
@@ -56,14 +56,14 @@ def test_two_curves_are_one_fourier_series_and_its_shifted_copy() -> None:
 
 
 def test_bars_are_vertical_and_stripes_horizontal() -> None:
-    bars, stripes = (side.reshape(-1, 5, 5) for side in sides(made("bars-and-stripes", width=5)))
+    bars, stripes = (side.reshape(-1, 5, 5) for side in sides(data_of("bars-and-stripes", width=5)))
     for pictures, along in ((bars, 1), (stripes, 2)):
         lines = pictures.mean(along, keepdims=True)
         assert np.abs(lines).mean() == pytest.approx(1, abs=0.05) and lines.mean() == pytest.approx(
             0, abs=0.1
         )
         assert (pictures - lines).std() == pytest.approx(0.5 * np.sqrt(4 / 5), rel=0.05)
-    noisy = made("bars-and-stripes", width=2, samples=2000).values
+    noisy = data_of("bars-and-stripes", width=2, samples=2000).values
     assert np.square(noisy).mean() == pytest.approx(1.25, rel=0.05)
 
 

@@ -45,7 +45,7 @@ BOUNDS = {"iris": ("accuracy", 0.85), "diabetes": ("rmse", 63.0)}
 BOUNDS_OF_CENTRIC = {"iris": ("accuracy", 0.5), "diabetes": ("rmse", 75.0)}
 
 
-def given(table: str) -> dict[str, Any]:
+def settings_of(table: str) -> dict[str, Any]:
     axes = {"workload": "table", "backend": "cpu-n1r1t1", "seed": 0}
     points = [{"model": name, **point} for name, point in POINTS.items()]
     points[-1]["qubits"] = FEATURES[table]
@@ -68,7 +68,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     for path in (ROOT / "workflow" / "models").glob("*.py"):
         shutil.copy(path, tmp_path)
-    config = Config.of(given(request.param), FAMILIES)
+    config = Config.of(settings_of(request.param), FAMILIES)
     family, (_, workload) = config.family("table"), config.workloads["table"]
     assert family.prepare is not None
     family.prepare(workload, Path("table.json"), None)
@@ -76,7 +76,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def of(table: str, model: str) -> tuple[Settings, Problem]:
-    config = Config.of(given(table), FAMILIES)
+    config = Config.of(settings_of(table), FAMILIES)
     settings = config.settings(next(run for run in config.runs if run.model == model))
     return settings, started.build(settings, started.read(settings, Path("table.json")), torch.device("cpu"))
 
