@@ -47,8 +47,7 @@ def test_weights_are_drawn_with_torchs_generator_from_a_whole_turn() -> None:
     first = layer.weight.detach().clone()
     layer.reset_parameters()
     torch.manual_seed(7)
-    drawn = torch.rand(2, 600) * 2 * math.pi
-    torch.testing.assert_close(torch.stack([first, layer.weight.detach()]), drawn)
+    torch.testing.assert_close(torch.stack([first, layer.weight.detach()]), torch.rand(2, 600) * 2 * math.pi)
 
 
 # --- what is measured ---
@@ -208,6 +207,7 @@ def test_no_columns_and_no_rows_are_no_exception() -> None:
         Layer(circuit, dtype=torch.float64)
         for circuit in (Circuit(2).x(0), Circuit(2).ry(0, "x0").ry(1, 0.5), Circuit(2).ry(0, "w0").ry(1, 0.5))
     )
+    assert repr(angle) == "Layer(qubits=2, gates=2, expval['ZI', 'IZ'])"
     nothing = torch.empty(3, 4, 0, dtype=torch.float64)
     close(vmap(fixed)(nothing), torch.tensor([-1.0, 1.0], dtype=torch.float64).expand(3, 4, 2))
     x, w = some(3, 4, 1), some(3, 1)
