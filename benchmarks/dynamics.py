@@ -183,11 +183,11 @@ class Own:
         def call() -> Outcome:
             if tasks.trajectory:
                 assert isinstance(simulator, Batched)
-                overlaps = simulator.expval(tasks.system, arguments, target, trajectory=True)[..., 0]
+                overlaps = simulator.expval(tasks.system, arguments, target, trajectory=True)
             else:
-                overlaps = simulator.expval(tasks.system, arguments, target)[:, 0]
+                overlaps = simulator.expval(tasks.system, arguments, target)
             (gradient,) = torch.autograd.grad(overlaps.sum(), arguments.controls)
-            return overlaps.detach().numpy(), gradient.numpy()
+            return overlaps.detach().numpy()[..., 0], gradient.numpy()
 
         return call
 

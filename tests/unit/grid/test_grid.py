@@ -83,7 +83,7 @@ def test_where_data_are_decides_nothing() -> None:
     assert of(arguments).settings(run).text == before
 
 
-def test_a_default_that_is_written_out_decides_nothing_more() -> None:
+def test_a_default_that_has_all_entries_decides_nothing_more() -> None:
     given = load(ROOT / "config.yaml")
     run = of(given).studies[0].runs[0]
     before = of(given).settings(run).hash

@@ -208,6 +208,7 @@ def test_no_columns_and_no_rows_are_no_exception() -> None:
         Layer(circuit, dtype=torch.float64)
         for circuit in (Circuit(2).x(0), Circuit(2).ry(0, "x0").ry(1, 0.5), Circuit(2).ry(0, "w0").ry(1, 0.5))
     )
+    assert repr(angle) == "Layer(qubits=2, gates=2, expval['ZI', 'IZ'])"
     empty = torch.empty(3, 4, 0, dtype=torch.float64)
     close(vmap(fixed)(empty), torch.tensor([-1.0, 1.0], dtype=torch.float64).expand(3, 4, 2))
     x, w = some(3, 4, 1), some(3, 1)

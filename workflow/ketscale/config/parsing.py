@@ -106,7 +106,7 @@ def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
         of = (str, Any) if holder is dict else (Any,)
     inner: list[str] = []
     if holder is dict and not of:
-        inner += _of_block(fields(plain), value, where)
+        inner += _of_block(plain, value, where)
     elif holder is dict:
         for key, item in value.items():
             place = f"{where}.{key}"
@@ -119,14 +119,14 @@ def faults_of(kind: Any, value: Any, where: str) -> Iterator[str]:
         yield f"{where or 'config'}: {fault}"
 
 
-def _of_block(
-    fields_of: Mapping[str, msgspec.structs.FieldInfo], block: Mapping[Any, Any], where: str
-) -> Iterator[str]:
-    """What is wrong with the settings of a block that has these fields."""
+def _of_block(kind: Any, block: Mapping[Any, Any], where: str) -> Iterator[str]:
+    """What is wrong with the settings of a block of this kind."""
+    fields_of, former = fields(kind), getattr(kind, "former", ())
     for name, item in block.items():
         place = f"{where}.{name}" if where else str(name)
         if name not in fields_of:
-            yield f"{place}: unknown setting{suggestion(str(name), list(fields_of))}"
+            removed = "; it was removed, and the changelog says what to use" if name in former else ""
+            yield f"{place}: unknown setting{removed or suggestion(str(name), list(fields_of))}"
         elif item is None:  # whoever writes `groups_column:` and no name wants groups
             yield f"{place}: nothing is given here; give a value, or leave the setting out"
         elif item is not fields_of[name].default:  # most settings of thousands of trials are

@@ -86,11 +86,7 @@ class FusedDevice(Device):
         sparse = any(isinstance(m.obs, qml.SparseHamiltonian) for m in circuit.measurements)
         return not (sparse or circuit.shots)
 
-    def supports_vjp(
-        self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
-    ) -> bool:
-        """Whether the device computes vector-Jacobian products."""
-        return self.supports_derivatives(execution_config, circuit)
+    supports_vjp = supports_derivatives
 
     def setup_execution_config(
         self, config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
@@ -108,10 +104,8 @@ class FusedDevice(Device):
             raise DeviceError(
                 f"{NAME} defers measurements: it has no mcm_method {str(measured.mcm_method)!r}"
             )
-        method = config.gradient_method
-        own = method in OWN
-        if own:
-            method = _method(config)
+        own = config.gradient_method in OWN
+        method = _method(config) if own else config.gradient_method
         return replace(
             config,
             gradient_method=method,

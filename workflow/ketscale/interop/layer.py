@@ -27,7 +27,6 @@ Observable = str | Mapping[str, float]
 # What a layer may return, by PennyLane's names.
 Measure = Literal["expval", "probs", "state", "density", "sample"]
 
-
 # The strengths of channels are drawn between 0 and this.
 LARGEST_STRENGTH = 0.1
 
@@ -120,6 +119,14 @@ class Layer(nn.Module):
             """See `forward`."""
             ...
 
+    def extra_repr(self) -> str:
+        """Qubits, gates and what is measured, which `print` shows."""
+        circuit: Any = getattr(self.circuit, "circuit", self.circuit)
+        measured = (
+            "" if self.measure in ("state", "density") else list(self.wires if self._of_bits else self.words)
+        )
+        return f"qubits={circuit.qubits}, gates={len(circuit.gates)}, {self.measure}{measured}"
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new weights, uniformly from [0, 2 pi), or [0, 0.1) for strengths, with torch's generator or another."""
         nn.init.uniform_(self.weight, 0, 2 * math.pi, generator=generator)
@@ -171,8 +178,7 @@ class Layer(nn.Module):
                 return density_matrix(circuit, angles)
             case "probs":
                 return probabilities(simulator, circuit, angles, self.wires)
-        words = None if self._of_bits else self.words
-        return simulator.sample(circuit, angles, self.wires, words)
+        return simulator.sample(circuit, angles, self.wires, None if self._of_bits else self.words)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Layer:
         """As nn.Module's; the coefficients follow to the device but keep their 64 bits."""

@@ -47,7 +47,7 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
 
     Whatever device the QNode names, the simulation is exact and needs no shots; measurements in the middle are deferred. The circuit is differentiable,
     at most twice, with respect to tensors among the arguments, nested or not, and tensors that the quantum function reads
-    from outside. A result has the arguments' precision and device, and the QNode's nesting.
+    from outside. A result has the arguments' precision and device, and the QNode's nesting. NumPy arrays are copied to tensors.
 
     trace: `once` assumes a pure quantum function, as jax.jit does: it runs at the first call with its shapes, and
         again where another argument, or what it reads from outside, has changed. That is what its closure, its globals
@@ -112,6 +112,9 @@ class Converted:
         if torch.compiler.is_exporting():
             return self._evaluated(named_simulator("fused"), args, kwargs)
         leaves, spec = pytree.tree_flatten((args, kwargs))
+        if any(isinstance(leaf, np.ndarray) for leaf in leaves):
+            args, kwargs = pytree.tree_map_only(np.ndarray, torch.tensor, (args, kwargs))
+            return self(*args, **kwargs)
         key = (spec, *map(_key, leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         kind = tensors[0].device.type if tensors else "cpu"
@@ -131,11 +134,10 @@ class Converted:
         if self.trace == "always" or transforms_active():
             return self._evaluated(self._simulator, args, kwargs)
 
-        def run(values: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
-            leaves, spec = pytree.tree_flatten((args, kwargs))
-            replaced = iter(values)
-            filled = [next(replaced) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-            return _run(self.qnode, *pytree.tree_unflatten(filled, spec))
+        def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
+            replaced = iter(given)
+            filled = pytree.tree_map_only(torch.Tensor, lambda _: next(replaced), (args, kwargs))
+            return _run(self.qnode, *filled)
 
         reads = Outside(self.func)
         way = self._records.ways.get((key, reads.key))

@@ -147,9 +147,7 @@ def _compare(
 def _slopes(values: Sequence[torch.Tensor], trainable: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """The gradients of a sum of all values with factors that differ."""
     terms = [
-        ((number + 1) * value * torch.arange(1, value.numel() + 1, device=value.device).reshape(value.shape))
-        .sum()
-        .real
+        ((number + 1) * value.flatten() * torch.arange(1, value.numel() + 1, device=value.device)).sum().real
         for number, value in enumerate(values)
         if value.requires_grad
     ]

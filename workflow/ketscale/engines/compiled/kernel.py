@@ -65,8 +65,8 @@ class Kernel:
         """Run a function, given by its name, on so many threads; an argument that is not given is 0.
 
         It takes tensors, whose elements are as the kernel says, side by side, or the addresses of such; integers; and
-        floats. A name that the kernel does not have is a TypeError. As that of a dataclass, its code is generated: a
-        loop over the arguments takes twice as long, and a small layer takes a few microseconds.
+        floats; `last` has the last arguments, as an array. A name that the kernel does not have is a TypeError. As that of
+        a dataclass, its code is generated: a loop takes twice as long, and a small layer takes a few microseconds.
         """
         entries = [
             f"bits({name})" if kind == REAL
@@ -75,19 +75,16 @@ class Kernel:
             for name, kind in self._types
         ]  # fmt: skip
         source = f"""
-def run(function, threads=1, *, {", ".join(f"{name}=0" for name, _ in self._types)}):
+def run(function, threads=1, last=None, *, {", ".join(f"{name}=0" for name, _ in self._types)}):
     arguments = array("q", ({"0, " * COUNTERS}{", ".join(entries)},))
-    address, _ = arguments.buffer_info()
-    if threads == 1:
-        on_one_thread[function](address)
-    else:
-        on_threads(function, address, threads)
+    if last:
+        arguments[-len(last):] = last
+    on_threads(function, arguments.buffer_info()[0], threads)
 """
         real, integer = struct.Struct("d" if self._double else "f4x"), struct.Struct("q")
         names: dict[str, Any] = {
             "array": array,
             "bits": lambda number: integer.unpack(real.pack(number))[0],
-            "on_one_thread": self.library.on_one_thread,
             "on_threads": self.library.on_threads,
         }
         exec(source, names)

@@ -7,7 +7,9 @@ in a direction is a linear system of twice the size (`Generators.with_tangent`),
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from ketscale.autograd_function import applied
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import Rows, is_recorded, one_gradient
 from ketscale.engines.dynamics import kernels
-from ketscale.engines.dynamics.generators import Evolution
+from ketscale.engines.dynamics.generators import Division, Evolution, Generators
 from ketscale.engines.dynamics.plan import table
 from ketscale.private_torch import transforms_active
 from ketscale.spans import span
@@ -26,6 +28,21 @@ from ketscale.spans import span
 @lru_cache(maxsize=16)
 def _kernel(dtype: torch.dtype, lanes: int) -> Kernel:
     return Kernel((kernels.forward, kernels.backward), kernels.ARGUMENTS, dtype, lanes)
+
+
+@lru_cache(maxsize=64)
+def _system(
+    generators: Generators, division: Division, dtype: torch.dtype
+) -> tuple[array[int], Mapping[str, Any]]:
+    """The kernel's arguments that are about a system: an array for all calls, as they are the last ones, and by name."""
+    system = table(generators, division.degrees, division.reaches, dtype)
+    last = array("q")
+    for name in " ".join(kernels.ARGUMENTS).split()[-len(system) :]:
+        value = system[name]
+        if isinstance(value, float):  # its bits
+            value = torch.tensor([value, 0.0], dtype=dtype, device="cpu").view(torch.int64)[0].item()
+        last.append(value.data_ptr() if isinstance(value, torch.Tensor) else value)
+    return last, system
 
 
 def _lanes(tasks: int, dtype: torch.dtype) -> int:
@@ -47,46 +64,40 @@ def evolve(
     (tasks, m, size), and so the result. See `Generators`. trajectory: whether the result has the start and the end of
     each segment, (tasks, segments + 1, [m,] size).
     """
+    if initial.ndim > 2:
+        # Each is a task with the same coefficients.
+        tasks, several, size = initial.shape
+        fixed, controls = (
+            each.expand(several, *each.shape[1:]) if tasks == 1 else each.repeat_interleave(several, 0)
+            for each in (fixed, controls)
+        )
+        states = evolve(fixed, controls, initial.reshape(-1, size), evolution, trajectory)
+        states = states.unflatten(0, (tasks, several))
+        return states.transpose(1, 2) if trajectory else states
     keeps = is_recorded(fixed, controls, initial) and not transforms_active()
     return applied(_States(evolution, trajectory, keeps), fixed, controls, initial)[0]
 
 
-def _each_a_task(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Several states of a task as tasks with the same coefficients."""
-    if initial.ndim == 2:
-        return fixed, controls, initial
-    fixed, controls = (
-        each.expand(initial.shape[1], *each.shape[1:])
-        if each.shape[0] == 1
-        else each.repeat_interleave(initial.shape[1], 0)
-        for each in (fixed, controls)
-    )
-    return fixed, controls, initial.flatten(0, 1)
-
-
+@dataclass(eq=False)
 class _States(Rows):
     """The final coordinates, or those of the trajectory, by fixed coefficients, controls and initial coordinates.
 
     keeps: whether the states before each segment are kept for one backward pass, which otherwise computes them again.
     """
 
-    def __init__(self, evolution: Evolution, trajectory: bool = False, keeps: bool = False) -> None:
-        self.evolution, self.trajectory, self.keeps = evolution, trajectory, keeps
-        self.kept: tuple[_Call, torch.Tensor] | None = None
+    evolution: Evolution
+    trajectory: bool = False
+    keeps: bool = False
+    kept: tuple[_Call, torch.Tensor] | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        call, initial = _call(*_each_a_task(*tensors), self.evolution), tensors[2]
-        saved = call.saved() if self.keeps or self.trajectory else None
-        self.kept = (call, saved) if saved is not None and self.keeps else None
-        final = call.forward(initial.new_empty(initial.shape), saved)
-        if saved is None or not self.trajectory:
-            return (final,)
-        ends = final if initial.ndim == 2 else final.flatten(0, 1)
-        before = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(ends)]
-        states = torch.cat([before, ends[:, None]], 1)
-        return (states if initial.ndim == 2 else states.unflatten(0, initial.shape[:2]).transpose(1, 2),)
+        call = _call(self.evolution, *tensors)
+        states, saved = call.forward(self.keeps or self.trajectory)
+        self.kept = (call, saved) if self.keeps else None
+        if self.trajectory:
+            before = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(states)]
+            states = torch.cat([before, states[:, None]], 1)
+        return (states,)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
@@ -107,37 +118,24 @@ class _States(Rows):
         return (states[..., states.shape[-1] // 2 :],)
 
 
+@dataclass(eq=False)
 class _Gradient(Rows):
     """The gradients by the tensors of `_States`, by its cotangent and these tensors.
 
     kept: see `_States`; the states are not changed.
     """
 
-    def __init__(
-        self, evolution: Evolution, trajectory: bool, kept: tuple[_Call, torch.Tensor] | None = None
-    ) -> None:
-        self.evolution, self.trajectory, self.kept = evolution, trajectory, kept
+    evolution: Evolution
+    trajectory: bool
+    kept: tuple[_Call, torch.Tensor] | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         cotangent, *given = tensors
-        initial = given[2]
         if self.kept is None:
-            call = _call(*_each_a_task(*given), self.evolution)
-            saved = call.saved()
-            call.forward(initial.new_empty(initial.shape), saved)
-        else:
-            call, saved = self.kept
-        self.kept = None
-        if initial.ndim > 2:
-            # Each state's times side by side.
-            cotangent = (cotangent.transpose(1, 2) if self.trajectory else cotangent).flatten(0, 1)
-        rows, by_initial = _by_task(cotangent), initial.new_empty(initial.shape)
-        by_fixed, by_controls = call.backward(rows, rows.stride(0), saved, by_initial, self.trajectory)
-        if initial.ndim > 2:
-            by_fixed, by_controls = (
-                found.unflatten(0, initial.shape[:2]).sum(1) for found in (by_fixed, by_controls)
-            )
-        return by_fixed, by_controls, by_initial
+            call = _call(self.evolution, *given)
+            self.kept = call, call.forward(keeps=True)[1]
+        (call, saved), self.kept = self.kept, None
+        return call.backward(_by_task(cotangent), saved, self.trajectory)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
@@ -188,71 +186,60 @@ def _beside(
 class _Call(NamedTuple):
     """What the forward and the backward pass of some tasks with one state each ask of the code alike.
 
-    lanes: tasks in a vector. dtype, shape: of the tasks' floats, and (tasks, segments).
+    lanes: tasks in a vector. last, system: see `_system`.
     """
 
     lanes: int
-    dtype: torch.dtype
-    shape: tuple[int, int]
     threads: int
     arguments: Mapping[str, Any]
+    last: array[int]
+    system: Mapping[str, Any]
 
-    def saved(self) -> torch.Tensor:
-        """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
-        size = self.arguments["groups"], self.shape[1], self.arguments["size"], self.lanes
-        return torch.empty(size, dtype=self.dtype, device="cpu")
-
-    def forward(self, final: torch.Tensor, saved: torch.Tensor | None) -> torch.Tensor:
-        """The final coordinates, written to the memory of `final`, whose floats are (tasks, size)."""
-        self._run("forward", final=final, **({} if saved is None else {"saved": saved, "keep": 1}))
-        return final
+    def forward(self, keeps: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """The final coordinates (tasks, size), and, if it `keeps` them, the states before each segment as the backward pass
+        reads them (groups, segments, size, lanes); otherwise an empty tensor.
+        """
+        given, initial = self.arguments, self.arguments["initial"]
+        places = given["groups"] * keeps, given["segments"], self.system["size"], self.lanes
+        final, saved = initial.new_empty(initial.shape), initial.new_empty(places)
+        self._run("forward", final=final, saved=saved, keep=int(keeps))
+        return final, saved
 
     def backward(
-        self,
-        cotangent: torch.Tensor,
-        stride: int,
-        saved: torch.Tensor,
-        by_initial: torch.Tensor,
-        trajectory: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The gradients by fixed coefficients and controls; those by initial coordinates are written to `by_initial`.
+        self, cotangent: torch.Tensor, saved: torch.Tensor, trajectory: bool
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradients by fixed coefficients, controls and initial coordinates.
 
-        cotangent: floats (tasks, size), or of a trajectory (tasks, segments + 1, size). stride: of its tasks, in floats.
+        cotangent: (tasks, size), or of a trajectory (tasks, segments + 1, size), each task's floats side by side.
         """
-        (tasks, segments), of = self.shape, self.arguments
-        fixed = torch.empty(tasks, of["fixed_count"], dtype=self.dtype, device="cpu")
-        controls = torch.empty(tasks, segments, of["control_count"], dtype=self.dtype, device="cpu")
-        made = {
-            "to_fixed": fixed, "to_controls": controls, "to_initial": by_initial, "each_end": int(trajectory)
-        }  # fmt: skip
-        self._run("backward", cotangent=cotangent, cotangent_stride=stride, saved=saved, **made)
-        return fixed, controls
+        given = {name: self.arguments[name] for name in ("fixed", "controls", "initial")}
+        made = {f"to_{name}": each.new_empty(each.shape) for name, each in given.items()}
+        more = {"cotangent": cotangent, "cotangent_stride": cotangent.stride(0), "each_end": int(trajectory)}
+        self._run("backward", saved=saved, **more, **made)
+        return tuple(made.values())
 
     def _run(self, name: str, **more: Any) -> None:
-        if self.shape[0]:
-            size = self.threads * self.arguments["scratch_vectors"] * self.lanes
-            scratch = torch.empty(size, dtype=self.dtype, device="cpu")
-            kernel = _kernel(self.dtype, self.lanes)
-            kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
+        if self.arguments["batch"]:
+            size = self.threads * self.system["scratch_vectors"] * self.lanes
+            scratch = self.arguments["initial"].new_empty(size)
+            run = _kernel(scratch.dtype, self.lanes).run
+            run(name, self.threads, self.last, scratch=scratch, **self.arguments, **more)
 
 
-def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> _Call:
+def _call(evolution: Evolution, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor) -> _Call:
     """The call of tasks with one state each; see `evolve`."""
     (tasks, segments, _), dtype = controls.shape, initial.dtype
     fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
-    degrees, reaches, steps, _ = evolution.division
-    of_system = table(evolution.generators, degrees, reaches, dtype)
-    lanes = _lanes(tasks, dtype)
+    lanes, steps = _lanes(tasks, dtype), evolution.division.steps
+    last, system = _system(evolution.generators, evolution.division, dtype)
     groups = -(-tasks // lanes)
-    multiplications = degrees[-1] * (len(of_system["by_row"]) + of_system["size"])
-    work = multiplications * segments * max(1, steps) * tasks
+    work = system["most_degree"] * (len(system["by_row"]) + system["size"]) * segments * max(1, steps) * tasks
     arguments = {
-        **of_system,
         "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau,
         "fixed": fixed, "fixed_stride": fixed.stride(0), "controls": controls, "controls_stride": controls.stride(0),
         "initial": initial, "initial_stride": initial.stride(0),
     }  # fmt: skip
-    return _Call(lanes, dtype, (tasks, segments), threads_for(groups, work), arguments)
+    return _Call(lanes, threads_for(groups, work), arguments, last, system)
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:

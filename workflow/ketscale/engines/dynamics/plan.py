@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS
 Integers = NDArray[np.int64]
 
 
-@lru_cache(maxsize=64)
 def table(
     generators: Generators, degrees: tuple[int, ...], reaches: tuple[float, ...], dtype: torch.dtype
 ) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class System:
         """Whether derivatives with respect to operators may be asked for."""
         return any(map(is_differentiated, self.operators))
 
-    @property
+    @cached_property
     def operators(self) -> tuple[Any, ...]:
         """The operators of drift and controls on their own sites."""
         return tuple(term.operator for kind in KINDS[:2] for term in self.terms(kind).values())

@@ -12,7 +12,10 @@ import torch
 from ketscale.engines.dynamics.basis import has_all_entries, hermitian_basis
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
-from ketscale.private_torch import is_mapped, transforms_active, unwrapped
+from ketscale.private_torch import is_differentiated, is_mapped, transforms_active, unwrapped
+
+# The most numbers of constant matrices whose coordinates are kept.
+KEPT = 256
 
 
 class Tasks(NamedTuple):
@@ -188,9 +191,21 @@ def coordinates(matrices: torch.Tensor) -> torch.Tensor:
 
     With many levels they are all parts of all entries, (..., 2 d**2); see `basis.has_all_entries`.
     """
-    flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
-    levels = matrices.shape[-1]
-    return flat if has_all_entries(levels) else times(flat, basis_vectors(levels, flat.dtype, flat.device))
+    levels, dtype = matrices.shape[-1], matrices.dtype.to_real()
+    if has_all_entries(levels):
+        return torch.view_as_real(matrices.resolve_conj()).flatten(-3)
+    basis, small = basis_vectors(levels, dtype, matrices.device), 0 < matrices.numel() <= KEPT
+    if small and matrices.is_cpu and not is_differentiated(matrices):
+        return _of_constant(matrices.numpy(force=True).tobytes(), matrices.shape[:-2], basis)
+    return times(torch.view_as_real(matrices.resolve_conj()).flatten(-3), basis)
+
+
+@lru_cache(maxsize=64)
+def _of_constant(numbers: bytes, shape: torch.Size, basis: torch.Tensor) -> torch.Tensor:
+    """The coordinates of constant matrices, such as observables: most calls have those of the last one."""
+    with torch.inference_mode(False):
+        flat = torch.frombuffer(bytearray(numbers), dtype=basis.dtype).reshape(*shape, basis.shape[1])
+        return unwrapped(times(flat, basis))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
@@ -216,7 +231,7 @@ def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
     The order in which a matrix product adds depends on the number of rows.
     """
-    return (rows[..., None, :] * matrix).sum(-1)
+    return (rows.unsqueeze(-2) * matrix).sum(-1)
 
 
 def as_complex(given: Any, like: torch.Tensor, what: str = "") -> torch.Tensor:

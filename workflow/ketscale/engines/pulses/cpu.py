@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.compiled.language import (
@@ -28,10 +30,10 @@ from ketscale.engines.compiled.language import (
     integers,
     lane_sums,
 )
-from ketscale.engines.dynamics.basis import has_all_entries, hermitian_basis, schroedinger
+from ketscale.engines.dynamics.basis import has_all_entries, schroedinger
 from ketscale.engines.dynamics.cpu import evolve
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Generators
-from ketscale.engines.dynamics.tasks import basis_vectors, kets
+from ketscale.engines.dynamics.tasks import kets
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.plain import GateSequence, Place
 
@@ -269,18 +271,25 @@ def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     d = hermitian.shape[-1]
     if has_all_entries(d):
         return plain.unitary(hermitian)
+    elements, parts = _elements(d)
     entries = torch.view_as_real(hermitian.resolve_conj()).reshape(-1, 2 * d * d)
-    controls = (entries @ basis_vectors(d, entries.dtype, entries.device).T)[:, None]
+    controls = (entries @ torch.from_numpy(parts))[:, None]
     identity = torch.view_as_real(torch.eye(d, dtype=torch.complex128)).flatten(1)
-    evolution = Evolution(_elements(d), 1.0, EXACT[torch.float64], kets=True)
-    states = evolve(controls[:, 0, :0], controls, identity.expand(len(controls), -1, -1), evolution)
-    return kets(states).mT.reshape(hermitian.shape)
+    evolution = Evolution(elements, 1.0, EXACT[torch.float64], kets=True)
+    made = evolve(controls[:, 0, :0], controls, identity.expand(len(controls), -1, -1), evolution)
+    return kets(made).mT.reshape(hermitian.shape)
 
 
 @lru_cache(maxsize=16)
-def _elements(levels: int) -> Generators:
-    """The elements of any Hermitian matrix as controls."""
-    return Generators(2 * levels, (), tuple(map(schroedinger, hermitian_basis(levels))), paired=True)
+def _elements(levels: int) -> tuple[Generators, NDArray[np.float64]]:
+    """The elements of any Hermitian matrix as controls, and of what parts of its entries they are, (2 d**2, d**2).
+
+    All numbers are exact: the rounding of a normalised basis is the same in every step, and adds up.
+    """
+    one = np.eye(levels**2).reshape(-1, levels, levels) * np.where(np.tri(levels, k=-1), 1j, 1)
+    half = (one + one.conj().swapaxes(1, 2)) / 2
+    elements = map(schroedinger, half / np.abs(half).max((1, 2), keepdims=True))
+    return Generators(2 * levels, (), tuple(elements), paired=True), half.reshape(-1, levels**2).view(float).T
 
 
 def _call(name: str, sequence: GateSequence, tensors: dict[str, torch.Tensor]) -> None:

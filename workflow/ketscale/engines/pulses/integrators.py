@@ -160,12 +160,9 @@ class Stepped:
         if not count:
             return initial[:, None].expand(-1, 1 + parts, -1, -1) if trajectory else initial
         results = []
+        several = parameters if parameters is not None and parameters.ndim > 1 else [parameters]
         for member in range(count):
-            own = (
-                parameters[member % len(parameters)]
-                if parameters is not None and parameters.ndim > 1
-                else parameters
-            )
+            own = several[member % len(several)]
             states = [initial[member]]
             for sampled, length in self._parts(steps, controls[member], lengths[member]):
                 states.append(steps.evolve(system, sampled, length, states[-1], own))

@@ -140,23 +140,17 @@ def evolutions(
     """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: what exponentiates."""
     d = chain.levels
     weights = step * amplitudes.new_tensor(scheme.parts)
-    durations = (step * amplitudes.new_tensor([sum(part) for part in scheme.parts])).expand(
-        len(amplitudes), 1, -1
-    )
+    durations = step * amplitudes.new_tensor([sum(part) for part in scheme.parts])
     # As one product of matrices: (steps, parts, 1 + drives) of how much of each term, and the terms.
-    amounts = torch.cat([durations, amplitudes.mT @ weights.T], 1).mT
+    amounts = torch.cat([durations.expand(len(amplitudes), 1, -1), amplitudes.mT @ weights.T], 1).mT
     terms = torch.view_as_real(_terms(chain))
     hamiltonians = torch.tensordot(amounts, terms, 1)
     # Not indexed: the gradient of an index is as large as the whole, for each part.
     parts = unitary(torch.view_as_complex(hamiltonians)).unbind(1)
     local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
-    (start, starts), (ends, end) = (
-        each.split(sizes)
-        for each, sizes in (
-            (local[0], (1, len(amplitudes) - 1)),
-            (local[-1], (len(amplitudes) - 1, 1)),
-        )
-    )
+    others = len(amplitudes) - 1
+    start, starts = local[0].split((1, others))
+    ends, end = local[-1].split((others, 1))
     between = torch.cat([start, starts @ ends])
     within = torch.stack([between, *local[1:-1]], 1).reshape(-1, chain.sites, d, d)
     return torch.cat([within, end])
