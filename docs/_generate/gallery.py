@@ -20,6 +20,7 @@ MEASURED = {
         "pulses-convergence.png": "2026-11-claims.md",
     },
     "changes": {"control-changes.png": "2026-11-claims.md"},
+    "accuracy": {"noise.png": "2026-11-noise.md"},
 }
 
 
