@@ -227,3 +227,33 @@ def test_what_noisy_qnodes_do_not_do_is_said(
 ) -> None:
     with pytest.raises(error, match=words):
         ask()
+
+
+def test_the_device_takes_trajectories() -> None:
+    def function(angle: Any) -> Any:
+        qml.RY(angle, 0)
+        qml.AmplitudeDamping(0.2, 0)
+        qml.CNOT([0, 1])
+        qml.DepolarizingChannel(0.1, 1)
+        return qml.expval(qml.Z(0) + 0.5 * qml.X(0) @ qml.X(1)), qml.expval(qml.Z(1))
+
+    device = qml.device("ketscale.fused", wires=2, trajectories=4000)
+    angle = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    torch.manual_seed(1)
+    results = qml.QNode(function, device, interface="torch")(angle)
+    exact = qml.QNode(function, qml.device("default.mixed", wires=2))(angle)
+    # Values are between -1.5 and 1.5.
+    for one, other in zip(results, exact, strict=True):
+        assert float((one - other).detach().abs()) < 5 * 1.5 / 4000**0.5
+    (gradient,) = torch.autograd.grad(results[1], angle)
+    assert float(gradient) == pytest.approx(float(torch.autograd.grad(exact[1], angle)[0]), abs=0.1)
+
+    def outcomes(angle: Any) -> Any:
+        qml.RY(angle, 0)
+        qml.AmplitudeDamping(0.2, 0)
+        return qml.probs(wires=[0, 1])
+
+    with pytest.raises(UserError, match="expectation values of Pauli words"):
+        qml.QNode(outcomes, device, interface="torch")(angle)
+    with pytest.raises(DeviceError, match="interface of torch"):
+        qml.QNode(function, device)(jax.numpy.array(0.7))

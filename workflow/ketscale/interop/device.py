@@ -23,7 +23,9 @@ from pennylane.transforms import broadcast_expand, defer_measurements
 from pennylane.transforms.core import CompilePipeline
 
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import paired, uncompiled
+from ketscale.engines.noise.trajectories import Trajectories
 from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decomposed
 from ketscale.interop.reading import read_tape
@@ -51,6 +53,8 @@ class FusedDevice(Device):
     wires: number or names of the wires; None for those of each circuit. shots: see `qml.device`.
     seed: of the samples, as for `default.qubit`; no key of JAX.
     readout_prob: the probability that a measured wire is read wrongly, as for `default.mixed`.
+    trajectories: of how many random pure states expectation values of circuits with channels are means, with the interface of torch;
+        see `engines.noise.trajectories`. None is exact.
 
     Circuits with PennyLane's channels on one qubit, with `QubitChannel`, `PauliError` and `ThermalRelaxationError` on two at most,
     or with readout errors have density matrices, which are computed on the CPU.
@@ -59,7 +63,12 @@ class FusedDevice(Device):
     name = NAME
 
     def __init__(
-        self, wires: Any = None, shots: Any = None, seed: Any = "global", readout_prob: float | None = None
+        self,
+        wires: Any = None,
+        shots: Any = None,
+        seed: Any = "global",
+        readout_prob: float | None = None,
+        trajectories: int | None = None,
     ) -> None:
         super().__init__(wires=wires, shots=shots)
         if readout_prob is not None and not 0 <= readout_prob <= 1:
@@ -67,7 +76,7 @@ class FusedDevice(Device):
         self._readout = float(readout_prob or 0.0)
         # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
         self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
-        self._simulator = Fused()
+        self._simulator: Simulator = Fused() if trajectories is None else Trajectories(Fused(), trajectories)
         self._cache = TapeCache(self._simulator, self.wires)
 
     def supports_derivatives(
@@ -161,6 +170,8 @@ class FusedDevice(Device):
         if through in JAX and not tape.shots:
             from ketscale.interop import jax_tape
 
+            if isinstance(self._simulator, Trajectories):
+                raise DeviceError("trajectories are of the interface of torch: leave them out")
             return _one_or_all(jax_tape.results(tape, tapes.readout(self._readout, tape)))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not tape.shots):
             evaluator, numbers = self._evaluator(tape)

@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.noise.density import density_matrix
+from ketscale.engines.noise.trajectories import Trajectories
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
 from ketscale.interop.entries import Picked, dependent, entries
@@ -149,6 +150,10 @@ class Evaluator:
 
     def _state(self, angles: Angles, rest: Sequence[torch.Tensor]) -> torch.Tensor:
         if self.mixed:
+            if isinstance(self._simulator, Trajectories):
+                raise UserError(
+                    "trajectories give expectation values of Pauli words and their sums alone: leave them out"
+                )
             return density_matrix(self._circuit, angles, readout=True)
         state = self._simulator.state(self._circuit, *self._before(angles, rest))
         for phase in rest[: self.structure.phases]:

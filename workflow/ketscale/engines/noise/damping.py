@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.compiled.language import (
@@ -191,6 +192,7 @@ class Dampings(torch.autograd.Function):
         return out, quotients
 
     @staticmethod
+    @once_differentiable
     def backward(
         ctx: Any, by_out: torch.Tensor, by_quotients: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
