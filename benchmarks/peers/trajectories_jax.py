@@ -17,11 +17,6 @@ import numpy as np
 _ERRORS = np.array([[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]], [[1, 0], [0, 1]]])
 
 
-def _rx(angle: Any) -> Any:
-    cosine, sine = jnp.cos(angle / 2), -1j * jnp.sin(angle / 2)
-    return jnp.array([[cosine, sine], [sine, cosine]])
-
-
 def _rot(phi: Any, theta: Any, omega: Any) -> Any:
     cosine, sine = jnp.cos(theta / 2), jnp.sin(theta / 2)
     total, difference = jnp.exp(-0.5j * (phi + omega)), jnp.exp(0.5j * (phi - omega))
@@ -62,7 +57,7 @@ def sampled(
     def of_one(weights: Any, inputs: Any, uniform: Any) -> Any:
         angles, draw = weights.reshape(layers, qubits, 3), iter(uniform)
         state, quotient = jnp.zeros(2**qubits, complex).at[0].set(1), 1.0
-        errors = [_rx(inputs[qubit]) for qubit in range(qubits)]
+        errors = [_rot(np.pi / 2, inputs[qubit], -np.pi / 2) for qubit in range(qubits)]  # RX
         for layer in range(layers):
             for qubit in range(qubits):
                 gate = error(next(draw)) @ _rot(*angles[layer, qubit]) @ errors[qubit]

@@ -124,7 +124,7 @@ def test_sigterm_is_passed_on(tmp_path):
     process.terminate()
     assert process.wait(60) == 143
     assert (tmp_path / "asked").exists()
-    assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+    assert "it was stopped (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
 
 
 # A launcher as torchrun is one: its ranks are in sessions of their own, and it dies before them. The second rank is

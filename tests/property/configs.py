@@ -102,7 +102,7 @@ def blocks(config: Mapping[str, Any]) -> Iterator[tuple[Place, type]]:
     for section, names in kinds.items():
         for name, block in config.get(section, {}).items():
             kind = block.get("device" if section == "simulators" else "kind", name)
-            if kind in names:
+            if kind in names and drawn_fields(names[kind]):
                 yield (section, name), names[kind]
 
 

@@ -188,7 +188,7 @@ def test_a_table_of_the_studies_what_failed_what_is_left_and_the_command(capsys,
     assert "1 failed: out of memory" in lines and "used: 0.17 node-hours by records" in lines
     (left,) = [line for line in lines if line.startswith("left: ")]
     assert left.startswith("left: about 0.") and left.endswith(" for 3 runs")
-    assert lines[-1] == "go on: snakemake --profile profiles/local"
+    assert lines[-1] == "resume: snakemake --profile profiles/local"
 
 
 def test_failed_lists_every_one_with_what_runs_it_again(capsys, three):

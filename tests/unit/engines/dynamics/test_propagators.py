@@ -303,7 +303,7 @@ def test_settings_make_propagators() -> None:
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"device": "exact", "dt": 0.1}, "dt: exact has none"),
+        ({"device": "exact", "dt": 0.1}, "dt: exact does not support it"),
         ({"device": "exact", "cache": True}, "cache: only a loop creates something for each task"),
         ({"device": "rk4", "dt": 0.1}, "tolerance: rk4 needs one"),
         ({"device": "euler", "dt": 0.0, "tolerance": 0.1}, r"dt: 0\.0"),
