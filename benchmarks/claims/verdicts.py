@@ -112,6 +112,8 @@ def _holds(claim: Claim, verdict: Verdict, read: Sequence[Reading]) -> bool | No
     regions = claim.regions[verdict]
     named = regions if isinstance(regions, dict) else {"": regions}
     asked = [(each, region) for name, region in named.items() for each in read if each.name.startswith(name)]
+    if not all(any(each.name.startswith(name) for each in read) for name in named):
+        return None
     one = verdict in claim.any
     level = 1 - (1 - LEVEL) / len(asked) if one else LEVEL
     truths = [each.lies(region, level) for each, region in asked]

@@ -255,5 +255,7 @@ def test_the_device_takes_trajectories() -> None:
 
     with pytest.raises(UserError, match="expectation values of Pauli words"):
         qml.QNode(outcomes, device, interface="torch")(angle)
+    with pytest.raises(DeviceError, match="leave out diff_method"):
+        qml.QNode(function, device, diff_method="parameter-shift")(angle)
     with pytest.raises(DeviceError, match="interface of torch"):
         qml.QNode(function, device)(jax.numpy.array(0.7))

@@ -71,8 +71,10 @@ class FusedDevice(Device):
         trajectories: int | None = None,
     ) -> None:
         super().__init__(wires=wires, shots=shots)
-        if readout_prob is not None and not 0 <= readout_prob <= 1:
-            raise DeviceError(f"readout_prob is from 0 to 1, not {readout_prob}")
+        if readout_prob is not None and not (
+            isinstance(readout_prob, int | float) and 0 <= readout_prob <= 1
+        ):
+            raise DeviceError(f"readout_prob is a number from 0 to 1, not {readout_prob!r}")
         self._readout = float(readout_prob or 0.0)
         # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
         self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
@@ -115,6 +117,8 @@ class FusedDevice(Device):
             )
         own = config.gradient_method in OWN
         method = _method(config) if own else config.gradient_method
+        if not own and method is not None and isinstance(self._simulator, Trajectories):
+            raise DeviceError("trajectories differentiate themselves: leave out diff_method")
         return replace(
             config,
             gradient_method=method,
@@ -207,6 +211,10 @@ class FusedDevice(Device):
         self, circuits: Any, cotangents: Any, execution_config: ExecutionConfig | None = None
     ) -> Any:
         """The products of cotangents with each circuit's Jacobian, one for each trainable parameter."""
+        if isinstance(self._simulator, Trajectories):  # the products would be of other draws than the values
+            raise DeviceError(
+                "trajectories have gradients with the interface of torch: write interface='torch'"
+            )
         return tuple(
             self._vjp(tape.map_to_standard_wires(), cotangent if len(tape.measurements) > 1 else (cotangent,))
             for tape, cotangent in zip(circuits, cotangents, strict=True)

@@ -152,7 +152,7 @@ class Evaluator:
         if self.mixed:
             if isinstance(self._simulator, Trajectories):
                 raise UserError(
-                    "trajectories give expectation values of Pauli words and their sums alone: leave them out"
+                    "trajectories give expectation values of Pauli words and their sums, without shots: leave them out"
                 )
             return density_matrix(self._circuit, angles, readout=True)
         state = self._simulator.state(self._circuit, *self._before(angles, rest))

@@ -94,5 +94,5 @@ def _built(settings: CircuitSimulator) -> Simulator:
     from ketscale.simulators.spanned import Spanned
 
     built = of_settings(settings)
-    # What draws is no operator of torch's compilers.
-    return Spanned(built, None if settings.random else settings)
+    # What draws, or differs in training, is no operator of torch's compilers.
+    return Spanned(built, settings if settings.noise_in_training and not settings.random else None)

@@ -24,6 +24,7 @@ SIGMAS, NUMBER = 4.5, 4000
 WORDS = ("ZII", "XYI", "ZZZ", "IXX", "IIZ")
 
 START = Circuit(3).ry(0, "x0").rx(1, "x1").h(2).cnot(0, 1).crx(1, 2, "w0").s(1)
+DAMPING = [[[1, 0], [0, 0.6]], [[0, 0.8], [0, 0]]]
 FLIP = [[[0.8**0.5, 0], [0, 0.8**0.5]], [[0, 0.2**0.5], [0.2**0.5, 0]]]
 CIRCUITS = {
     "flips": START.channel("BitFlip", 0, "w1").channel("PhaseFlip", 1, 0.2).rot(0, "w2", "x1", 0.3).cz(0, 2),
@@ -51,6 +52,7 @@ CIRCUITS = {
         START.channel("DepolarizingChannel", 0, "w1").channel("Readout", 0, "w4", 0.2).channel("Readout", 2, 0.05, "x2")
     ),
     "given channel": START.kraus(FLIP, 1).channel("DepolarizingChannel", 0, 0.1).rot(1, "w2", "x1", 0.3),
+    "given damping": START.kraus(DAMPING, 1).channel("BitFlip", 1, 0.2).kraus(DAMPING, 1).h(1).cnot(1, 2),
     "a strength of 0": START.channel("BitFlip", 0, "w4").channel("AmplitudeDamping", 1, "w4").rot(0, "w2", "x1", 0.3),
 }  # fmt: skip
 
@@ -89,6 +91,39 @@ def test_means_and_gradients_are_those_of_the_density_matrix(name: str) -> None:
     ideal = Circuit(3, tuple(gate for gate in circuit.gates if not gate.is_channel))
     if name != "a strength of 0":
         assert distance(values, Fused().expval(ideal, angles, WORDS)) > 3 * SIGMAS
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_damping_has_a_gradient_at_its_ends(strength: float, dtype: torch.dtype) -> None:
+    """<Z> of |1> after damping g is 2 g - 1."""
+    circuit = Circuit(1).x(0).channel("AmplitudeDamping", 0, "w0")
+    angles = torch.empty(1, 0, dtype=dtype), torch.tensor([strength], dtype=dtype)
+    torch.manual_seed(9)
+    _, by_weights = Trajectories(Fused(), 20_000).gradients(
+        circuit, angles, ("Z",), torch.ones(1, 1, dtype=dtype)
+    )
+    assert float(by_weights.error) < 0.3
+    assert distance(by_weights, torch.tensor([2.0], dtype=dtype)) < SIGMAS
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_many_channels_keep_the_norm(trained: bool) -> None:
+    circuit = Circuit(2).ry(0, 0.4).cnot(0, 1)
+    for _ in range(300):
+        circuit = circuit.channel("DepolarizingChannel", 0, "w0").channel("AmplitudeDamping", 1, "w0")
+    weights = torch.tensor([1e-3], dtype=torch.float64, requires_grad=trained)
+    torch.manual_seed(10)
+    estimate = Trajectories(Fused(), 1000).estimate(
+        circuit, (torch.empty(1, 0, dtype=torch.float64), weights), ("II",)
+    )
+    assert float(estimate.mean) == pytest.approx(1, abs=0.1 if trained else 1e-9)
+
+
+def test_dampings_have_first_derivatives_alone() -> None:
+    layer = ketscale.Layer(Circuit(1).ry(0, "w0").channel("AmplitudeDamping", 0, 0.1), trajectories=10)
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(layer().sum(), layer.weight, create_graph=True)
 
 
 def test_autograd_has_the_mean_of_the_gradients() -> None:
@@ -147,7 +182,7 @@ def test_draws_depend_on_seed_step_and_sample_alone(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_kernel_of_dampings_is_what_torch_computes(dtype: torch.dtype) -> None:
     torch.manual_seed(5)
-    rows, wires, least = 21, [2, 0, 2], [0.0, 0.3, 0.05]
+    rows, wires, even = 21, [2, 0, 2], [0.0, 0.3, 0.05]
     state = torch.randn(rows, 8, dtype=dtype.to_complex())
     state = (state / state.norm(dim=1, keepdim=True)).requires_grad_()
     strengths = torch.rand(3, rows, dtype=dtype).requires_grad_()
@@ -155,14 +190,14 @@ def test_the_kernel_of_dampings_is_what_torch_computes(dtype: torch.dtype) -> No
 
     def by_torch() -> tuple[torch.Tensor, torch.Tensor]:
         after, quotient = state, torch.ones(rows, dtype=dtype)
-        for wire, strength, reverse, u, low in zip(
-            wires, strengths, up, uniform.to(dtype), least, strict=True
+        for wire, strength, reverse, u, mixed in zip(
+            wires, strengths, up, uniform.to(dtype), even, strict=True
         ):
             zero, one = after.unflatten(1, (2**wire, 2, -1)).unbind(2)
             flip = reverse[:, None, None]
             lower, upper = torch.where(flip, one, zero), torch.where(flip, zero, one)
             excited = upper.abs().square().sum((1, 2))
-            odds = (strength.clamp_min(low) * excited).detach()
+            odds = ((strength * (1 - mixed) + mixed / 2) * excited).detach()
             jumps = u < odds
             chance = torch.where(jumps, strength * excited, 1 - strength * excited)
             quotient = quotient * chance / torch.where(jumps, odds, 1 - odds)
@@ -177,7 +212,7 @@ def test_the_kernel_of_dampings_is_what_torch_computes(dtype: torch.dtype) -> No
 
     by_state, by_quotient = torch.randn_like(state), torch.randn(rows, dtype=dtype)
     results = []
-    for after, quotient in (by_torch(), Dampings.apply(state, strengths, wires, up, uniform, least)):
+    for after, quotient in (by_torch(), Dampings.apply(state, strengths, wires, up, uniform, even)):
         total = (after * by_state.conj()).real.sum() + (quotient * by_quotient).sum()
         results.append((after, quotient, *torch.autograd.grad(total, (state, strengths))))
     tight = {"rtol": 1e-11, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-4}
@@ -238,7 +273,8 @@ def test_what_has_no_trajectories_is_refused() -> None:
         )(angles.inputs)
     with pytest.raises(UserError, match=r"weight 1.* from 0 to 1, not 1\.5"):
         simulator.expval(circuit, Angles(angles.inputs, angles.weights.clone().fill_(1.5)), WORDS)
-    damping = Circuit(1).kraus([[[1, 0], [0, 0.6]], [[0, 0.8], [0, 0]]], 0)
+    turned = torch.tensor([[1, 1], [1, -1]]) / 2**0.5
+    damping = Circuit(1).kraus([(turned @ each @ turned).tolist() for each in torch.tensor(DAMPING)], 0)
     with pytest.raises(UserError, match="mixtures of Pauli words"):
         simulator.expval(damping, Angles(angles.inputs[:, :0], angles.weights[:0]), ("Z",))
     with pytest.raises(UserError, match=r"density.* exact"):

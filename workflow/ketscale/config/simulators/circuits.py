@@ -71,8 +71,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     shots: Annotated[int, Meta(ge=1, description="How many measurements an expectation value is the mean of; left "
         "out, it is exact. Words without different letters on a wire are measured together")] | None = None
     noise: Annotated[Noise, Meta(description="Channels after the gates; none by default")] | None = None
-    noise_in_training: Annotated[bool, Meta(description="Whether training has the noise too; with false evaluation alone "
-        "has it")] = True
+    noise_in_training: Annotated[bool, Meta(description="Whether training has the noise too; with false what is evaluated "
+        "without gradients alone has it")] = True
     trajectories: Annotated[int, Meta(ge=2, description="How many random trajectories, each a pure state, a result "
         "with noise is the mean of; left out, it is exact, by density matrices")] | None = None
     # fmt: on

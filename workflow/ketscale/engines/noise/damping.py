@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.compiled.language import (
@@ -28,21 +27,20 @@ from ketscale.engines.compiled.language import (
     ceil_divided,
     fma,
     integers,
-    maximum,
-    minimum,
     reals,
     select,
     sqrt,
 )
+from ketscale.engines.derivatives import first_derivatives_only
 
 ARGUMENTS = {
     # Real and imaginary parts side by side.
     "states out state_gradient": reals("rows", "numbers"),
     "quotients": reals("rows"),
-    # Of each damping: the bits below its qubit's in a place, the least strength that jumps are drawn with, and of each row its
-    # strength, whether |0> is what decays (1.0), and its uniform number.
+    # Of each damping: the bits below its qubit's in a place, the share of even odds in its draws, and of each row its strength, more
+    # than 0 and less than 1, whether |0> is what decays (1.0), and its uniform number.
     "bits": integers("dampings"),
-    "least": reals("dampings"),
+    "even": reals("dampings"),
     "strengths up uniform strength_gradient": reals("dampings", "rows"),
     "scratch": aligned("workers", "scratch_vectors"),
     "rows numbers dampings scratch_vectors": INTEGER,
@@ -96,7 +94,8 @@ def _evolve(tile: _Tile, keep: bool) -> Number:
             upper = select(up, source[zero], source[one])
             total.value = fma(upper, upper, total.value)
         excited = total.value
-        odds = minimum(maximum(strength, args.least[damping].splat()) * excited, k.vector(1.0))
+        even = args.even[damping].splat()
+        odds = (strength * (1.0 - even) + even * 0.5) * excited
         jumps = args.uniform[damping, tile.rows] < odds
         chance = select(jumps, strength * excited, 1.0 - strength * excited)
         quotient.value = quotient.value * (chance / select(jumps, odds, 1.0 - odds))
@@ -169,21 +168,22 @@ def _kernel(dtype: torch.dtype, lanes: int) -> Kernel:
 class Dampings(torch.autograd.Function):
     """The normalised states (rows, 2**n) after dampings of strengths (dampings, rows), and the rows' quotients (rows,).
 
-    wires: one for each. up, uniform: (dampings, rows). least: the least strength that a damping's jumps are drawn with.
+    wires: one for each. up, uniform: (dampings, rows). even: the share of even odds in each damping's draws.
     """
 
     @staticmethod
     def forward(
         ctx: Any, state: torch.Tensor, strengths: torch.Tensor, wires: list[int], up: torch.Tensor,
-        uniform: torch.Tensor, least: list[float],
+        uniform: torch.Tensor, even: list[float],
     ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         state, strengths = state.contiguous(), strengths.contiguous()
         qubits = state.shape[1].bit_length() - 1
         fixed = (
             torch.tensor([qubits - wire for wire in wires]),
-            strengths.new_tensor(least),
+            strengths.new_tensor(even),
             up.to(strengths.dtype),
-            uniform.to(strengths.dtype),
+            # Rounded to single precision a number may become 1.
+            uniform.to(strengths.dtype).clamp_max(1 - torch.finfo(strengths.dtype).eps),
         )
         out, quotients = torch.empty_like(state), strengths.new_empty(len(state))
         _run("forward", state, strengths, fixed, 1, out=out, quotients=quotients)
@@ -192,10 +192,10 @@ class Dampings(torch.autograd.Function):
         return out, quotients
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any, by_out: torch.Tensor, by_quotients: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
+        first_derivatives_only("damping in trajectories")
         state, strengths, quotients = ctx.saved_tensors
         by_state, by_strengths = torch.empty_like(state), torch.empty_like(strengths)
         _run(
@@ -213,9 +213,9 @@ def _run(
     while lanes > 1 and vectors * lanes > MOST_NUMBERS:
         lanes //= 2
     threads = threads_for(-(-rows // lanes), 8 * rows * numbers * dampings, 1_000_000)
-    bits, least, up, uniform = fixed
+    bits, even, up, uniform = fixed
     _kernel(strengths.dtype, lanes).run(
-        name, threads=threads, states=state, strengths=strengths, bits=bits, least=least, up=up, uniform=uniform,
+        name, threads=threads, states=state, strengths=strengths, bits=bits, even=even, up=up, uniform=uniform,
         scratch=strengths.new_empty(threads * vectors * lanes), rows=rows, numbers=numbers, dampings=dampings,
         scratch_vectors=vectors, **more,
     )  # fmt: skip

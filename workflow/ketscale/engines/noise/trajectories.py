@@ -6,14 +6,14 @@ Knill, Nature 434, 39 (2005)). So a circuit with Pauli channels takes as long as
 the state: a jump comes with its probability in this state (Dalibard, Castin and Molmer, PRL 68, 580 (1992)).
 
 Gradients are unbiased: each draw's probability p is divided by the constant that it was drawn with, q, and these quotients, which
-multiply the values, have the derivatives of p. Where a strength is trained, q is mixed with `LEAST` of even odds, so that errors
-that are improbable, or impossible at a strength of 0, still give their share of its gradient.
+multiply the values, have the derivatives of p. Where a gradient by a strength is wanted, q is mixed with some even odds, so that
+errors that are improbable, or impossible at a strength of 0, still give their share of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import product
 from typing import NamedTuple
@@ -30,14 +30,15 @@ from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
 from ketscale.engines.circuits.shots import drawing_for
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import uncompiled
-from ketscale.engines.noise.channels import transfer
+from ketscale.engines.noise.channels import channel, transfer
 from ketscale.engines.noise.damping import Dampings
 from ketscale.engines.noise.density import check_strengths, probabilities
 from ketscale.errors import UserError
 
 TRAJECTORIES = randomness.RandomStream("trajectories")
-# The share of even odds in the draws of trained channels.
-LEAST = 0.02
+# The share of even odds in a draw whose probabilities are differentiated, and at most of all draws of a trajectory together:
+# the quotients of many draws would vary more than what they multiply.
+EVEN, MOST_EVEN = 0.02, 0.2
 # Bytes of all states that a gradient keeps; what would take more is computed again, some trajectories at a time.
 MOST_KEPT = 2**29
 # So many of each row autograd keeps for each part of a circuit.
@@ -166,7 +167,9 @@ class Trajectories:
 
 
 def _estimate(each: torch.Tensor, axis: int) -> Estimate:
-    return Estimate(each.mean(axis), each.std(axis) / math.sqrt(each.shape[axis]))
+    mean = each.mean(axis, keepdim=True)
+    error = ((each - mean).square().sum(axis) / (each.shape[axis] * (each.shape[axis] - 1))).sqrt()
+    return Estimate(mean.squeeze(axis), error)
 
 
 # --- a circuit as parts ---
@@ -228,12 +231,34 @@ class _Plan(NamedTuple):
 
 
 # How many numbers channels that need the state draw; others draw one.
-_DAMPINGS = {
-    "AmplitudeDamping": 1,
-    "GeneralizedAmplitudeDamping": 2,
-    "ResetError": 2,
-    "ThermalRelaxationError": 3,
-}
+_DAMPINGS = {"AmplitudeDamping": 1, "GeneralizedAmplitudeDamping": 2, "ResetError": 2}
+
+
+@lru_cache(maxsize=256)
+def _relaxation(gate: Gate) -> tuple[float, float, float] | None:
+    """A constant channel as damping of a strength, towards |1> with a probability, and then a phase flip with another one.
+
+    None if it is no such channel, or a mixture of Pauli words.
+    """
+    if gate.name == "ThermalRelaxationError":
+        matrix = channel(gate.name, gate.columns).constant
+    elif gate.kraus is not None and len(gate.wires) == 1:
+        matrix = transfer(gate.kraus)
+    else:
+        return None
+    shape = np.diag(np.diag(matrix)) + np.diag([matrix[3, 0]], -3)
+    strength = 1 - matrix[3, 3]
+    if strength < 1e-9 or abs(matrix - shape).max() > 1e-9 or abs(matrix[1, 1] - matrix[2, 2]) > 1e-9:
+        return None
+    coherence = matrix[1, 1] / math.sqrt(max(TINY, matrix[3, 3]))
+    if abs(matrix[3, 0]) > strength + 1e-9 or abs(coherence) > 1 + 1e-9:
+        return None
+    return min(strength, 1.0), (1 - matrix[3, 0] / strength) / 2, max(0.0, (1 - coherence) / 2)
+
+
+def _damping_draws(gate: Gate) -> int:
+    """How many numbers a channel that needs the state draws; 0 of others."""
+    return _DAMPINGS.get(gate.name, 0) or 3 * (_relaxation(gate) is not None)
 
 
 @lru_cache(maxsize=256)
@@ -244,7 +269,7 @@ def _plan(circuit: Circuit, words: tuple[str, ...]) -> _Plan:
         if gate.is_channel:
             if gate.name != READOUT:
                 parts[-1].events.append(gate)
-            if gate.name in _DAMPINGS:
+            if _damping_draws(gate):
                 parts[-1].damped.add(gate.wires[0])
             continue
         for each in elementary(gate):
@@ -268,7 +293,7 @@ def _plan(circuit: Circuit, words: tuple[str, ...]) -> _Plan:
         tuple(mixed) if readouts else words,
         [places[word] for word in words],
         tuple((gate.columns, [places[_without(word, gate.wires[0])] for word in mixed]) for gate in readouts),
-        sum(_DAMPINGS.get(gate.name, 1) for gate in channels),
+        sum(_damping_draws(gate) or 1 for gate in channels),
     )
 
 
@@ -291,7 +316,7 @@ def _some(
     rows = _Rows(
         inputs.flatten(0, 1),
         weights.expand(*shape, -1).flatten(0, 1),
-        iter(uniform.flatten(0, 1).unbind(1)),
+        uniform.flatten(0, 1),
         plan.parts[0][1].qubits,
     )
     state: torch.Tensor | None = None
@@ -330,10 +355,15 @@ class _Rows:
     """
 
     def __init__(
-        self, inputs: torch.Tensor, weights: torch.Tensor, draws: Iterator[torch.Tensor], qubits: int
+        self, inputs: torch.Tensor, weights: torch.Tensor, uniform: torch.Tensor, qubits: int
     ) -> None:
         self._columns = torch.cat([inputs, weights, inputs.new_ones(len(inputs), 1)], 1)
-        self._first, self._draws = {"input": 0, "weight": inputs.shape[1]}, draws
+        self._first = {"input": 0, "weight": inputs.shape[1]}
+        given = {"input": inputs, "weight": weights}
+        self._trained = {
+            kind for kind, each in given.items() if torch.is_grad_enabled() and each.requires_grad
+        }
+        self._draws, self._even = iter(uniform.unbind(1)), min(EVEN, MOST_EVEN / max(1, uniform.shape[1]))
         none = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
         self._x, self._z = [none] * qubits, [none] * qubits
         self._dampings: list[_Damping] = []
@@ -384,14 +414,17 @@ class _Rows:
         """The states (rows, 2**n) after the dampings that `through` met."""
         noted, self._dampings = self._dampings, []
         wires = [each.wire for each in noted]
-        least = [LEAST if each.trained else 0.0 for each in noted]
+        even = [self._even if each.trained else 0.0 for each in noted]
         strengths, up, uniform = (torch.stack(each) for each in zip(*(d[1:4] for d in noted), strict=True))
-        out, quotient = Dampings.apply(state, strengths.clamp(TINY, 1 - 1e-15), wires, up, uniform, least)
+        # The derivatives at the ends are those beside them.
+        inside = strengths.clamp(TINY, 1 - 16 * torch.finfo(strengths.dtype).eps)
+        strengths = strengths + (inside - strengths).detach()
+        out, quotient = Dampings.apply(state, strengths, wires, up, uniform, even)
         self._weigh(quotient)
         return out
 
     def _conjugate(self, gate: Gate) -> None:
-        """Carry the errors through a Clifford gate."""
+        """Carry the errors through a Clifford gate; each of `CONJUGATES` is its own inverse but for signs."""
         none = self._x[0] & False
         images = [[none] * len(gate.wires), [none] * len(gate.wires)]
         for word, image in CONJUGATES[gate.name].items():
@@ -406,26 +439,27 @@ class _Rows:
     def _channel(self, gate: Gate) -> None:
         """Draw an error, or note a damping."""
         strengths = [self.number(column) for column in gate.columns]
-        trained = any(column.kind != "constant" for column in gate.columns)
-        if gate.name not in _DAMPINGS:
+        trained = any(column.kind in self._trained for column in gate.columns)
+        relaxation = _relaxation(gate)
+        if gate.name not in _DAMPINGS and relaxation is None:
             words, chances = _mixture(gate, strengths)
             self._error(gate.wires, words, chances.to(self._x[0].device), trained)
             return
-        (wire,), strength = gate.wires, strengths[0]
+        (wire,) = gate.wires
         up = self._x[wire]
-        match gate.name:
-            case "GeneralizedAmplitudeDamping":
-                up = up ^ (self._choose(strengths[1][:, None], trained) == 0)
-            case "ResetError":
-                chosen = self._choose(torch.stack(strengths, 1), trained)
-                strength, up, trained = (chosen < 2).to(strength.dtype), up ^ (chosen == 1), False
-            case "ThermalRelaxationError":
-                share, t1, t2, time = strengths
-                up, strength = up ^ (self._choose(share[:, None], False) == 0), 1 - (-time / t1).exp()
+        if relaxation is not None:
+            strength, rising, flip = (self._columns.new_full((len(up), 1), each) for each in relaxation)
+            up = up ^ (self._choose(rising, False) == 0)
+            self._dampings.append(_Damping(wire, strength[:, 0], up, next(self._draws), False))
+            self._error((wire,), ("Z",), flip, False)
+            return
+        strength = strengths[0]
+        if gate.name == "GeneralizedAmplitudeDamping":
+            up = up ^ (self._choose(strengths[1][:, None], trained) == 0)
+        elif gate.name == "ResetError":
+            chosen = self._choose(torch.stack(strengths, 1), trained)
+            strength, up, trained = (chosen < 2).to(strength.dtype), up ^ (chosen == 1), False
         self._dampings.append(_Damping(wire, strength, up, next(self._draws), trained))
-        if gate.name == "ThermalRelaxationError":  # what the coherence loses beyond damping
-            loss = (1 - (time / (2 * t1) - time / t2).exp()) / 2
-            self._error(gate.wires, ("Z",), loss[:, None], False)
 
     def _error(
         self, wires: Sequence[int], words: Sequence[str], chances: torch.Tensor, trained: bool
@@ -440,7 +474,7 @@ class _Rows:
     def _choose(self, chances: torch.Tensor, trained: bool) -> torch.Tensor:
         """Draw one of some outcomes with these probabilities (rows, outcomes), or none: its number (rows,)."""
         every = torch.cat([chances, 1 - chances.sum(1, keepdim=True)], 1)
-        even = LEAST if trained else 0.0
+        even = self._even if trained else 0.0
         odds = (1 - even) * every.detach() + even / every.shape[1]
         chosen = (next(self._draws)[:, None] >= odds[:, :-1].cumsum(1)).sum(1)
         if trained:
