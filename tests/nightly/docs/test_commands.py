@@ -45,7 +45,7 @@ SHORT = {
     "python -m tests.unit.analysis.simulated_times 6000": "python -m tests.unit.analysis.simulated_times 5",
 }
 # A reader's own names, and what they are here.
-THEIRS = {"WORKLOAD": "digits", "A": "results", "B": "results-new", "FILE": "out.csv"}
+THEIRS = {"WORKLOAD": "digits", "A": "results", "B": "results-new", "FILE": "out.csv", "FOLDER": "results"}
 # Planned, and trained again as a target.
 RECORD = "results/runs/digits/vqc/q8-l3-b64/fused/cpu-n1r1t1/quality/seed1/metrics.json"
 # What all others need comes first.
