@@ -5,7 +5,6 @@ Examples that need a trained run, a checkout of their own or another family have
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import subprocess
@@ -34,11 +33,10 @@ ELSEWHERE = {
     "python.md": "tests/style/docs/test_docs.py",
     "tutorial.md": "tests/nightly/docs/test_tutorial.py",
 }
-# Blocks that say of themselves that they are not run, with their reasons.
-NOT_RUN: dict[str, list[str]] = {}
 # Commands of others, which are not checked further.
 OTHERS = {"git", "source", "pip", "rm", "$EDITOR", "chromium", "apt-get"}
 MADE = pages.made()
+TIMES = re.compile(r"[0-9.,]+ (ms|s|µs)\b")
 
 
 # ---------------------------------------------------------------- code
@@ -53,12 +51,19 @@ def with_python() -> list[Path]:
     [page for page in with_python() if page.name not in {Path(other).name for other in ELSEWHERE}],
     ids=named,
 )
-def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for block in blocks(page):
+    every = list(blocks(page))
+    for block, after in zip(every, [*every[1:], None], strict=True):
         if block.language == "python" and block.reason is None:
             exec(compile(block.text, named(page), "exec"), namespace)
+            # What it prints is as the page shows it, but for times.
+            printed = TIMES.sub("", capsys.readouterr().out).split()
+            if after is not None and after.language == "text" and printed:
+                assert printed == TIMES.sub("", after.text).split()
 
 
 @pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
@@ -68,8 +73,7 @@ def test_the_python_of_the_other_pages_has_a_test(page: str, test: str) -> None:
 
 
 def test_no_block_is_left_out_silently() -> None:
-    result = {named(page): [b.reason for b in blocks(page) if b.reason is not None] for page in PAGES}
-    assert {page: reasons for page, reasons in result.items() if reasons} == NOT_RUN
+    assert not [(page, b.reason) for page in PAGES for b in blocks(page) if b.reason is not None]
 
 
 def test_every_block_has_a_language() -> None:
@@ -141,16 +145,12 @@ def test_every_module_that_is_named_exists() -> None:
         assert all(find_spec(module) for module in modules), arguments
 
 
-def snakemake_parser() -> argparse.ArgumentParser:
-    from snakemake.cli import get_argument_parser
-
-    return get_argument_parser()
-
-
 @pytest.mark.parametrize("arguments", of("snakemake"))
 def test_snakemake_accepts_what_is_shown(arguments: str) -> None:
+    from snakemake.cli import get_argument_parser
+
     # It reads the profile that is named, too.
-    options = snakemake_parser().parse_args(
+    options = get_argument_parser().parse_args(
         ["--cores", "1", *(w for w in shlex.split(arguments) if "CHECKOUT" not in w)]
     )
     written = {"moons.yaml"}  # by the tutorial

@@ -257,7 +257,7 @@ def test_single_precision_and_weak_types() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_noisy_circuits_have_the_values_and_gradients_that_torch_has(seed: int) -> None:
-    """Of batches, of single samples, and mapped over inputs and weights."""
+    """They agree for batches, for single samples, and mapped over inputs and weights."""
     generator = np.random.default_rng(seed)
     circuit = random_circuit(generator, 1 + seed % 3, 15).channel("AmplitudeDamping", 0, "x0").ry(0, "w0")
     words = random_words(generator, circuit.qubits)

@@ -71,11 +71,9 @@ class FusedDevice(Device):
         trajectories: int | None = None,
     ) -> None:
         super().__init__(wires=wires, shots=shots)
-        if readout_prob is not None and not (
-            isinstance(readout_prob, int | float) and 0 <= readout_prob <= 1
-        ):
-            raise DeviceError(f"readout_prob is a number from 0 to 1, not {readout_prob!r}")
         self._readout = float(readout_prob or 0.0)
+        if not 0 <= self._readout <= 1:
+            raise DeviceError(f"readout_prob is a number from 0 to 1, not {readout_prob!r}")
         # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
         self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
         self._simulator: Simulator = Fused() if trajectories is None else Trajectories(Fused(), trajectories)

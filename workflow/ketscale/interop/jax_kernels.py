@@ -188,16 +188,16 @@ def gradients(
     *operands: Any, circuit: Circuit, words: tuple[str, ...] | None, which: tuple[int, ...]
 ) -> list[Any]:
     """Gradients around one call of a kernel; see `jax_primitive`."""
-    *point, cotangent = operands
+    *blocks, cotangent = operands
     leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in operands))
     if math.prod(leading) == 0:
-        return [jnp.zeros_like(point[number]) for number in which]
-    operands_of = _Operands(circuit, point, leading)
-    needed_kinds = {operands_of.kinds[number] for number in which}
-    kinds = tuple(kind for kind, size in operands_of.sizes.items() if size and kind in needed_kinds)
-    results = operands_of.bind(words, kinds, jnp.conj(cotangent)) if kinds else ()
+        return [jnp.zeros_like(blocks[number]) for number in which]
+    point = _Operands(circuit, blocks, leading)
+    wanted = {point.kinds[number] for number in which}
+    kinds = tuple(kind for kind, size in point.sizes.items() if size and kind in wanted)
+    results = point.bind(words, kinds, jnp.conj(cotangent)) if kinds else ()
     by_kind = dict(zip(kinds, results, strict=False))
-    return [operands_of.gradient(number, by_kind) for number in which]
+    return [point.gradient(number, by_kind) for number in which]
 
 
 # --- the kernel ---
@@ -254,36 +254,33 @@ def compiled(call: Call, one_state: bool) -> Compiled:
 
 
 def _foreign(
-    kept: Any, library: Library, functions: Mapping[str, bool], threads: int, arguments: Sequence[str],
+    owner: Any, library: Library, functions: Mapping[str, bool], threads: int, arguments: Sequence[str],
     fixed: Mapping[str, Any], names: Sequence[str], results: Mapping[str, jax.core.ShapedArray],
 ) -> Compiled:  # fmt: skip
-    """names: of the operands, as those of the arguments."""
+    """A foreign call of functions. owner: of memory that `fixed` has addresses in. names: of the arguments that are operands."""
     slots = {name: COUNTERS + number for number, name in enumerate(arguments)}
     table = Table(
         [(library.address(name), shared) for name, shared in functions.items()],
         threads,
         [0] * COUNTERS + [fixed.get(name, 0) for name in slots],
         [Place(number, slots[name]) for number, name in enumerate([*names, *results])],
-        (kept, library),
+        (owner, library),
     )
     return Compiled(table, tuple(results.values()))
 
 
 def _noisy(call: Call) -> Compiled:
     """As `compiled`, with channels, and inputs alone. The sweep back makes all vectors again."""
-    made, backward, columns = (
-        density.call_of(call.circuit, call.words),
-        bool(call.kinds),
-        call.circuit.inputs,
-    )
-    lanes, threads = made.lanes(call.batch, call.dtype)
-    fixed = made.fixed(call.dtype, call.batch, (columns, 0), lanes, backward, by_tile=False) | {"again": 1}
+    kernel, backward = density.call_of(call.circuit, call.words), bool(call.kinds)
+    columns = call.circuit.inputs
+    lanes, threads = kernel.lanes(call.batch, call.dtype)
+    fixed = kernel.fixed(call.dtype, call.batch, (columns, 0), lanes, backward, by_tile=False) | {"again": 1}
     sizes = {"input_gradient": (call.batch, columns)} if backward else {"out": (call.batch, fixed["words"])}
     for name, size in (("states", "states_per_worker"), ("scratch", "scratch_vectors")):
         sizes[name] = threads * fixed[size], lanes
     real = np.dtype(str(call.dtype).removeprefix("torch."))
     return _foreign(
-        made, density.kernel_of(call.dtype, lanes).library, {"backward" if backward else "forward": True}, threads,
+        kernel, density.kernel_of(call.dtype, lanes).library, {"backward" if backward else "forward": True}, threads,
         " ".join(sweep.ARGUMENTS).split(), fixed, ["inputs", "weights", *["cotangent"] * backward],
         {name: jax.core.ShapedArray(shape, real) for name, shape in sizes.items()},
     )  # fmt: skip

@@ -12,7 +12,8 @@ and which samples share angles is read from the shapes, when the call is compile
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import jax
@@ -22,7 +23,8 @@ from jax.interpreters import ad, batching, mlir, xla
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.hessians import Shifts, shifts_of
-from ketscale.engines.circuits.fused.jax_hessians import Shifted, plain
+from ketscale.engines.circuits.fused.jax_hessians import Shifted, plain, side_by_side
+from ketscale.engines.noise import density
 from ketscale.errors import UserError
 from ketscale.interop import jax_kernels
 
@@ -34,6 +36,7 @@ tangent_p = Primitive("ketscale_tangent")
 gradients_p = Primitive("ketscale_gradients")
 
 Moves = dict[int, Any]  # tangents by the numbers of their operands
+_sum = partial(reduce, add)
 
 
 def evaluate(circuit: Circuit, words: tuple[str, ...] | None, *operands: Any) -> Any:
@@ -102,6 +105,13 @@ def _shifts(point: Sequence[Any], circuit: Circuit, words: Any) -> dict[int, Shi
     return by_number
 
 
+def _plain(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> Any:
+    """The values in JAX's own operators, differentiable to any order."""
+    if not circuit.noisy:
+        return plain(*operands, circuit=circuit, words=words)
+    return density.call_of(circuit, words).plain(side_by_side(operands), jnp)
+
+
 def _derivative(*point: Any, moves: Moves, **request: Any) -> Any:
     """As `_along`, in functions of JAX's."""
     shifts, terms = _shifts(point, **request), []
@@ -116,7 +126,7 @@ def _derivative(*point: Any, moves: Moves, **request: Any) -> Any:
             for number, each in enumerate(point)
         ]
         along = {number: jnp.broadcast_to(move, every[number].shape) for number, move in rest.items()}
-        terms.append(_pushed(partial(plain, **request), every, along))
+        terms.append(_pushed(partial(_plain, **request), every, along))
     return _sum(terms)
 
 
@@ -146,9 +156,8 @@ def _second(
     for number in [number for number in which if number in shifts and others]:
         shifted = Shifted(point, number, shifts[number])
         changes = _along(shifted.point, {n: move[None] for n, move in others.items()}, **request)
-        terms[number].append(
-            jax_kernels.summed(shifted.slopes((changes * cotangent).sum(-1)), point[number].shape)
-        )
+        slopes = shifted.slopes((changes * cotangent).sum(-1))
+        terms[number].append(jax_kernels.summed(slopes, point[number].shape))
     return [_sum(terms[number]) for number in which]
 
 
@@ -156,10 +165,6 @@ def _pushed(function: Callable[..., Any], point: Sequence[Any], moves: Moves) ->
     """A function's derivative along tangents of some operands."""
     at = [point[number] for number in moves]
     return jax.jvp(_of(moves, point, function), at, [*moves.values()])[1]
-
-
-def _sum(terms: Sequence[Any]) -> Any:
-    return sum(terms[1:], terms[0])
 
 
 def _of(numbers: Any, point: Sequence[Any], function: Callable[..., Any]) -> Callable[..., Any]:

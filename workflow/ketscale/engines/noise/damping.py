@@ -37,8 +37,8 @@ ARGUMENTS = {
     # Real and imaginary parts side by side.
     "states out state_gradient": reals("rows", "numbers"),
     "quotients": reals("rows"),
-    # Of each damping: the bits below its qubit's in a place, the share of even odds in its draws, and of each row its strength, more
-    # than 0 and less than 1, whether |0> is what decays (1.0), and its uniform number.
+    # A damping has the bits below its qubit's in a place and the share of even odds in its draws. In each row it has a strength, more
+    # than 0 and less than 1, a uniform number, and 1.0 where |0> is what decays.
     "bits": integers("dampings"),
     "even": reals("dampings"),
     "strengths up uniform strength_gradient": reals("dampings", "rows"),

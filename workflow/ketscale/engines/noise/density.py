@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -137,7 +137,7 @@ def _strengths(circuit: Circuit) -> dict[tuple[float, tuple[int, ...], float], N
 
 
 def faults(circuit: Circuit, columns: Any) -> Iterator[tuple[Any, Any, tuple[int, ...]]]:
-    """Where each strength, or sum of a channel's probabilities, is not from 0 to 1; its values (batch,); and its columns.
+    """For each strength, or sum of a channel's probabilities: where it is not from 0 to 1; its values (batch,); and its columns.
 
     columns: inputs and weights side by side (batch, columns), of torch or JAX.
     """
@@ -191,20 +191,20 @@ class Call:
         if inputs.ndim == 3:
             return self.values(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
         if torch.is_grad_enabled() and (inputs.requires_grad or weights.requires_grad):
-            found: torch.Tensor = _Sweep.apply(self, inputs, weights)
-            return found
+            return cast(torch.Tensor, _Sweep.apply(self, inputs, weights))
         return self.run(inputs.contiguous(), weights.contiguous(), keep=False)[0]
 
     def _plain(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The values by torch's operators."""
         if inputs.ndim == 3:
             return self._plain(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
-        made: torch.Tensor = self.plain(_side_by_side(inputs, weights))
-        return made
+        return cast(torch.Tensor, self.plain(_side_by_side(inputs, weights)))
 
     def plain(self, columns: Any, library: Any = torch) -> Any:
-        """The values of inputs and weights side by side (batch, columns), by the operators of torch or jax.numpy."""
-        return pauli_vectors.values(self.program, self._features(columns, library), library)
+        """The values of inputs and weights side by side (..., columns), by the operators of torch or jax.numpy."""
+        rows = columns.reshape(-1, columns.shape[-1])
+        made = pauli_vectors.values(self.program, self._features(rows, library), library)
+        return made.reshape(*columns.shape[:-1], -1)
 
     def run(
         self, inputs: torch.Tensor, weights: torch.Tensor, keep: bool

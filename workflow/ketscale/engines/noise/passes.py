@@ -272,7 +272,7 @@ def _moves(gate: Gate) -> Transfer:
 
 
 def factor_tables(program: Noisy) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Of all factors in the order of passes and chains: which features, 1 on, they have (factors, 4), and parts (factors, 4, 4, 4).
+    """The features (factors, 4), counted from 1, and parts (factors, 4, 4, 4) of all factors, in the order of passes and chains.
 
     The first part is the constant one, of feature 0, which is 1; of later ones, those that a factor lacks are zero.
     """

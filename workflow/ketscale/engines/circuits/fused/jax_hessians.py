@@ -14,7 +14,6 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.hessians import Shifts, shift_tables
 from ketscale.engines.circuits.fused.program import Rotation, Word, reduce
 from ketscale.engines.circuits.fused.schedule import between_moves
-from ketscale.engines.noise import density
 
 
 class Shifted:
@@ -46,18 +45,18 @@ def _words(words: Sequence[Rotation | Word], state: Any) -> tuple[Any, ...]:
     return x, z, jnp.asarray([(-1j) ** (word.ys % 4) for word in words], state.dtype)
 
 
+def side_by_side(blocks: Sequence[Any]) -> Any:
+    """Blocks (..., columns) whose leading dimensions broadcast, as one."""
+    leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in blocks))
+    return jnp.concatenate([jnp.broadcast_to(each, (*leading, each.shape[-1])) for each in blocks], axis=-1)
+
+
 def plain(*operands: Any, circuit: Circuit, words: tuple[str, ...] | None) -> Any:
     """See `jax_primitive.evaluate`; differentiable to any order."""
     prepared = jnp.iscomplexobj(operands[-1])
     blocks = operands[: len(operands) - prepared]
     real, leading = blocks[0].dtype, jnp.broadcast_shapes(*(each.shape[:-1] for each in operands))
-    one = jnp.ones((1,) * len(leading) + (1,), real)
-    angles = jnp.concatenate(
-        [jnp.broadcast_to(each, (*leading, each.shape[-1])) for each in (*blocks, one)], axis=-1
-    )
-    if circuit.noisy:
-        rows = angles[..., :-1].reshape(-1, angles.shape[-1] - 1)
-        return density.call_of(circuit, words).plain(rows, jnp).reshape(*leading, -1)
+    angles = side_by_side((*blocks, jnp.ones((*leading, 1), real)))
     size, complex_ = 2**circuit.qubits, jnp.result_type(real, jnp.complex64)
     start = operands[-1] if prepared else jnp.zeros(size, complex_).at[0].set(1)
     state, program = jnp.broadcast_to(start, (*leading, size)), reduce(circuit, words)
