@@ -12,7 +12,7 @@ cd "$root"
 mkdir "$work/source" "$work/elsewhere"
 # A copy, so that building neither leaves anything in the checkout nor finds what an earlier build has left there.
 tar -c --exclude='*.egg-info' --exclude=__pycache__ pyproject.toml README.md LICENSE NOTICE CITATION.cff \
-  workflow/ketscale workflow/snakemake_logger_plugin_ketscale | tar -x -C "$work/source"
+  workflow/ketscale workflow/snakemake_*_plugin_ketscale | tar -x -C "$work/source"
 grep -v '^#' envs/cpu.lock > "$work/constraints.txt"
 export PIP_CONSTRAINT=$work/constraints.txt PIP_QUIET=2
 
@@ -26,8 +26,8 @@ echo "- sdist and wheel"
   || { cat "$work/build.log" >&2; exit 1; }
 "$python" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$work" "$work"/ketscale-*.tar.gz
 # What the checkout's packages have, the wheel has.
-diff <(cd workflow && find ketscale snakemake_logger_plugin_ketscale -type f ! -name '*.pyc' | sort) \
-  <("$python" -m zipfile --list "$work"/ketscale-*.whl | grep -oE '^(ketscale|snakemake_logger_plugin_ketscale)/[^ ]*' | sort)
+diff <(cd workflow && find ketscale snakemake_*_plugin_ketscale -type f ! -name '*.pyc' | sort) \
+  <("$python" -m zipfile --list "$work"/ketscale-*.whl | grep -oE '^(ketscale|snakemake_[a-z]+_plugin_ketscale)/[^ ]*' | sort)
 
 # torch first, by itself: pip then takes the CPU wheel where it is set up to find one. Little of it is used here, and
 # Python compiles that when it is imported.
@@ -41,8 +41,8 @@ ketscale=$work/venv/bin/ketscale
 "$ketscale" --version
 "$ketscale" --help > /dev/null
 "$ketscale" doctor
-# Snakemake looks there for the plugin that its profiles name.
-"$python" -c 'import pkgutil; assert "snakemake_logger_plugin_ketscale" in {m.name for m in pkgutil.iter_modules() if m.ispkg}'
+# Snakemake looks there for the plugins that its profiles name.
+"$python" -c 'import pkgutil; names = {m.name for m in pkgutil.iter_modules() if m.ispkg}; assert {f"snakemake_{kind}_plugin_ketscale" for kind in ("logger", "scheduler")} <= names'
 # The benchmarks are no part of it, and it says so.
 { "$ketscale" bench simulators 2>&1 || true; } | grep -q "no part of the installed package: get a checkout"
 "$python" "$root/tests/style/packaging/notebook.py"
