@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ketscale.engines.circuits.circuit import CHANNELS, Circuit, Gate, given_matrix
 from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
 from ketscale.engines.noise.channels import Factor, Feature, Transfer, channel, rotation, transfer
-from ketscale.engines.noise.sweep import MOST_FEATURES, MOST_SITES, OTHERS
+from ketscale.engines.noise.sweep import MOST_FEATURES, MOST_SITES, OTHERS, SPREAD_SLOPE
 from ketscale.errors import UserError
 
 # Changes of basis that turn Z into a letter.
@@ -41,19 +41,13 @@ _CONSTANTS = {
 Chain = tuple[Factor, ...]
 
 
-class Spread(NamedTuple):
-    """Factors of the 16 pairs of letters, constant + feature times slope: two-qubit depolarising of a trained strength."""
-
-    feature: Feature
-    slope: float
-
-
 @dataclass
 class Pass:
     """A pass over the vector.
 
     sites: two, or up to three with `matrix`. chains: on each of the two sites, before the rest. order, factors: pair i becomes
-    pair order[i], times factors[order[i]]. matrix: constant, instead of all of these.
+    pair order[i], times factors[order[i]]. matrix: constant, instead of all of these. spread: the trained strength of two-qubit
+    depolarising, instead of all of these.
     """
 
     sites: tuple[int, ...]
@@ -61,7 +55,7 @@ class Pass:
     order: NDArray[np.int64] = field(default_factory=lambda: np.arange(16))
     factors: NDArray[np.float64] = field(default_factory=lambda: np.ones(16))
     matrix: Transfer | None = None
-    spread: Spread | None = None
+    spread: Feature | None = None
 
     @property
     def multiplies(self) -> bool:
@@ -121,7 +115,7 @@ def noisy(circuit: Circuit, words: tuple[str, ...] | None) -> Noisy:
         for factor in chain
         for feature, _ in factor.parts
     ]
-    every += [each.spread.feature for each in writer.passes if each.spread]
+    every += [each.spread for each in writer.passes if each.spread]
     features = sorted(dict.fromkeys(every), key=lambda feature: KINDS.index(feature.kind))
     return Noisy(count, tuple(writer.passes), places, tuple(features))
 
@@ -184,10 +178,10 @@ class _Writer:
         (column,) = gate.columns
         if column.kind != "constant":
             self._settle((first, second))
-            made.spread = Spread(Feature("strength", (Angle(column.kind, column.index, 1.0),)), -16 / 15)
+            made.spread = Feature("strength", (Angle(column.kind, column.index, 1.0),))
             self._add(made)
             return
-        factors = np.where(np.arange(16) > 0, 1 - 16 / 15 * column.value, 1.0)
+        factors = np.where(np.arange(16) > 0, 1 + SPREAD_SLOPE * column.value, 1.0)
         last = self._last[first]
         idle = not self._pending[first] and not self._pending[second]
         if idle and last is not None and last is self._last[second] and last.multiplies:
@@ -269,6 +263,36 @@ def _moves(gate: Gate) -> Transfer:
         unitary = np.eye(2 ** len(gate.wires), dtype=complex)
         unitary[-len(base) :, -len(base) :] = base
     return transfer([unitary])
+
+
+class FeatureTables(NamedTuple):
+    """Where features come from: columns and factors of the turns (turns,), and of the others their kinds and columns (others, 3).
+
+    Columns are those of inputs and weights side by side.
+    """
+
+    turn_columns: NDArray[np.int64]
+    turn_factors: NDArray[np.float64]
+    others: NDArray[np.int64]
+
+
+def feature_tables(program: Noisy, inputs: int) -> FeatureTables:
+    """The tables of a program's features, for so many columns of inputs."""
+
+    def place(angle: Angle) -> int:
+        return angle.index + (inputs if angle.kind == "weight" else 0)
+
+    turns = [each.of[0] for each in program.features if each.kind == "cos"]
+    others = [
+        (OTHERS.index(each.kind), place(each.of[0]), place(each.of[-1]))
+        for each in program.features
+        if each.kind in OTHERS
+    ]
+    return FeatureTables(
+        np.array([place(each) for each in turns], np.int64),
+        np.array([each.factor for each in turns], np.float64),
+        np.array(others, np.int64).reshape(-1, 3),
+    )
 
 
 def factor_tables(program: Noisy) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

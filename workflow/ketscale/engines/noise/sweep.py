@@ -34,7 +34,8 @@ from ketscale.engines.compiled.language import (
 )
 
 # The fields of a pass: its kind, the chains of its two sites, how many low bits of a place are before each of these, the row of
-# its 16 places and factors, the feature of its spread; of a matrix, how many sites it is on, and where it begins.
+# its 16 places and factors, the feature of its spread; of a matrix FIRST: how many rows it has, SECOND: where it begins, and ROW:
+# where the places of its sites' letters are listed, and after them those of the other sites' letters.
 KIND, FIRST, SECOND, FIRST_BITS, SECOND_BITS, ROW, FEATURE, PASS_FIELDS = range(8)
 # On two sites with matrices on neither, the first, the second or both; with a spread; a constant matrix.
 TWO, SPREAD, MATRIX = 0, 4, 5
@@ -47,6 +48,8 @@ COUNT, FEATURES, FACTOR_FIELDS = 0, 1, 4
 MOST_FEATURES = 3
 # A constant matrix is on at most so many sites.
 MOST_SITES = 3
+# Depolarising of two qubits of strength p multiplies every word but the identity by 1 + p times this.
+SPREAD_SLOPE = -16 / 15
 
 ARGUMENTS = {
     "inputs": reals("batch", "input_columns"),
@@ -68,12 +71,11 @@ ARGUMENTS = {
     "pass_table": integers("passes", PASS_FIELDS),
     "places": integers("rows", 16),
     "pass_factors": reals("rows", 16),
-    "spreads": reals("rows"),
     "chain_table": integers("chains", 2),
     "factor_table": integers("factors", FACTOR_FIELDS),
     "factor_parts": reals("factors", 1 + MOST_FEATURES, 16),
     "matrices": reals("numbers"),
-    "matrix_bits": integers("rows", MOST_SITES),
+    "matrix_places": integers("numbers"),
     "word_places": integers("words"),
 }
 
@@ -338,13 +340,6 @@ def _chain_gradients(tile: Tile) -> None:
 # --- passes ---
 
 
-def _base(index: Number, bits: Sequence[Number]) -> Number:
-    """`index` with a letter I inserted at each place, of which the lowest comes first."""
-    for each in bits:
-        index = index + ((index >> each) * 3 << each)
-    return index
-
-
 def _of_chain(tile: Tile, chain: Number) -> list[list[Number]]:
     """A chain's matrix, without the first row (1, 0, 0, 0)."""
     last = tile.args.chain_table[chain, 0] + tile.args.chain_table[chain, 1] - 1
@@ -419,17 +414,11 @@ def _groups(tile: Tile, row: Buffer) -> Iterator[tuple[list[list[Number]], Numbe
     k = tile.k
     one, other = row[FIRST_BITS], row[SECOND_BITS]
     with k.loop(tile.args.size >> 4) as index:
-        base = _base(index, [minimum(one, other), select(one < other, other, one)])
-        yield (
-            [
-                [
-                    base + (k.integer(i) << row[FIRST_BITS]) + (k.integer(j) << row[SECOND_BITS])
-                    for j in range(4)
-                ]
-                for i in range(4)
-            ],
-            base,
-        )
+        base = index
+        for low in (minimum(one, other), select(one < other, other, one)):
+            base = base + ((base >> low) * 3 << low)  # a letter I at the site
+        letters = [k.integer(letter) for letter in range(4)]
+        yield [[base + (i << one) + (j << other) for j in letters] for i in letters], base
 
 
 def _two(tile: Tile, row: Buffer, source: Buffer, target: Buffer, first: bool, second: bool) -> None:
@@ -490,14 +479,15 @@ def _sum_of(pairs: Sequence[tuple[Number, Number]], total: Number) -> Number:
 
 
 def _spread(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
-    factor = fma(tile.features[row[FEATURE]], tile.args.spreads[row[ROW]].splat(), tile.k.vector(1.0))
+    k = tile.k
+    factor = fma(tile.features[row[FEATURE]], k.vector(SPREAD_SLOPE), k.vector(1.0))
     with _groups(tile, row) as (places, _):
         for number, place in enumerate(place for each in places for place in each):
             target[place] = source[place] * factor if number else source[place]
 
 
 def _spread_back(tile: Tile, row: Buffer, source: Buffer) -> None:
-    k, adjoint, slope = tile.k, tile.adjoint, tile.args.spreads[row[ROW]].splat()
+    k, adjoint, slope = tile.k, tile.adjoint, tile.k.vector(SPREAD_SLOPE)
     factor = fma(tile.features[row[FEATURE]], slope, k.vector(1.0))
     total = k.variable(k.vector(0.0))
     with _groups(tile, row) as (places, _):
@@ -509,34 +499,19 @@ def _spread_back(tile: Tile, row: Buffer, source: Buffer) -> None:
 
 
 def _constant(tile: Tile, row: Buffer, source: Buffer, target: Buffer, transposed: bool) -> None:
-    """A constant matrix on some sites; the fields FIRST: their number, SECOND: where the matrix begins."""
-    k, args = tile.k, tile.args
-    bits, count = args.matrix_bits[row[ROW]], row[FIRST]
-    size = k.integer(1) << (count << 1)
+    """A constant matrix on some sites."""
+    k, args, size = tile.k, tile.args, row[FIRST]
     matrix = args.matrices.part((row[SECOND],), 1)
-
-    def place(letters: Number, base: Number) -> Number:
-        """The place of these letters, the first site's the highest."""
-        at = k.variable(base)
-        with k.loop(count) as site:
-            letter = (letters >> ((count - 1 - site) << 1)) & 3
-            at.value = at.value + (letter << bits[site])
-        found: Number = at.value
-        return found
-
-    with k.loop(args.size >> (count << 1)) as index:
-        base = k.variable(index)
-        # The row after the sites' own bits has them ascending.
-        ascending = args.matrix_bits[row[ROW] + 1]
-        with k.loop(count) as number:
-            each = ascending[number]
-            base.value = base.value + ((base.value >> each) * 3 << each)
+    places = args.matrix_places.part((row[ROW],), 1)
+    others = args.matrix_places.part((row[ROW] + size,), 1)
+    with k.loop(args.size // size) as number:
+        base = others[number]
         with k.loop(size) as i:
             total = k.variable(k.vector(0.0))
             with k.loop(size) as j:
                 entry = matrix[j * size + i] if transposed else matrix[i * size + j]
-                total.value = fma(entry.splat(), source[place(j, base.value)], total.value)
-            target[place(i, base.value)] = total.value
+                total.value = fma(entry.splat(), source[base + places[j]], total.value)
+            target[base + places[i]] = total.value
 
 
 def _constant_back(tile: Tile, row: Buffer) -> None:
