@@ -91,9 +91,10 @@ class Evaluator:
         """Divide gates into circuits, each but the last followed by a matrix on wires."""
         self._parts: list[tuple[Circuit, tuple[int, ...]]] = []
         first = 0
-        for place, (name, wires, _) in enumerate(gates):
-            if name == tapes.MATRIX:
-                self._parts.append((tapes.circuit(self.structure.qubits, tuple(gates[first:place])), wires))
+        for place, gate in enumerate(gates):
+            if gate.name == tapes.MATRIX:
+                circuit = tapes.circuit(self.structure.qubits, tuple(gates[first:place]))
+                self._parts.append((circuit, gate.wires))
                 first = place + 1
         self._circuit = tapes.circuit(self.structure.qubits, tuple(gates[first:]))
         if self.mixed and (self._parts or self.structure.prepared):
@@ -252,8 +253,10 @@ class Replay(Evaluator):
         self._picked, places = (inputs, weights), {"input": inputs.places, "weight": weights.places}
         self._write(
             [
-                (name, wires, tuple((kind, places[kind][n]) for kind, n in columns if kind in places))
-                for name, wires, columns in structure.gates
+                gate._replace(
+                    columns=tuple((kind, places[kind][n]) for kind, n in gate.columns if kind in places)
+                )
+                for gate in structure.gates
             ]
         )
 

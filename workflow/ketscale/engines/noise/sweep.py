@@ -80,6 +80,9 @@ ARGUMENTS = {
 }
 
 
+Case = Callable[[], None]
+
+
 @dataclass(frozen=True)
 class Tile:
     """A tile that a thread has taken: samples from `first` on, `present` of them.
@@ -239,7 +242,9 @@ def backward(k: FunctionCode, args: Arguments) -> None:
                 place = args.word_places[word]
                 own[place, sample] = own[place, sample] + row[word]
         with k.when(args.passes > 0), k.loop(args.passes, backwards=True) as number:
-            _undo(tile, args.pass_table[number], tile.state(number))
+            at = (tile, args.pass_table[number], tile.state(number))
+            back = partial(_constant_back, *at[:2])
+            _by_kind(*at[:2], partial(_two_back, *at), partial(_spread_back, *at), back)
         _chain_gradients(tile)
         _column_gradients(tile)
 
@@ -253,7 +258,8 @@ def _evolve(tile: Tile) -> None:
         odd = (place ^ (place >> 1)) & 0x5555555555555555
         state[place] = select(odd == 0, k.constant(1.0, k.real), k.constant(0.0, k.real)).splat()
     with k.each(args.passes) as number:
-        _pass(tile, args.pass_table[number], tile.state(number), tile.state(number + 1))
+        at = (tile, args.pass_table[number], tile.state(number), tile.state(number + 1))
+        _by_kind(*at[:2], partial(_two, *at), partial(_spread, *at), partial(_constant, *at))
 
 
 # --- chains ---
@@ -340,12 +346,6 @@ def _chain_gradients(tile: Tile) -> None:
 # --- passes ---
 
 
-def _of_chain(tile: Tile, chain: Number) -> list[list[Number]]:
-    """A chain's matrix, without the first row (1, 0, 0, 0)."""
-    last = tile.args.chain_table[chain, 0] + tile.args.chain_table[chain, 1] - 1
-    return _matrix(tile.products[last])[1:]
-
-
 def _applied(matrix: Sequence[Sequence[Number]], numbers: Sequence[Number]) -> list[Number]:
     """A chain's matrix on four letters."""
     made = [numbers[0]]
@@ -380,32 +380,12 @@ def _on_second(
     return [function(matrix, row) for row in x]
 
 
-def _pass(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
-    """One pass forward."""
-    cases: dict[int, Callable[[], None]] = {}
+def _by_kind(tile: Tile, row: Buffer, two: Callable[..., None], spread: Case, constant: Case) -> None:
+    """The code of a pass's kind. two: takes whether the sites have matrices."""
+    cases: dict[int, Case] = {SPREAD: spread, MATRIX: constant}
     for first, second in product((False, True), repeat=2):
-        cases[TWO + first + 2 * second] = partial(_two, tile, row, source, target, first, second)
-    cases[SPREAD] = partial(_spread, tile, row, source, target)
-    cases[MATRIX] = partial(_constant, tile, row, source, target, False)
+        cases[TWO + first + 2 * second] = partial(two, first=first, second=second)
     tile.k.switch(row[KIND], cases)
-
-
-def _undo(tile: Tile, row: Buffer, source: Buffer) -> None:
-    """One pass back: the adjoint, and the gradients by its matrices."""
-    cases: dict[int, Callable[[], None]] = {}
-    for first, second in product((False, True), repeat=2):
-        cases[TWO + first + 2 * second] = partial(_two_back, tile, row, source, first, second)
-    cases[SPREAD] = partial(_spread_back, tile, row, source)
-    cases[MATRIX] = partial(_constant_back, tile, row)
-    tile.k.switch(row[KIND], cases)
-
-
-def _add_slopes(tile: Tile, chain: Number, slopes: Sequence[Sequence[Number]]) -> None:
-    """The gradients by a chain's matrix, each of which is in one pass."""
-    own = tile.slopes[chain]
-    for i, each in enumerate(slopes):
-        for j, number in enumerate(each):
-            own[4 * (i + 1) + j] = number
 
 
 @contextmanager
@@ -421,12 +401,19 @@ def _groups(tile: Tile, row: Buffer) -> Iterator[tuple[list[list[Number]], Numbe
         yield [[base + (i << one) + (j << other) for j in letters] for i in letters], base
 
 
+def _matrices(tile: Tile, row: Buffer, first: bool, second: bool) -> list[list[list[Number]] | None]:
+    """The matrices of a pass's sites, without their first rows (1, 0, 0, 0); None where a site has none."""
+    matrices: list[list[list[Number]] | None] = []
+    for field, there in ((FIRST, first), (SECOND, second)):
+        last = tile.args.chain_table[row[field], 0] + tile.args.chain_table[row[field], 1] - 1
+        matrices.append(_matrix(tile.products[last])[1:] if there else None)
+    return matrices
+
+
 def _two(tile: Tile, row: Buffer, source: Buffer, target: Buffer, first: bool, second: bool) -> None:
-    args = tile.args
-    matrices = [
-        _of_chain(tile, row[at]) if there else None for at, there in ((FIRST, first), (SECOND, second))
-    ]
-    places_row, factors = args.places[row[ROW]], args.pass_factors[row[ROW]]
+    """Forward, matrices on two sites, a permutation and factors."""
+    places_row, factors = tile.args.places[row[ROW]], tile.args.pass_factors[row[ROW]]
+    matrices = _matrices(tile, row, first, second)
     with _groups(tile, row) as (places, base):
         x = [[source[place] for place in each] for each in places]
         if first:
@@ -438,44 +425,39 @@ def _two(tile: Tile, row: Buffer, source: Buffer, target: Buffer, first: bool, s
 
 
 def _two_back(tile: Tile, row: Buffer, source: Buffer, first: bool, second: bool) -> None:
-    k, args, adjoint = tile.k, tile.args, tile.adjoint
-    matrices = [
-        _of_chain(tile, row[at]) if there else None for at, there in ((FIRST, first), (SECOND, second))
-    ]
-    places_row, factors = args.places[row[ROW]], args.pass_factors[row[ROW]]
-    zeros = [[k.vector(0.0)] * 4 for _ in range(3)]
-    slopes = [k.variable(zeros) if there else None for there in (first, second)]
+    """Backward; each chain is in one pass, whose sums are its slopes."""
+    k, adjoint = tile.k, tile.adjoint
+    places_row, factors = tile.args.places[row[ROW]], tile.args.pass_factors[row[ROW]]
+    matrices = _matrices(tile, row, first, second)
+    slopes = [k.variable([[k.vector(0.0)] * 4 for _ in range(3)]) for _ in matrices]
     with _groups(tile, row) as (places, base):
         flat = [adjoint[base + places_row[n]] * factors[n].splat() for n in range(16)]
         a = [flat[4 * i : 4 * i + 4] for i in range(4)]
-        if first or second:
-            x = [[source[place] for place in each] for each in places]
+        x = [[source[place] for place in each] for each in places] if first or second else []
         if second:
             y = _on_first(_applied, matrices[0], x) if first else x
-            slopes[1].value = [  # type: ignore[union-attr]
-                [_sum_of([(a[i][j + 1], y[i][n]) for i in range(4)], total) for n, total in enumerate(each)]
-                for j, each in enumerate(slopes[1].value)  # type: ignore[union-attr]
-            ]
+            slopes[1].value = _added(a, y, slopes[1].value)
             a = _on_second(_applied_back, matrices[1], a)
         if first:
-            slopes[0].value = [  # type: ignore[union-attr]
-                [_sum_of([(a[i + 1][j], x[n][j]) for j in range(4)], total) for n, total in enumerate(each)]
-                for i, each in enumerate(slopes[0].value)  # type: ignore[union-attr]
-            ]
+            slopes[0].value = _added(_transposed(a), _transposed(x), slopes[0].value)
             a = _on_first(_applied_back, matrices[0], a)
-        for place, value in zip(
-            (p for each in places for p in each), (v for each in a for v in each), strict=True
-        ):
-            adjoint[place] = value
-    for at, each in zip((FIRST, SECOND), slopes, strict=True):
-        if each is not None:
-            _add_slopes(tile, row[at], each.value)
+        for each, values in zip(places, a, strict=True):
+            for place, value in zip(each, values, strict=True):
+                adjoint[place] = value
+    for field, matrix, own in zip((FIRST, SECOND), matrices, slopes, strict=True):
+        for i, each in enumerate(own.value if matrix is not None else ()):
+            for j, number in enumerate(each):
+                tile.slopes[row[field]][4 * (i + 1) + j] = number
 
 
-def _sum_of(pairs: Sequence[tuple[Number, Number]], total: Number) -> Number:
-    for one, other in pairs:
-        total = fma(one, other, total)
-    return total
+def _added(
+    a: Sequence[Sequence[Number]], x: Sequence[Sequence[Number]], slopes: Sequence[Sequence[Number]]
+) -> list[list[Number]]:
+    """The gradients by a matrix on the second letters, without its first row, of which a and x are adjoint and input."""
+    sums = [list(each) for each in slopes]
+    for adjoint, letters in zip(a, x, strict=True):
+        sums = [[fma(adjoint[j + 1], letters[n], sums[j][n]) for n in range(4)] for j in range(3)]
+    return sums
 
 
 def _spread(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
@@ -498,7 +480,7 @@ def _spread_back(tile: Tile, row: Buffer, source: Buffer) -> None:
     tile.gradients[row[FEATURE]] = fma(total.value, slope, tile.gradients[row[FEATURE]])
 
 
-def _constant(tile: Tile, row: Buffer, source: Buffer, target: Buffer, transposed: bool) -> None:
+def _constant(tile: Tile, row: Buffer, source: Buffer, target: Buffer, transposed: bool = False) -> None:
     """A constant matrix on some sites."""
     k, args, size = tile.k, tile.args, row[FIRST]
     matrix = args.matrices.part((row[SECOND],), 1)
@@ -518,6 +500,6 @@ def _constant_back(tile: Tile, row: Buffer) -> None:
     """The adjoint by way of the vector after the last pass, whose place is free by now."""
     k, args = tile.k, tile.args
     free = tile.state(args.passes)
-    _constant(tile, row, tile.adjoint, free, True)
+    _constant(tile, row, tile.adjoint, free, transposed=True)
     with k.loop(args.size) as place:
         tile.adjoint[place] = free[place]

@@ -23,11 +23,9 @@ from ketscale.engines.circuits.fused.kernels import (
     LANES,
     ODD,
     PAIRS,
-    SEVERAL,
     STEP_FIELDS,
     TWO,
     WORDS,
-    WORDS_AT_ONCE,
     parity,
 )
 from ketscale.engines.circuits.fused.mixing import pairs_of
@@ -237,7 +235,8 @@ class Listing:
                 else:
                     group = self._about(mask, 0, odd, basis)
                     steps.append(group._replace(kind=WORDS + odd, column=len(members), members=members))
-            table.add(_several(steps), basis)
+            # Words that exchange vectors, and no lanes, come last.
+            table.add(sorted(steps, key=lambda step: step.kind * (step.kind & ~ODD == PAIRS)), basis)
 
     def _basis(self, span: Sequence[int]) -> tuple[int, ...]:
         """The basis of a span that is widened by single bits, the lowest first, to the blocks' dimensions; ascending."""
@@ -329,18 +328,6 @@ def _in_pairs(steps: Sequence[_Step]) -> list[_Step]:
             step = step._replace(kind=kind, pivot=low, members=(other._replace(pivot=high),))
         result.append(step)
     return result
-
-
-def _several(steps: list[_Step]) -> list[_Step]:
-    """The steps of a pass, where words that exchange vectors, and no lanes, are done together, several of one kind at a time."""
-    for kind in (PAIRS, PAIRS + ODD):
-        alike = [step for step in steps if step.kind == kind]
-        steps = [step for step in steps if step.kind != kind]
-        while len(alike) >= WORDS_AT_ONCE:
-            members, alike = tuple(alike[:WORDS_AT_ONCE]), alike[WORDS_AT_ONCE:]
-            steps.append(_Step(SEVERAL + kind - PAIRS, members=members))
-        steps += alike
-    return steps
 
 
 class _Table:
