@@ -115,7 +115,9 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
 
     @property
     def processor(self) -> Literal["cpu", "cuda"] | None:
-        """The only kind of processor that its device computes on; None if it follows its placement."""
+        """The only kind of processor that it computes on; None if it follows its placement."""
+        if self.trajectories is not None and self.noise is not None and self.noise.damping:
+            return "cpu"
         return next((m.processor for m in SIMULATORS.values() if m.device == self.device), None)
 
     @property

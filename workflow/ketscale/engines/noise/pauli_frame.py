@@ -166,16 +166,6 @@ def _without(word: str, wire: int) -> str:
     return word[:wire] + "I" + word[wire + 1 :]
 
 
-class _Damping(NamedTuple):
-    """A damping of a wire: its strength, the rows in which |0> decays to |1>, and draws; the strength may be trained."""
-
-    wire: int
-    strength: torch.Tensor
-    up: torch.Tensor
-    uniform: torch.Tensor
-    trained: bool
-
-
 class Rows:
     """Trajectories, a row each: angles (rows, columns), their draws, and the errors that they carry.
 
@@ -194,7 +184,8 @@ class Rows:
         self._draws, self._even = iter(uniform.unbind(1)), min(EVEN, MOST_EVEN / max(1, uniform.shape[1]))
         none = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
         self._x, self._z = [none] * qubits, [none] * qubits
-        self._dampings: list[_Damping] = []
+        # For each damping its wire, the share of even odds, the strength, the rows in which |0> decays to |1>, and draws.
+        self._dampings: list[tuple[int, float, torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self.quotient: torch.Tensor | None = None
 
     def _place(self, column: Column | Angle) -> int:
@@ -203,9 +194,8 @@ class Rows:
 
     def number(self, column: Column) -> torch.Tensor:
         """The numbers of a column, (rows,)."""
-        if column.kind == "constant":
-            return self._columns.new_full(self._columns.shape[:1], column.value)
-        return self._columns[:, self._place(column)]
+        numbers = self._columns[:, self._place(column)]
+        return numbers * column.value if column.kind == "constant" else numbers
 
     def sign(self, letters: str, wires: Sequence[int]) -> torch.Tensor:
         """-1 in the rows whose errors anticommute with a word, else 1."""
@@ -240,14 +230,13 @@ class Rows:
 
     def damp(self, state: torch.Tensor) -> torch.Tensor:
         """The states (rows, 2**n) after the dampings that `through` met."""
-        noted, self._dampings = self._dampings, []
-        wires = [each.wire for each in noted]
-        even = [self._even if each.trained else 0.0 for each in noted]
-        strengths, up, uniform = (torch.stack(each) for each in zip(*(d[1:4] for d in noted), strict=True))
+        wires, even, *rest = zip(*self._dampings, strict=True)
+        self._dampings = []
+        strengths, up, uniform = map(torch.stack, rest)
         # The derivatives at the ends are those beside them.
         inside = strengths.clamp(TINY, 1 - 16 * torch.finfo(strengths.dtype).eps)
         strengths = strengths + (inside - strengths).detach()
-        out, quotient = Dampings.apply(state, strengths, wires, up, uniform, even)
+        out, quotient = Dampings.apply(state, strengths, [*wires], up, uniform, [*even])
         self._weigh(quotient)
         return out
 
@@ -278,7 +267,7 @@ class Rows:
         if relaxation is not None:
             strength, rising, flip = (self._columns.new_full((len(up), 1), each) for each in relaxation)
             up = up ^ (self._choose(rising, False) == 0)
-            self._dampings.append(_Damping(wire, strength[:, 0], up, next(self._draws), False))
+            self._dampings.append((wire, 0.0, strength[:, 0], up, next(self._draws)))
             self._error((wire,), ("Z",), flip, False)
             return
         strength = strengths[0]
@@ -287,7 +276,7 @@ class Rows:
         elif gate.name == "ResetError":
             chosen = self._choose(torch.stack(strengths, 1), trained)
             strength, up, trained = (chosen < 2).to(strength.dtype), up ^ (chosen == 1), False
-        self._dampings.append(_Damping(wire, strength, up, next(self._draws), trained))
+        self._dampings.append((wire, self._even if trained else 0.0, strength, up, next(self._draws)))
 
     def _error(
         self, wires: Sequence[int], words: Sequence[str], chances: torch.Tensor, trained: bool

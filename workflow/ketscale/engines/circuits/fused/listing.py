@@ -8,7 +8,7 @@ A *group* is the samples of one set of weights; no tile has samples of two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -94,9 +94,7 @@ class Listing:
         self._dimensions = min(self._bits, (most // (2 * amplitude)).bit_length() - 1)
         forward = schedule(program, self._dimensions, lane_bits, from_zero)
         backward = reversed_passes(forward, self._dimensions, lane_bits) if kinds else ()
-        by_product = _wants(kinds, forward.product)
-        if "initial" not in kinds and not by_product:
-            backward = _as_far_as(kinds, backward)
+        by_product = any(rotation.angle.kind in kinds for rotation in forward.product)
 
         self.steps = [*forward.product, *(step for each in forward.passes for step in each.steps)]
         self._diagonals = list(dict.fromkeys(step for step in self.steps if isinstance(step, Phases)))
@@ -294,21 +292,6 @@ class _Step(NamedTuple):
     next: int = 0
     factor: float = 0.0
     members: tuple[_Step, ...] = ()
-
-
-def _wants(kinds: Collection[Argument], rotations: Iterable[Rotation]) -> bool:
-    """Whether the gradient by an angle of the rotations is wanted."""
-    return any(rotation.angle.kind in kinds for rotation in rotations)
-
-
-def _as_far_as(kinds: Collection[Argument], passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
-    """Passes up to the last step whose gradient is wanted."""
-    for number, each in reversed([*enumerate(passes)]):
-        for count in range(len(each.steps), 0, -1):
-            step = each.steps[count - 1]
-            if _wants(kinds, step.rotations if isinstance(step, Phases) else (step,)):
-                return (*passes[:number], Pass(each.steps[:count], each.basis))
-    return ()
 
 
 def _in_pairs(steps: Sequence[_Step]) -> list[_Step]:
