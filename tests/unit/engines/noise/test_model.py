@@ -82,6 +82,5 @@ def test_noise_is_for_fused_and_in_no_hash_without_it() -> None:
     assert settings().content()["noise"]["readout"] == [0.1, 0.2]
     other = settings(device="default.qubit", gradient="backprop")
     assert any(fault.startswith("noise:") for fault in other.faults())
-    damped = settings(trajectories=10, placement="gpu")
-    assert any("CPU only; set placement: cpu" in fault for fault in damped.faults())
+    assert "CPU only" in " ".join(settings(trajectories=10, placement="gpu").faults())
     assert settings().mode == "noise 0.01, 0.05, 0.02, 0.1, 0.2"

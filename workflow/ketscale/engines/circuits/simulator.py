@@ -102,10 +102,10 @@ def probabilities(
     if function is not None:
         result: torch.Tensor = function(circuit, angles, wires, initial)
         return result
-    return computed_probabilities(simulator, circuit, angles, wires, initial, circuit.noisy)
+    return plain_probabilities(simulator, circuit, angles, wires, initial, circuit.noisy)
 
 
-def computed_probabilities(
+def plain_probabilities(
     simulator: Simulator,
     circuit: Circuit,
     angles: Angles,
