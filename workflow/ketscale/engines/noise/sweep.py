@@ -41,7 +41,7 @@ KIND, FIRST, SECOND, FIRST_BITS, SECOND_BITS, ROW, FEATURE, PASS_FIELDS = range(
 TWO, SPREAD, MATRIX = 0, 4, 5
 # The fields of a feature that is no cosine or sine: its kind, and its columns, of which weights come after inputs.
 OTHERS = ("strength", "root", "product")
-STRENGTH, ROOT, PRODUCT = range(len(OTHERS))
+ROOT, PRODUCT = OTHERS.index("root"), OTHERS.index("product")
 OTHER_KIND, OTHER_COLUMN, OTHER_SECOND, OTHER_FIELDS = range(4)
 # The fields of a factor: how many features it has, and these.
 COUNT, FEATURES, FACTOR_FIELDS = 0, 1, 4
@@ -153,20 +153,11 @@ def _features(tile: Tile) -> None:
         sine, cosine = sincos(columns[args.turn_columns[i]] * args.turn_factors[i])
         features[i], features[args.turns + i] = cosine, sine
     with k.each(args.others) as i:
-        row, place = args.other_table[i], args.turns * 2 + i
+        row = args.other_table[i]
         first, second = columns[row[OTHER_COLUMN]], columns[row[OTHER_SECOND]]
-
-        def put(value: Number, place: Number = place) -> None:
-            features[place] = value
-
-        k.switch(
-            row[OTHER_KIND],
-            {
-                STRENGTH: lambda: put(first),
-                ROOT: lambda: put(sqrt(k.vector(1.0) - first)),
-                PRODUCT: lambda: put(first * second),
-            },
-        )
+        strength = select(row[OTHER_KIND] == PRODUCT, first * second, first)
+        root = sqrt(k.vector(1.0) - first)
+        features[args.turns * 2 + i] = select(row[OTHER_KIND] == ROOT, root, strength)
 
 
 def _column_gradients(tile: Tile) -> None:
@@ -185,20 +176,12 @@ def _column_gradients(tile: Tile) -> None:
     with k.each(args.others) as i:
         row, place = args.other_table[i], args.turns * 2 + i
         slope, first, second = slopes[place], row[OTHER_COLUMN], row[OTHER_SECOND]
-
-        def of_product(slope: Number = slope, first: Number = first, second: Number = second) -> None:
-            add(first, slope * columns[second])
+        by_factor = select(row[OTHER_KIND] == PRODUCT, slope * columns[second], slope)
+        # At a strength of 1 the root's own slope is infinite, and often of no consequence.
+        by_root = select(slope == 0.0, k.vector(0.0), slope * -0.5 / features[place])
+        add(first, select(row[OTHER_KIND] == ROOT, by_root, by_factor))
+        with k.when(row[OTHER_KIND] == PRODUCT):
             add(second, slope * columns[first])
-
-        k.switch(
-            row[OTHER_KIND],
-            {
-                STRENGTH: partial(add, first, slope),
-                # At a strength of 1 the root's own slope is infinite, and often of no consequence.
-                ROOT: lambda: add(first, select(slope == 0.0, k.vector(0.0), slope * -0.5 / features[place])),
-                PRODUCT: of_product,
-            },
-        )
     _write(tile, totals, args.input_gradient, args.input_columns)
     row = args.weight_rows[tile.number]
     with k.each(args.weight_columns) as i:
