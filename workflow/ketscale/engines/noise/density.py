@@ -159,7 +159,8 @@ class Call:
         if inputs.ndim == 3:
             rows = side_by_side(inputs, weights).flatten(0, 1)
             return self.values(rows, weights[0, :0]).unflatten(0, inputs.shape[:2])
-        check_strengths(self.circuit, side_by_side(inputs, weights).detach())
+        if _strengths(self.circuit):
+            check_strengths(self.circuit, side_by_side(inputs, weights).detach())
         if not inputs.is_cpu:
             return self._plain(inputs, weights)
         if torch.is_grad_enabled() and (inputs.requires_grad or weights.requires_grad):

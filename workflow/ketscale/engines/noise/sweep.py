@@ -437,9 +437,11 @@ def _added(
     a: Sequence[Sequence[Number]], x: Sequence[Sequence[Number]], slopes: Sequence[Sequence[Number]]
 ) -> list[list[Number]]:
     """The gradients by a matrix on the second letters, without its first row, of which a and x are adjoint and input."""
+    # Sum by sum, so that few numbers are in registers at a time.
     sums = [list(each) for each in slopes]
-    for adjoint, letters in zip(a, x, strict=True):
-        sums = [[fma(adjoint[j + 1], letters[n], sums[j][n]) for n in range(4)] for j in range(3)]
+    for j, n in product(range(3), range(4)):
+        for adjoint, letters in zip(a, x, strict=True):
+            sums[j][n] = fma(adjoint[j + 1], letters[n], sums[j][n])
     return sums
 
 
