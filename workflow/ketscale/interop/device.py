@@ -28,8 +28,7 @@ from ketscale.engines.derivatives import paired, uncompiled
 from ketscale.engines.noise.trajectories import Trajectories
 from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decomposed
-from ketscale.interop.reading import read_tape
-from ketscale.interop.replay import Evaluator
+from ketscale.interop.replay import Evaluator, read_tape
 from ketscale.interop.tape import NAME
 from ketscale.interop.tape_cache import CachedTape, TapeCache
 

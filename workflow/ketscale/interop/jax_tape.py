@@ -112,5 +112,5 @@ def _evaluated(
         operands.append(state.astype(jnp.result_type(real, jnp.complex64)))
     if batched:
         operands = [each if each.ndim == 2 else each[None] for each in operands]
-    gates = tuple((name, wires, tuple(columns[each] for each in own)) for name, wires, own in operations)
-    return evaluate(tapes.circuit(qubits, gates), words, *operands)
+    gates = (gate._replace(columns=tuple(columns[each] for each in gate.columns)) for gate in operations)
+    return evaluate(tapes.circuit(qubits, tuple(gates)), words, *operands)

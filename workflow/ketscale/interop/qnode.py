@@ -32,8 +32,7 @@ with needed_for("ketscale.from_qnode"):
     from ketscale.interop import recording
     from ketscale.interop import tape as tapes
     from ketscale.interop.outside import Outside
-    from ketscale.interop.reading import read_qnode
-    from ketscale.interop.replay import Evaluator, Structure, precision
+    from ketscale.interop.replay import Evaluator, Structure, precision, read_qnode
 
 # Devices whose exact results `fused` gives.
 DEVICES = ("default.qubit", "default.mixed", "lightning.", "reference.qubit", "ketscale.fused")

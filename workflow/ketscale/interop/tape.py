@@ -7,7 +7,6 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -95,12 +94,6 @@ def is_constant_channel(operation: Operator) -> bool:
     return constant and len(operation.wires) <= 2 and operation.batch_size is None
 
 
-def _kraus(operation: Operator) -> str:
-    """Kraus operators as a text."""
-    matrices = [np.asarray(matrix, dtype=complex) for matrix in operation.kraus_matrices()]
-    return json.dumps(np.stack(matrices).view(float).tolist(), separators=(",", ":"))
-
-
 def permutes(operation: Operator) -> bool:
     """Whether it is a matrix on three wires or more that is known to exchange basis states, and to do nothing else."""
     if not isinstance(operation, qml.QubitUnitary) or len(operation.wires) < 3:
@@ -128,15 +121,22 @@ class Numbers(NamedTuple):
     matrices: list[Any]
 
 
-Operation = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
+class Operation(NamedTuple):
+    """A gate of a tape: its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind.
+
+    constants: a permutation's order, a given channel's Kraus operators, or the strengths of a readout error.
+    """
+
+    name: str
+    wires: tuple[int, ...]
+    columns: tuple[tuple[str, int], ...] = ()
+    constants: tuple[Any, ...] = ()
 
 
 def read(operations: Iterable[Operator], batched: bool) -> tuple[tuple[Operation, ...], Numbers]:
     """The gates of operations on wires 0..n-1, and their parameters.
 
-    A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind. The
-    name of a permutation has its order after it, that of a given channel its Kraus operators, and of a readout error its
-    strengths. What is not native is MATRIX, with the place of its matrix. batched: whether gates have a batch.
+    What is not native is MATRIX, with the place of its matrix. batched: whether gates have a batch.
 
     Raises:
         UserError: strengths alone have one, which PennyLane does not see.
@@ -151,13 +151,15 @@ def read(operations: Iterable[Operator], batched: bool) -> tuple[tuple[Operation
             continue
         if permutes(operation):
             order = order_of(operation.data[0]) or ()
-            gates.append((" ".join([PERMUTATION, *map(str, order)]), tuple(operation.wires), ()))
+            gates.append(Operation(PERMUTATION, tuple(operation.wires), constants=order))
             continue
         if is_constant_channel(operation):
-            gates.append((f"{KRAUS} {_kraus(operation)}", tuple(operation.wires), ()))
+            matrices = (np.asarray(each, dtype=complex).tolist() for each in operation.kraus_matrices())
+            kraus = tuple(tuple(map(tuple, each)) for each in matrices)
+            gates.append(Operation(KRAUS, tuple(operation.wires), constants=kraus))
             continue
         if not native(operation):
-            gates.append((MATRIX, tuple(operation.wires), ((MATRIX, len(numbers.matrices)),)))
+            gates.append(Operation(MATRIX, tuple(operation.wires), ((MATRIX, len(numbers.matrices)),)))
             numbers.matrices.append(operation.matrix())
             continue
         columns = []
@@ -167,12 +169,12 @@ def read(operations: Iterable[Operator], batched: bool) -> tuple[tuple[Operation
             columns.append((kind, len(kept)))
             kept.append(value)
         if operation.name in GATES or operation.name in STRENGTHS:
-            gates.append((operation.name, tuple(operation.wires), tuple(columns)))
+            gates.append(Operation(operation.name, tuple(operation.wires), tuple(columns)))
             continue
         controls = zip(operation.control_wires, operation.control_values, strict=True)
-        flips: list[Operation] = [("PauliX", (wire,), ()) for wire, value in controls if not value]
+        flips = [Operation("PauliX", (wire,)) for wire, value in controls if not value]
         wires = (*operation.control_wires, *operation.base.wires)
-        gates += [*flips, (f"C({operation.base.name})", wires, tuple(columns)), *flips]
+        gates += [*flips, Operation(f"C({operation.base.name})", wires, tuple(columns)), *flips]
     if numbers.inputs and not batched:
         raise UserError(
             "a channel's strength has a batch, and no gate has one: call the circuit for each of them"
@@ -194,24 +196,19 @@ def readout(share: float, tape: QuantumScript) -> tuple[Operation, ...]:
         raise DeviceError(
             "readout_prob is of outcomes: measure probabilities, samples, Pauli words and their sums, or a wire's matrix"
         )
-    return tuple((f"{READOUT} {share!r} {share!r}", (wire,), ()) for wire in range(tape.num_wires))
+    return tuple(Operation(READOUT, (wire,), constants=(share, share)) for wire in range(tape.num_wires))
 
 
 @lru_cache(maxsize=1024)
 def circuit(qubits: int, gates: tuple[Operation, ...]) -> Circuit:
     """The circuit of gates that were read."""
 
-    def column(kind: str, place: int) -> Column:
-        return Column("input" if kind == "input" else "weight", place)
-
-    def gate(label: str, wires: tuple[int, ...], columns: tuple[tuple[str, int], ...]) -> Gate:
-        name, *order = label.split()
+    def gate(name: str, wires: tuple[int, ...], columns: Any, constants: Any) -> Gate:
         if name == KRAUS:
-            matrices = np.array(json.loads(order[0])).view(complex)
-            return Gate(KRAUS, wires, kraus=tuple(tuple(map(tuple, matrix.tolist())) for matrix in matrices))
+            return Gate(name, wires, kraus=constants)
         if name == READOUT:
-            return Gate(name, wires, tuple(Column("constant", value=float(strength)) for strength in order))
-        return Gate(name, wires, tuple(starmap(column, columns)), order=tuple(map(int, order)) or None)
+            return Gate(name, wires, tuple(Column("constant", value=strength) for strength in constants))
+        return Gate(name, wires, tuple(starmap(Column, columns)), order=constants or None)
 
     return Circuit(qubits, tuple(starmap(gate, gates)))
 

@@ -7,6 +7,7 @@ operations, wires, measurements and shapes have one record (`recording`), as fun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,8 @@ from ketscale.engines.circuits.circuit import GATES
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import transformed, uncompiled
 from ketscale.interop.decompositions import rests_on_a_matrix
-from ketscale.interop.reading import read_tape, standard
 from ketscale.interop.recording import Records, keep
-from ketscale.interop.replay import Replay, Structure
+from ketscale.interop.replay import Replay, Structure, read_tape, standard
 
 # A record is worthwhile from about as many calls.
 REPEATS = 8
@@ -39,19 +39,6 @@ class _Unknown(Exception):
     """A tape has something for which a record could be wrong."""
 
 
-class _Hashed:
-    """A part of a key that knows its hash: that of hundreds of Pauli words takes longer than to measure them."""
-
-    def __init__(self, part: object) -> None:
-        self._part, self._hash = part, hash(part)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, _Hashed) and self._part == other._part)
-
-
 class TapeCache:
     """The records of a device's tapes. Copies and pickles have none."""
 
@@ -59,8 +46,11 @@ class TapeCache:
         self._simulator = simulator
         self._records = Records(simulator, torch.float64)
         self._wires = wires
-        # The keys of observables, by the identities of these, which are kept alive for that.
-        self._observables: dict[object, tuple[Operator, _Hashed]] = {}
+        # Observables have numbers: to hash that of hundreds of Pauli words takes longer than to measure them. They are known by
+        # their contents, and by their identities, for which they are kept alive.
+        self._numbers: dict[object, int] = {}
+        self._observables: dict[object, tuple[Operator, int]] = {}
+        self._next = count()
         # How often a tape was seen, or infinitely often if it cannot be recorded.
         self._counts: dict[object, float] = {}
 
@@ -81,9 +71,9 @@ class TapeCache:
             )
             way = self._records.ways.get(key)
             if way is None:
-                count = self._counts.get(key, 0) + 1
-                keep(self._counts, key, count)
-                if count < REPEATS or count == float("inf"):
+                times = self._counts.get(key, 0) + 1
+                keep(self._counts, key, times)
+                if times < REPEATS or times == float("inf"):
                     return None
         except Exception:  # such as something that cannot be hashed
             return None
@@ -117,7 +107,12 @@ class TapeCache:
             return type(observable), observable.wires.labels
         entry = self._observables.get(id(observable))
         if entry is None or entry[0] is not observable:
-            entry = observable, _Hashed(_observable(observable))
+            contents = _observable(observable)
+            number = self._numbers.get(contents)
+            if number is None:
+                number = next(self._next)
+                keep(self._numbers, contents, number)
+            entry = observable, number
             # Only sums of Pauli words have records, and PennyLane keeps theirs too: nothing is written to.
             keep(self._observables, id(observable), entry)
         return entry[1]

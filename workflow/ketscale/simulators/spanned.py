@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, of_state, stacks, vjp
+from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, plain_probabilities, stacks, vjp
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
 from ketscale.simulators import operators
 from ketscale.spans import active, span, with_backward_span
@@ -48,11 +48,8 @@ class Spanned(Wrapper):
     ) -> torch.Tensor:
         """See `probabilities`; torch's compilers take those of a state, or of expectation values where there is noise."""
         if self.settings is not None and torch.compiler.is_compiling():
-            if circuit.noisy or self.settings.noise is not None:
-                from ketscale.engines.noise import density
-
-                return density.probabilities(circuit, angles, tuple(wires), self.expval)
-            return of_state(self.state(circuit, angles, initial), wires)
+            noisy = circuit.noisy or self.settings.noise is not None
+            return plain_probabilities(self, circuit, angles, wires, initial, noisy)
         return super().probs(circuit, angles, wires, initial)
 
     def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:

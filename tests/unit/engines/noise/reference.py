@@ -85,8 +85,7 @@ def density(
                 getattr(qml, "Toffoli" if gate.name == "C(PauliX)" else gate.name)(*numbers, wires=wires)
         return qml.density_matrix(range(circuit.qubits))
 
-    found: NDArray[np.complex128] = np.asarray(node())
-    return found
+    return np.asarray(node())
 
 
 def word_matrix(word: str) -> NDArray[np.complex128]:

@@ -60,9 +60,8 @@ def test_noise_in_evaluation_alone_leaves_training_ideal() -> None:
     with torch.no_grad():
         torch.testing.assert_close(simulator.expval(CIRCUIT, ANGLES, ("ZI",)), noisy)
     assert "in evaluation alone" in str(settings(noise_in_training=False).mode)
-    assert [*settings(noise=None, noise_in_training=False).faults()] == [
-        "noise_in_training: there is no noise; leave it out"
-    ]
+    (fault,) = settings(noise=None, noise_in_training=False).faults()
+    assert fault == "noise_in_training: there is no noise; leave it out"
 
 
 def test_states_starts_and_superpositions_are_refused() -> None:
@@ -83,4 +82,5 @@ def test_noise_is_for_fused_and_in_no_hash_without_it() -> None:
     assert settings().content()["noise"]["readout"] == [0.1, 0.2]
     other = settings(device="default.qubit", gradient="backprop")
     assert any(fault.startswith("noise:") for fault in other.faults())
+    assert "CPU only" in " ".join(settings(trajectories=10, placement="gpu").faults())
     assert settings().mode == "noise 0.01, 0.05, 0.02, 0.1, 0.2"

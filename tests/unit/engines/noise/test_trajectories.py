@@ -13,6 +13,7 @@ from ketscale.config.simulators.circuits import CircuitSimulator, Noise
 from ketscale.engines import randomness
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.simulator import probabilities
 from ketscale.engines.noise import density, trajectories
 from ketscale.engines.noise.damping import Dampings
 from ketscale.engines.noise.trajectories import Trajectories
@@ -232,10 +233,10 @@ def test_a_layer_trains_by_trajectories_with_shots_on_top() -> None:
         values.sum().backward()
         assert layer.weight.grad is not None
         assert float(layer.weight.grad.abs().min()) > 0
-    probabilities = ketscale.Layer(circuit, measure="probs", trajectories=2000, dtype=torch.float64)
-    probabilities.weight.data.copy_(weights)
-    expected = density.probabilities(circuit, Angles(inputs, weights), (0, 1, 2))
-    torch.testing.assert_close(probabilities(inputs), expected, rtol=0, atol=SIGMAS * 0.02)
+    layer = ketscale.Layer(circuit, measure="probs", trajectories=2000, dtype=torch.float64)
+    layer.weight.data.copy_(weights)
+    expected = probabilities(Fused(), circuit, Angles(inputs, weights), (0, 1, 2))
+    torch.testing.assert_close(layer(inputs), expected, rtol=0, atol=SIGMAS * 0.02)
 
 
 def test_a_config_names_them() -> None:

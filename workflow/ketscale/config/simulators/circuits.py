@@ -103,9 +103,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     @property
     def stacks(self) -> bool:
         """Whether it evaluates several sets of weights at once, under torch.func.vmap."""
-        return (
-            self.method is not None and self.method.stacks and self.placement == "model" and not self.random
-        )
+        return bool(self.method and self.method.stacks and self.placement == "model" and not self.random)
 
     @property
     def method(self) -> CircuitMethod | None:
@@ -115,7 +113,9 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
 
     @property
     def processor(self) -> Literal["cpu", "cuda"] | None:
-        """The only kind of processor that its device computes on; None if it follows its placement."""
+        """The only kind of processor that it computes on; None if it follows its placement."""
+        if self.trajectories and self.noise and self.noise.damping:
+            return "cpu"
         return next((m.processor for m in SIMULATORS.values() if m.device == self.device), None)
 
     @property

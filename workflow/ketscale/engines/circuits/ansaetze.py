@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from itertools import combinations
 
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
-from ketscale.errors import UserError
 
 
 def vqc_ansatz(qubits: int, layers: int) -> Circuit:
@@ -70,13 +69,8 @@ def qlcu_ansatz(qubits: int, layers: int) -> Circuit:
     """The layer of the Quantum Hydra models, all of its 4n angles inputs.
 
     Per layer RY on all wires, IsingXX on the ring (i, i + 1 mod n), RY on all, IsingYY on the ring;
-    inputs are used in this order.
-
-    Raises:
-        UserError: there are fewer than 2 qubits.
+    inputs are used in this order. It needs 2 qubits at least.
     """
-    if qubits < 2:
-        raise UserError(f"the qlcu ansatz has a ring of wires: it needs at least 2 qubits, not {qubits}")
     columns = iter(range(4 * qubits * layers))
     gates = []
     for _ in range(layers):

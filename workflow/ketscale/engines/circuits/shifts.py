@@ -12,6 +12,7 @@ import torch
 
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
+from ketscale.engines.circuits.transforms import side_by_side
 from ketscale.errors import UserError
 
 # The terms of an angle's rule; and a term of a circuit's: (use, coefficient, shift).
@@ -55,10 +56,8 @@ def separated(circuit: Circuit) -> tuple[Circuit, tuple[Column, ...], tuple[Rule
 
 def gathered(circuit: Circuit, angles: Angles) -> torch.Tensor:
     """The angle of each use, (batch, uses)."""
-    inputs, weights = angles
-    every = torch.cat([inputs, weights.expand(len(inputs), -1)], dim=1)
-    _, uses, _ = separated(circuit)
-    return every[:, [use.index if use.kind == "input" else inputs.shape[1] + use.index for use in uses]]
+    first = {"input": 0, "weight": angles.inputs.shape[1]}
+    return side_by_side(*angles)[:, [first[use.kind] + use.index for use in separated(circuit)[1]]]
 
 
 def differentiated_terms(circuit: Circuit, angles: Angles) -> list[Term]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -92,7 +93,7 @@ def probabilities(
 ) -> torch.Tensor:
     """The probabilities (batch, 2**len(wires)) of the outcomes on `wires`, of which the first is the most significant.
 
-    A simulator that draws has a method `probs` of these arguments; from others they are those of the state.
+    A simulator that draws has a method `probs` of these arguments.
 
     Raises:
         UserError: as for `Simulator.state`.
@@ -101,7 +102,27 @@ def probabilities(
     if function is not None:
         result: torch.Tensor = function(circuit, angles, wires, initial)
         return result
-    return of_state(simulator.state(circuit, angles, initial), wires)
+    return plain_probabilities(simulator, circuit, angles, wires, initial, circuit.noisy)
+
+
+def plain_probabilities(
+    simulator: Simulator,
+    circuit: Circuit,
+    angles: Angles,
+    wires: Sequence[int],
+    initial: torch.Tensor | None,
+    by_words: bool,
+) -> torch.Tensor:
+    """As `probabilities`, those of the state; or by the expectation values of words of Z, where there is no state vector."""
+    if not by_words:
+        return of_state(simulator.state(circuit, angles, initial), wires)
+    letters = [dict(zip(wires, each, strict=True)) for each in product("IZ", repeat=len(wires))]
+    words = ["".join(each.get(wire, "I") for wire in range(circuit.qubits)) for each in letters]
+    values = simulator.expval(circuit, angles, tuple(words), initial).reshape(-1, *[2] * len(wires))
+    for axis in range(1, 1 + len(wires)):
+        even, odd = values.unbind(axis)
+        values = torch.stack([even + odd, even - odd], axis) / 2
+    return values.reshape(-1, 2 ** len(wires))
 
 
 def of_state(state: torch.Tensor, wires: Sequence[int]) -> torch.Tensor:

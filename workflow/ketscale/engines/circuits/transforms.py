@@ -31,12 +31,16 @@ def grouped(function: Callable[..., torch.Tensor], rows: Rows, *tensors: torch.T
     return result[0]
 
 
+def side_by_side(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Inputs (..., batch, columns), and after them the weights (..., columns) of their group."""
+    return torch.cat([inputs, weights[..., None, :].expand(*inputs.shape[:-1], -1)], dim=-1)
+
+
 def weights_as_inputs(
     circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor
 ) -> tuple[Circuit, torch.Tensor]:
     """The circuit without weights, and its inputs (..., batch, columns): the inputs, and the weights of each group."""
-    shared = weights[..., None, : circuit.weights].expand(*inputs.shape[:-1], -1)
-    return inputs_only(circuit), torch.cat([inputs[..., : circuit.inputs], shared], dim=-1)
+    return inputs_only(circuit), side_by_side(inputs[..., : circuit.inputs], weights[..., : circuit.weights])
 
 
 def as_rows(

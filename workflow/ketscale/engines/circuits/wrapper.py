@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator, of_state, probabilities
+from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.circuits.superposition import Superposition, superposed
 
 # Evaluates the wrapped simulator; its tensors after the angles are the initial state or a superposition.
@@ -47,9 +47,7 @@ class Wrapper(ABC):
     def probs(
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """See `probabilities`; from a simulator that does not draw them, they are those of this one's state."""
-        if not hasattr(self.simulator, "probs"):
-            return of_state(self.state(circuit, angles, initial), wires)
+        """See `probabilities`."""
         return self._through(
             lambda own, *given: probabilities(self.simulator, circuit, own, wires, *given), angles, initial
         )

@@ -47,13 +47,9 @@ class Factor:
         """Both as one, `other` acting later; None if both have features."""
         if self.parts and other.parts:
             return None
-        if self.parts:
-            return Factor(
-                other.constant @ self.constant, tuple((f, other.constant @ part) for f, part in self.parts)
-            )
-        return Factor(
-            other.constant @ self.constant, tuple((f, part @ self.constant) for f, part in other.parts)
-        )
+        parts = [(feature, other.constant @ part) for feature, part in self.parts]
+        parts += [(feature, part @ self.constant) for feature, part in other.parts]
+        return Factor(other.constant @ self.constant, tuple(parts))
 
     @property
     def is_diagonal(self) -> bool:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
 from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.circuits.checks import check_words, no_rows, one_gradient
 from ketscale.engines.circuits.circuit import PROBABILITIES, READOUT, Angles, Circuit, check
 from ketscale.engines.circuits.fused.hessians import Result, Values, recorded_gradients
-from ketscale.engines.circuits.fused.program import Angle
-from ketscale.engines.circuits.transforms import grouped
+from ketscale.engines.circuits.transforms import grouped, side_by_side
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import transformed, uncompiled
 from ketscale.engines.noise import pauli_vectors, sweep
 from ketscale.engines.noise.channels import Transfer
-from ketscale.engines.noise.passes import Chain, Noisy, factor_tables, noisy
+from ketscale.engines.noise.passes import Chain, FeatureTables, Noisy, factor_tables, feature_tables, noisy
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
-
-Expval = Callable[[Circuit, Angles, tuple[str, ...]], torch.Tensor]
 
 # Vectors that the sweep back reads are kept up to so many bytes in all, and else made again for each tile.
 MOST_KEPT = 2**28
@@ -78,31 +75,6 @@ def density_matrix(
         raise UserError("a density matrix has no readout errors: leave out Readout")
     made: torch.Tensor = pauli_vectors.matrices(_values(circuit, angles, None), circuit.qubits)
     return made
-
-
-def probabilities(
-    circuit: Circuit, angles: Angles, wires: tuple[int, ...], values: Expval = expval
-) -> Float[torch.Tensor, "batch {2**len(wires)}"]:
-    """The probabilities (batch, 2**len(wires)) of the outcomes on wires, of which the first is the most significant.
-
-    values: what computes expectation values.
-
-    Raises:
-        UserError: as for `expval`.
-    """
-    if not wires:
-        return angles.inputs.new_ones(len(angles.inputs), 1)
-    words = []
-    for letters in product("IZ", repeat=len(wires)):
-        word = ["I"] * circuit.qubits
-        for wire, letter in zip(wires, letters, strict=True):
-            word[wire] = letter
-        words.append("".join(word))
-    state = values(circuit, angles, tuple(words)).unflatten(1, (2,) * len(wires))
-    for axis in range(1, 1 + len(wires)):
-        even, odd = state.unbind(axis)
-        state = torch.stack([even + odd, even - odd], axis) / 2
-    return state.flatten(1)
 
 
 @uncompiled  # strengths are read
@@ -179,32 +151,31 @@ class Call:
     def __init__(self, circuit: Circuit, program: Noisy) -> None:
         self.circuit, self.program = circuit, program
         self.result = Result(self.values, self._plain, {})
-        self._features = pauli_vectors.Features(program, circuit.inputs)
+        self._features = feature_tables(program, circuit.inputs)
         self._tables: dict[torch.dtype, tuple[dict[str, int], int, list[torch.Tensor]]] = {}
 
     def values(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The values, of which autograd knows the first derivatives."""
-        if inputs.ndim == 2:
-            check_strengths(self.circuit, _side_by_side(inputs, weights).detach())
+        if inputs.ndim == 3:
+            rows = side_by_side(inputs, weights).flatten(0, 1)
+            return self.values(rows, weights[0, :0]).unflatten(0, inputs.shape[:2])
+        if _strengths(self.circuit):
+            check_strengths(self.circuit, side_by_side(inputs, weights).detach())
         if not inputs.is_cpu:
             return self._plain(inputs, weights)
-        if inputs.ndim == 3:
-            return self.values(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
         if torch.is_grad_enabled() and (inputs.requires_grad or weights.requires_grad):
             return cast(torch.Tensor, _Sweep.apply(self, inputs, weights))
         return self.run(inputs.contiguous(), weights.contiguous(), keep=False)[0]
 
     def _plain(self, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """The values by torch's operators."""
-        if inputs.ndim == 3:
-            return self._plain(_rows(inputs, weights), weights[0, :0]).unflatten(0, inputs.shape[:2])
-        return cast(torch.Tensor, self.plain(_side_by_side(inputs, weights)))
+        return cast(torch.Tensor, self.plain(side_by_side(inputs, weights)))
 
     def plain(self, columns: Any, library: Any = torch) -> Any:
         """The values of inputs and weights side by side (..., columns), by the operators of torch or jax.numpy."""
         rows = columns.reshape(-1, columns.shape[-1])
-        made = pauli_vectors.values(self.program, self._features(rows, library), library)
-        return made.reshape(*columns.shape[:-1], -1)
+        features = pauli_vectors.features_of(self._features, rows, library)
+        return pauli_vectors.values(self.program, features, library).reshape(*columns.shape[:-1], -1)
 
     def run(
         self, inputs: torch.Tensor, weights: torch.Tensor, keep: bool
@@ -288,7 +259,7 @@ class Call:
         kept, by_tile: whether a tile keeps the vectors of all passes, and whether each tile, not each thread, has memory.
         """
         if dtype not in self._tables:
-            self._tables[dtype] = _tables(self.program, dtype, self._features.inputs)
+            self._tables[dtype] = _tables(self.program, dtype, self._features)
         tables, vectors, _ = self._tables[dtype]
         slots = (len(self.program.passes) + 1 if kept else 2) * 4**self.program.qubits
         return {
@@ -329,82 +300,58 @@ class _Sweep(torch.autograd.Function):
         return None, *recorded_gradients(ctx.call.result, needed, (inputs, weights), cotangent, known)
 
 
-def _side_by_side(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Inputs (batch, columns), and after them the weights (columns,)."""
-    return torch.cat([inputs, weights.expand(len(inputs), -1)], 1)
-
-
-def _rows(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Groups as rows (groups * batch, columns), the weights of each after its inputs."""
-    return torch.cat([inputs, weights[:, None].expand(*inputs.shape[:2], -1)], -1).flatten(0, 1)
-
-
 def _tables(
-    program: Noisy, dtype: torch.dtype, inputs: int
+    program: Noisy, dtype: torch.dtype, features: FeatureTables
 ) -> tuple[dict[str, int], int, list[torch.Tensor]]:
-    """The kernels' arguments that do not change, how many vectors of scratch there are besides columns, and what to keep.
-
-    inputs: columns before those of weights.
-    """
-    count = program.qubits
+    """The kernels' arguments that do not change, how many vectors of scratch there are besides columns, and what to keep."""
+    count, size = program.qubits, 4**program.qubits
     column = {feature: number for number, feature in enumerate(program.features)}
     chains: list[tuple[int, int]] = []
     passes: list[tuple[int, ...]] = []
     places: list[list[int]] = []
     pass_factors: list[list[float]] = []
-    spreads: list[float] = []
-    matrices: list[Transfer] = []
-    bits: list[list[int]] = []
+    matrices: list[Transfer] = [np.zeros(0)]
+    matrix_places: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
 
     def listed(chain: Chain) -> int:
         chains.append((sum(chains[-1]) if chains else 0, len(chain)))
         return len(chains) - 1
 
     for each in program.passes:
-        shifts = [2 * (count - 1 - site) for site in each.sites]
         if each.matrix is not None:
-            row = len(bits)
-            padded = [0] * (sweep.MOST_SITES - len(shifts))
-            bits += [[*shifts, *padded], [*sorted(shifts), *padded]]
-            passes.append((sweep.MATRIX, len(shifts), sum(each.size for each in matrices), 0, 0, row, 0))
+            letters = np.arange(size).reshape((4,) * count)
+            letters = np.moveaxis(letters, each.sites, range(len(each.sites))).reshape(len(each.matrix), -1)
+            first, row = sum(map(len, matrices)), sum(map(len, matrix_places))
+            passes.append((sweep.MATRIX, len(each.matrix), first, 0, 0, row, 0))
             matrices.append(each.matrix.flatten())
-        else:
-            both = [listed(chain) if chain else 0 for chain in each.chains]
-            if each.spread is None:
-                kind, number = sweep.TWO + bool(each.chains[0]) + 2 * bool(each.chains[1]), 0
-            else:
-                kind, number = sweep.SPREAD, column[each.spread.feature]
-            passes.append((kind, *both, *shifts, len(places), number))
-            plain = [(i << shifts[0]) + (j << shifts[1]) for i in range(4) for j in range(4)]
-            places.append([plain[at] for at in each.order])
-            pass_factors.append([each.factors[at] for at in each.order])
-            spreads.append(0.0 if each.spread is None else each.spread.slope)
+            matrix_places += [letters[:, 0], letters[0]]
+            continue
+        shifts = [2 * (count - 1 - site) for site in each.sites]
+        both = [listed(chain) if chain else 0 for chain in each.chains]
+        kind = sweep.TWO + bool(each.chains[0]) + 2 * bool(each.chains[1])
+        if each.spread is not None:
+            kind = sweep.SPREAD
+        passes.append((kind, *both, *shifts, len(places), 0 if each.spread is None else column[each.spread]))
+        plain = [(i << shifts[0]) + (j << shifts[1]) for i in range(4) for j in range(4)]
+        places.append([plain[at] for at in each.order])
+        pass_factors.append([each.factors[at] for at in each.order])
     factors, parts = factor_tables(program)
     fields = np.where(np.arange(sweep.FACTOR_FIELDS) > 0, factors - 1, (factors > 0).sum(1, keepdims=True))
-
-    def place(angle: Angle) -> int:
-        return angle.index + (inputs if angle.kind == "weight" else 0)
-
-    turns = [each for each in program.features if each.kind == "cos"]
-    others = [
-        (sweep.OTHERS.index(each.kind), place(each.of[0]), place(each.of[-1]))
-        for each in program.features
-        if each.kind in sweep.OTHERS
-    ]
     integers = {
-        "pass_table": passes, "places": places, "chain_table": chains, "factor_table": fields, "matrix_bits": bits,
-        "word_places": program.places, "turn_columns": [place(each.of[0]) for each in turns], "other_table": others,
+        "pass_table": passes, "places": places, "chain_table": chains, "factor_table": fields,
+        "matrix_places": np.concatenate(matrix_places), "word_places": program.places,
+        "turn_columns": features.turn_columns, "other_table": features.others,
     }  # fmt: skip
     reals = {
-        "pass_factors": pass_factors, "spreads": spreads, "factor_parts": parts,
-        "matrices": np.concatenate([[], *matrices]), "turn_factors": [each.of[0].factor for each in turns],
+        "pass_factors": pass_factors, "factor_parts": parts, "matrices": np.concatenate(matrices),
+        "turn_factors": features.turn_factors,
     }  # fmt: skip
     arrays = {name: torch.from_numpy(np.array(value, np.int64)) for name, value in integers.items()}
     arrays |= {name: torch.from_numpy(np.array(value, np.float64)).to(dtype) for name, value in reals.items()}
-    size = 4**count
     sizes = {
         "size": size, "words": len(program.places), "passes": len(passes), "chains": len(chains),
-        "factors": len(factors), "features": len(program.features), "turns": len(turns), "others": len(others),
+        "factors": len(factors), "features": len(program.features), "turns": len(features.turn_columns),
+        "others": len(features.others),
     }  # fmt: skip
     vectors = (
         2 * len(program.features) + 32 * len(factors) + 16 * len(chains) + max(size, len(program.places))

@@ -10,7 +10,6 @@ import torch
 
 from ketscale.engines.circuits.circuit import READOUT, Angles, Circuit, Column, Gate
 from ketscale.engines.circuits.simulator import Simulator, probabilities, stacks
-from ketscale.engines.circuits.superposition import Superposition
 from ketscale.errors import UserError
 
 
@@ -64,37 +63,24 @@ class WithNoise:
         self.stacks = stacks(simulator)
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
-        """Refused: there is no state vector."""
+        """Refused: there is no state vector, and so no superposition of states."""
         raise UserError(
-            "with noise a circuit has no state vector: ask for expectation values, or leave out noise"
+            "with noise a circuit has no state vector and no superpositions: ask for expectation values, or leave out noise"
         )
 
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
-        _check_start(initial)
-        return self.simulator.expval(self._noisy(circuit), angles, paulis)
+        return self.simulator.expval(self._noisy(circuit, initial), angles, paulis)
 
     def probs(
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `simulator.probabilities`."""
-        _check_start(initial)
-        return probabilities(self.simulator, self._noisy(circuit), angles, wires)
+        return probabilities(self.simulator, self._noisy(circuit, initial), angles, wires)
 
-    def superposed(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
-    ) -> torch.Tensor:
-        """Refused: a superposition is of state vectors."""
-        raise UserError(
-            "with noise there are no superpositions of states: use another model, or leave out noise"
-        )
-
-    def _noisy(self, circuit: Circuit) -> Circuit:
+    def _noisy(self, circuit: Circuit, initial: torch.Tensor | None) -> Circuit:
+        if initial is not None:
+            raise UserError("with noise circuits begin with |0...0>: use another model, or leave out noise")
         return circuit if torch.is_grad_enabled() and not self.training else with_noise(circuit, self.model)
-
-
-def _check_start(initial: torch.Tensor | None) -> None:
-    if initial is not None:
-        raise UserError("with noise circuits begin with |0...0>: use another model, or leave out noise")

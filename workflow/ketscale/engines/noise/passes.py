@@ -11,41 +11,26 @@ permute basis states, such as Toffoli, and given channels on two wires are const
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.circuit import CHANNELS, Circuit, Gate, given_matrix
-from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
+from ketscale.engines.circuits.circuit import Circuit, Gate
+from ketscale.engines.circuits.fused.frame import image
+from ketscale.engines.circuits.fused.program import POWERS_OF_I, Angle, Turn, elementary
 from ketscale.engines.noise.channels import Factor, Feature, Transfer, channel, rotation, transfer
-from ketscale.engines.noise.sweep import MOST_FEATURES, MOST_SITES, OTHERS
+from ketscale.engines.noise.sweep import MOST_FEATURES, MOST_SITES, OTHERS, SPREAD_SLOPE
 from ketscale.errors import UserError
 
 # Changes of basis that turn Z into a letter.
 _HALF = np.sqrt(0.5)
 _HADAMARD, _S = np.array([[_HALF, _HALF], [_HALF, -_HALF]]), np.diag([1, 1j])
 _FROM_Z = {"X": _HADAMARD, "Y": _S @ _HADAMARD}
-_CONSTANTS = {
-    "PauliX": np.array([[0, 1], [1, 0]]),
-    "PauliY": np.array([[0, -1j], [1j, 0]]),
-    "PauliZ": np.diag([1, -1]),
-    "S": _S,
-    "CNOT": np.eye(4)[[0, 1, 3, 2]],
-    "CZ": np.diag([1, 1, 1, -1]),
-    "SWAP": np.eye(4)[[0, 2, 1, 3]],
-}
 
 Chain = tuple[Factor, ...]
-
-
-class Spread(NamedTuple):
-    """Factors of the 16 pairs of letters, constant + feature times slope: two-qubit depolarising of a trained strength."""
-
-    feature: Feature
-    slope: float
 
 
 @dataclass
@@ -53,7 +38,8 @@ class Pass:
     """A pass over the vector.
 
     sites: two, or up to three with `matrix`. chains: on each of the two sites, before the rest. order, factors: pair i becomes
-    pair order[i], times factors[order[i]]. matrix: constant, instead of all of these.
+    pair order[i], times factors[order[i]]. matrix: constant, instead of all of these. spread: the trained strength of two-qubit
+    depolarising, instead of all of these.
     """
 
     sites: tuple[int, ...]
@@ -61,7 +47,7 @@ class Pass:
     order: NDArray[np.int64] = field(default_factory=lambda: np.arange(16))
     factors: NDArray[np.float64] = field(default_factory=lambda: np.ones(16))
     matrix: Transfer | None = None
-    spread: Spread | None = None
+    spread: Feature | None = None
 
     @property
     def multiplies(self) -> bool:
@@ -97,33 +83,21 @@ def noisy(circuit: Circuit, words: tuple[str, ...] | None) -> Noisy:
     writer = _Writer(count)
     for gate in circuit.gates:
         writer.gate(gate)
-    measured = words or ("X" * circuit.qubits,)
-    writer.finish({wire for word in measured for wire, letter in enumerate(word) if letter != "I"})
-    if words is None:  # axis w of the result is axis sites[w] of the vector
-        places = (
-            np.arange(4**count)
-            .reshape((4,) * count)
-            .transpose(writer.sites)
-            .flatten()[:: 4 ** (count - circuit.qubits)]
-        )
+    if words is None:
+        letters = np.indices((4,) * circuit.qubits).reshape(circuit.qubits, -1).T
     else:
-        bits = [2 * (count - 1 - site) for site in writer.sites]
-        places = np.array(
-            [
-                sum("IXYZ".index(letter) << low for letter, low in zip(word, bits, strict=False))
-                for word in words
-            ]
-        )
-    every = [
-        feature
-        for each in writer.passes
-        for chain in each.chains
-        for factor in chain
-        for feature, _ in factor.parts
-    ]
-    every += [each.spread.feature for each in writer.passes if each.spread]
+        letters = np.array([["IXYZ".index(letter) for letter in word] for word in words])
+    writer.finish(np.flatnonzero(letters.any(0)).tolist())
+    places = letters @ (1 << 2 * (count - 1 - np.array(writer.sites[: circuit.qubits])))
+    every = [feature for factor in factors_of(writer.passes) for feature, _ in factor.parts]
+    every += [each.spread for each in writer.passes if each.spread]
     features = sorted(dict.fromkeys(every), key=lambda feature: KINDS.index(feature.kind))
     return Noisy(count, tuple(writer.passes), places, tuple(features))
+
+
+def factors_of(passes: Sequence[Pass]) -> list[Factor]:
+    """The factors of all chains, in the order of passes and chains."""
+    return [factor for each in passes for chain in each.chains for factor in chain]
 
 
 class _Writer:
@@ -137,7 +111,7 @@ class _Writer:
 
     def gate(self, gate: Gate) -> None:
         """One gate or channel."""
-        if gate.name in CHANNELS or gate.kraus is not None:
+        if gate.is_channel:
             self._channel(gate)
             return
         for part in elementary(gate):
@@ -148,14 +122,14 @@ class _Writer:
                 self.sites[one], self.sites[other] = self.sites[other], self.sites[one]
             elif part.name in ("CNOT", "CZ"):
                 self._couple(part.wires, part.name)
-            elif part.name in _CONSTANTS:
-                self._factor(part.wires[0], Factor(transfer([_CONSTANTS[part.name]])))
+            elif len(part.wires) == 1:
+                self._factor(part.wires[0], Factor(_moves(part)))
             else:
                 self._matrix(part.wires, partial(_moves, part))
 
-    def finish(self, measured: set[int]) -> None:
+    def finish(self, measured: Sequence[int]) -> None:
         """The chains that measured wires still wait for."""
-        self._settle([self.sites[wire] for wire in sorted(measured)])
+        self._settle([self.sites[wire] for wire in measured])
 
     def _settle(self, sites: Sequence[int]) -> None:
         """The chains that these sites wait for, two by two; a last one beside any other site."""
@@ -184,10 +158,10 @@ class _Writer:
         (column,) = gate.columns
         if column.kind != "constant":
             self._settle((first, second))
-            made.spread = Spread(Feature("strength", (Angle(column.kind, column.index, 1.0),)), -16 / 15)
+            made.spread = Feature("strength", (Angle(column.kind, column.index, 1.0),))
             self._add(made)
             return
-        factors = np.where(np.arange(16) > 0, 1 - 16 / 15 * column.value, 1.0)
+        factors = np.where(np.arange(16) > 0, 1 + SPREAD_SLOPE * column.value, 1.0)
         last = self._last[first]
         idle = not self._pending[first] and not self._pending[second]
         if idle and last is not None and last is self._last[second] and last.multiplies:
@@ -236,7 +210,7 @@ class _Writer:
 
     def _couple(self, wires: tuple[int, ...], name: str) -> None:
         """A CNOT or CZ."""
-        matrix = transfer([_CONSTANTS[name]])
+        matrix = _moves(Gate(name, wires))
         order = np.abs(matrix).argmax(0)
         factors = np.zeros(16)
         factors[order] = matrix[order, np.arange(16)]
@@ -263,21 +237,51 @@ class _Writer:
 
 def _moves(gate: Gate) -> Transfer:
     """The matrix of a gate that permutes basis states, times powers of i; the first wire is the most significant."""
-    unitary = given_matrix(gate)
-    if unitary is None:
-        base = _CONSTANTS[gate.base]
-        unitary = np.eye(2 ** len(gate.wires), dtype=complex)
-        unitary[-len(base) :, -len(base) :] = base
+    count = len(gate.wires)
+    states = np.arange(2**count)
+    powers, images = image(replace(gate, wires=tuple(range(count))), states, count)
+    unitary = np.zeros((2**count, 2**count), complex)
+    unitary[images, states] = POWERS_OF_I[powers % 4]
     return transfer([unitary])
 
 
+class FeatureTables(NamedTuple):
+    """Where features come from: columns and factors of the turns (turns,), and of the others their kinds and columns (others, 3).
+
+    Columns are those of inputs and weights side by side.
+    """
+
+    turn_columns: NDArray[np.int64]
+    turn_factors: NDArray[np.float64]
+    others: NDArray[np.int64]
+
+
+def feature_tables(program: Noisy, inputs: int) -> FeatureTables:
+    """The tables of a program's features, for so many columns of inputs."""
+
+    def place(angle: Angle) -> int:
+        return angle.index + (inputs if angle.kind == "weight" else 0)
+
+    turns = [each.of[0] for each in program.features if each.kind == "cos"]
+    others = [
+        (OTHERS.index(each.kind), place(each.of[0]), place(each.of[-1]))
+        for each in program.features
+        if each.kind in OTHERS
+    ]
+    return FeatureTables(
+        np.array([place(each) for each in turns], np.int64),
+        np.array([each.factor for each in turns], np.float64),
+        np.array(others, np.int64).reshape(-1, 3),
+    )
+
+
 def factor_tables(program: Noisy) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The features (factors, 4), counted from 1, and parts (factors, 4, 4, 4) of all factors, in the order of passes and chains.
+    """The features (factors, 4), counted from 1, and parts (factors, 4, 4, 4) of all factors, in the order of `factors_of`.
 
     The first part is the constant one, of feature 0, which is 1; of later ones, those that a factor lacks are zero.
     """
     column = {feature: number for number, feature in enumerate(program.features, 1)}
-    factors = [factor for each in program.passes for chain in each.chains for factor in chain]
+    factors = factors_of(program.passes)
     places = np.zeros((len(factors), 1 + MOST_FEATURES), np.int64)
     parts = np.zeros((*places.shape, 4, 4))
     for number, factor in enumerate(factors):

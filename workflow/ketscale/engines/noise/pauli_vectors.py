@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ketscale.engines.noise.channels import PAULIS
-from ketscale.engines.noise.passes import KINDS, Chain, Noisy, factor_tables
-from ketscale.engines.noise.sweep import OTHERS
+from ketscale.engines.noise.passes import Chain, FeatureTables, Noisy, factor_tables
+from ketscale.engines.noise.sweep import OTHERS, SPREAD_SLOPE
 
 
 def constants(like: Any, library: Any) -> Callable[[Any], Any]:
@@ -21,34 +21,21 @@ def constants(like: Any, library: Any) -> Callable[[Any], Any]:
     return partial(library.asarray, dtype=like.dtype)
 
 
-class Features:
-    """The features of a program as a function of inputs and weights, by the operators of torch or JAX.
-
-    inputs: how many columns there are of them.
-    """
-
-    def __init__(self, program: Noisy, inputs: int) -> None:
-        first = {"input": 0, "weight": inputs}
-        of_kind = {kind: [each.of for each in program.features if each.kind == kind] for kind in KINDS}
-        self.inputs = inputs
-        self._factors = np.array([angle.factor for (angle,) in of_kind["cos"]])
-        self._places = {
-            kind: np.array([[first[angle.kind] + angle.index for angle in of] for of in each])
-            for kind, each in of_kind.items()
-            if each
-        }
-
-    def __call__(self, columns: Any, library: Any = torch) -> Any:
-        """The features (batch, features) at inputs and weights side by side (batch, columns)."""
-        made = []
-        if "cos" in self._places:
-            turns = columns[:, self._places["cos"][:, 0]] * constants(columns, library)(self._factors)
-            made += [library.cos(turns), library.sin(turns)]
-        for kind in OTHERS:
-            if kind in self._places:
-                values = columns[:, self._places[kind]]
-                made.append(library.sqrt(1 - values[..., 0]) if kind == "root" else values.prod(-1))
-        return library.concatenate(made, 1) if made else columns[:, :0]
+def features_of(tables: FeatureTables, columns: Any, library: Any = torch) -> Any:
+    """The features (batch, features) at inputs and weights side by side (batch, columns)."""
+    turns = columns[:, tables.turn_columns] * constants(columns, library)(tables.turn_factors)
+    features = [library.cos(turns), library.sin(turns)]
+    for kind, name in enumerate(OTHERS):
+        own = tables.others[tables.others[:, 0] == kind]
+        first, second = columns[:, own[:, 1]], columns[:, own[:, 2]]
+        match name:
+            case "strength":
+                features.append(first)
+            case "root":
+                features.append(library.sqrt(1 - first))
+            case "product":
+                features.append(first * second)
+    return library.concatenate(features, 1)
 
 
 def values(program: Noisy, features: Any, library: Any = torch) -> Any:
@@ -78,8 +65,8 @@ def values(program: Noisy, features: Any, library: Any = torch) -> Any:
             state = (second[..., None, :, :] @ state).reshape(batch, 16, -1)
             state = state[:, each.order.argsort()] * constant(each.factors)[:, None]
             if each.spread is not None:
-                slope = constant(each.spread.slope * (np.arange(16) > 0))[:, None]
-                state = state * (1 + features[:, column[each.spread.feature], None, None] * slope)
+                slope = constant(SPREAD_SLOPE * (np.arange(16) > 0))[:, None]
+                state = state * (1 + features[:, column[each.spread], None, None] * slope)
         vector = library.moveaxis(state.reshape(shape), front, axes).reshape(batch, -1)
     return vector[:, program.places]
 

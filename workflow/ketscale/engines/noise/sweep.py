@@ -34,19 +34,22 @@ from ketscale.engines.compiled.language import (
 )
 
 # The fields of a pass: its kind, the chains of its two sites, how many low bits of a place are before each of these, the row of
-# its 16 places and factors, the feature of its spread; of a matrix, how many sites it is on, and where it begins.
+# its 16 places and factors, the feature of its spread; of a matrix FIRST: how many rows it has, SECOND: where it begins, and ROW:
+# where the places of its sites' letters are listed, and after them those of the other sites' letters.
 KIND, FIRST, SECOND, FIRST_BITS, SECOND_BITS, ROW, FEATURE, PASS_FIELDS = range(8)
 # On two sites with matrices on neither, the first, the second or both; with a spread; a constant matrix.
 TWO, SPREAD, MATRIX = 0, 4, 5
 # The fields of a feature that is no cosine or sine: its kind, and its columns, of which weights come after inputs.
 OTHERS = ("strength", "root", "product")
-STRENGTH, ROOT, PRODUCT = range(len(OTHERS))
+ROOT, PRODUCT = OTHERS.index("root"), OTHERS.index("product")
 OTHER_KIND, OTHER_COLUMN, OTHER_SECOND, OTHER_FIELDS = range(4)
 # The fields of a factor: how many features it has, and these.
 COUNT, FEATURES, FACTOR_FIELDS = 0, 1, 4
 MOST_FEATURES = 3
 # A constant matrix is on at most so many sites.
 MOST_SITES = 3
+# Depolarising of two qubits of strength p multiplies every word but the identity by 1 + p times this.
+SPREAD_SLOPE = -16 / 15
 
 ARGUMENTS = {
     "inputs": reals("batch", "input_columns"),
@@ -68,14 +71,16 @@ ARGUMENTS = {
     "pass_table": integers("passes", PASS_FIELDS),
     "places": integers("rows", 16),
     "pass_factors": reals("rows", 16),
-    "spreads": reals("rows"),
     "chain_table": integers("chains", 2),
     "factor_table": integers("factors", FACTOR_FIELDS),
     "factor_parts": reals("factors", 1 + MOST_FEATURES, 16),
     "matrices": reals("numbers"),
-    "matrix_bits": integers("rows", MOST_SITES),
+    "matrix_places": integers("numbers"),
     "word_places": integers("words"),
 }
+
+
+Case = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -148,20 +153,11 @@ def _features(tile: Tile) -> None:
         sine, cosine = sincos(columns[args.turn_columns[i]] * args.turn_factors[i])
         features[i], features[args.turns + i] = cosine, sine
     with k.each(args.others) as i:
-        row, place = args.other_table[i], args.turns * 2 + i
+        row = args.other_table[i]
         first, second = columns[row[OTHER_COLUMN]], columns[row[OTHER_SECOND]]
-
-        def put(value: Number, place: Number = place) -> None:
-            features[place] = value
-
-        k.switch(
-            row[OTHER_KIND],
-            {
-                STRENGTH: lambda: put(first),
-                ROOT: lambda: put(sqrt(k.vector(1.0) - first)),
-                PRODUCT: lambda: put(first * second),
-            },
-        )
+        strength = select(row[OTHER_KIND] == PRODUCT, first * second, first)
+        root = sqrt(k.vector(1.0) - first)
+        features[args.turns * 2 + i] = select(row[OTHER_KIND] == ROOT, root, strength)
 
 
 def _column_gradients(tile: Tile) -> None:
@@ -180,20 +176,12 @@ def _column_gradients(tile: Tile) -> None:
     with k.each(args.others) as i:
         row, place = args.other_table[i], args.turns * 2 + i
         slope, first, second = slopes[place], row[OTHER_COLUMN], row[OTHER_SECOND]
-
-        def of_product(slope: Number = slope, first: Number = first, second: Number = second) -> None:
-            add(first, slope * columns[second])
+        by_factor = select(row[OTHER_KIND] == PRODUCT, slope * columns[second], slope)
+        # At a strength of 1 the root's own slope is infinite, and often of no consequence.
+        by_root = select(slope == 0.0, k.vector(0.0), slope * -0.5 / features[place])
+        add(first, select(row[OTHER_KIND] == ROOT, by_root, by_factor))
+        with k.when(row[OTHER_KIND] == PRODUCT):
             add(second, slope * columns[first])
-
-        k.switch(
-            row[OTHER_KIND],
-            {
-                STRENGTH: partial(add, first, slope),
-                # At a strength of 1 the root's own slope is infinite, and often of no consequence.
-                ROOT: lambda: add(first, select(slope == 0.0, k.vector(0.0), slope * -0.5 / features[place])),
-                PRODUCT: of_product,
-            },
-        )
     _write(tile, totals, args.input_gradient, args.input_columns)
     row = args.weight_rows[tile.number]
     with k.each(args.weight_columns) as i:
@@ -237,7 +225,9 @@ def backward(k: FunctionCode, args: Arguments) -> None:
                 place = args.word_places[word]
                 own[place, sample] = own[place, sample] + row[word]
         with k.when(args.passes > 0), k.loop(args.passes, backwards=True) as number:
-            _undo(tile, args.pass_table[number], tile.state(number))
+            at = (tile, args.pass_table[number], tile.state(number))
+            back = partial(_constant_back, *at[:2])
+            _by_kind(*at[:2], partial(_two_back, *at), partial(_spread_back, *at), back)
         _chain_gradients(tile)
         _column_gradients(tile)
 
@@ -251,7 +241,8 @@ def _evolve(tile: Tile) -> None:
         odd = (place ^ (place >> 1)) & 0x5555555555555555
         state[place] = select(odd == 0, k.constant(1.0, k.real), k.constant(0.0, k.real)).splat()
     with k.each(args.passes) as number:
-        _pass(tile, args.pass_table[number], tile.state(number), tile.state(number + 1))
+        at = (tile, args.pass_table[number], tile.state(number), tile.state(number + 1))
+        _by_kind(*at[:2], partial(_two, *at), partial(_spread, *at), partial(_constant, *at))
 
 
 # --- chains ---
@@ -338,19 +329,6 @@ def _chain_gradients(tile: Tile) -> None:
 # --- passes ---
 
 
-def _base(index: Number, bits: Sequence[Number]) -> Number:
-    """`index` with a letter I inserted at each place, of which the lowest comes first."""
-    for each in bits:
-        index = index + ((index >> each) * 3 << each)
-    return index
-
-
-def _of_chain(tile: Tile, chain: Number) -> list[list[Number]]:
-    """A chain's matrix, without the first row (1, 0, 0, 0)."""
-    last = tile.args.chain_table[chain, 0] + tile.args.chain_table[chain, 1] - 1
-    return _matrix(tile.products[last])[1:]
-
-
 def _applied(matrix: Sequence[Sequence[Number]], numbers: Sequence[Number]) -> list[Number]:
     """A chain's matrix on four letters."""
     made = [numbers[0]]
@@ -385,32 +363,12 @@ def _on_second(
     return [function(matrix, row) for row in x]
 
 
-def _pass(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
-    """One pass forward."""
-    cases: dict[int, Callable[[], None]] = {}
+def _by_kind(tile: Tile, row: Buffer, two: Callable[..., None], spread: Case, constant: Case) -> None:
+    """The code of a pass's kind. two: takes whether the sites have matrices."""
+    cases: dict[int, Case] = {SPREAD: spread, MATRIX: constant}
     for first, second in product((False, True), repeat=2):
-        cases[TWO + first + 2 * second] = partial(_two, tile, row, source, target, first, second)
-    cases[SPREAD] = partial(_spread, tile, row, source, target)
-    cases[MATRIX] = partial(_constant, tile, row, source, target, False)
+        cases[TWO + first + 2 * second] = partial(two, first=first, second=second)
     tile.k.switch(row[KIND], cases)
-
-
-def _undo(tile: Tile, row: Buffer, source: Buffer) -> None:
-    """One pass back: the adjoint, and the gradients by its matrices."""
-    cases: dict[int, Callable[[], None]] = {}
-    for first, second in product((False, True), repeat=2):
-        cases[TWO + first + 2 * second] = partial(_two_back, tile, row, source, first, second)
-    cases[SPREAD] = partial(_spread_back, tile, row, source)
-    cases[MATRIX] = partial(_constant_back, tile, row)
-    tile.k.switch(row[KIND], cases)
-
-
-def _add_slopes(tile: Tile, chain: Number, slopes: Sequence[Sequence[Number]]) -> None:
-    """The gradients by a chain's matrix, each of which is in one pass."""
-    own = tile.slopes[chain]
-    for i, each in enumerate(slopes):
-        for j, number in enumerate(each):
-            own[4 * (i + 1) + j] = number
 
 
 @contextmanager
@@ -419,25 +377,26 @@ def _groups(tile: Tile, row: Buffer) -> Iterator[tuple[list[list[Number]], Numbe
     k = tile.k
     one, other = row[FIRST_BITS], row[SECOND_BITS]
     with k.loop(tile.args.size >> 4) as index:
-        base = _base(index, [minimum(one, other), select(one < other, other, one)])
-        yield (
-            [
-                [
-                    base + (k.integer(i) << row[FIRST_BITS]) + (k.integer(j) << row[SECOND_BITS])
-                    for j in range(4)
-                ]
-                for i in range(4)
-            ],
-            base,
-        )
+        base = index
+        for low in (minimum(one, other), select(one < other, other, one)):
+            base = base + ((base >> low) * 3 << low)  # a letter I at the site
+        letters = [k.integer(letter) for letter in range(4)]
+        yield [[base + (i << one) + (j << other) for j in letters] for i in letters], base
+
+
+def _matrices(tile: Tile, row: Buffer, first: bool, second: bool) -> list[list[list[Number]] | None]:
+    """The matrices of a pass's sites, without their first rows (1, 0, 0, 0); None where a site has none."""
+    matrices: list[list[list[Number]] | None] = []
+    for field, there in ((FIRST, first), (SECOND, second)):
+        last = tile.args.chain_table[row[field], 0] + tile.args.chain_table[row[field], 1] - 1
+        matrices.append(_matrix(tile.products[last])[1:] if there else None)
+    return matrices
 
 
 def _two(tile: Tile, row: Buffer, source: Buffer, target: Buffer, first: bool, second: bool) -> None:
-    args = tile.args
-    matrices = [
-        _of_chain(tile, row[at]) if there else None for at, there in ((FIRST, first), (SECOND, second))
-    ]
-    places_row, factors = args.places[row[ROW]], args.pass_factors[row[ROW]]
+    """Forward, matrices on two sites, a permutation and factors."""
+    places_row, factors = tile.args.places[row[ROW]], tile.args.pass_factors[row[ROW]]
+    matrices = _matrices(tile, row, first, second)
     with _groups(tile, row) as (places, base):
         x = [[source[place] for place in each] for each in places]
         if first:
@@ -449,55 +408,53 @@ def _two(tile: Tile, row: Buffer, source: Buffer, target: Buffer, first: bool, s
 
 
 def _two_back(tile: Tile, row: Buffer, source: Buffer, first: bool, second: bool) -> None:
-    k, args, adjoint = tile.k, tile.args, tile.adjoint
-    matrices = [
-        _of_chain(tile, row[at]) if there else None for at, there in ((FIRST, first), (SECOND, second))
-    ]
-    places_row, factors = args.places[row[ROW]], args.pass_factors[row[ROW]]
-    zeros = [[k.vector(0.0)] * 4 for _ in range(3)]
-    slopes = [k.variable(zeros) if there else None for there in (first, second)]
+    """Backward; each chain is in one pass, whose sums are its slopes."""
+    k, adjoint = tile.k, tile.adjoint
+    places_row, factors = tile.args.places[row[ROW]], tile.args.pass_factors[row[ROW]]
+    matrices = _matrices(tile, row, first, second)
+    slopes = [k.variable([[k.vector(0.0)] * 4 for _ in range(3)]) for _ in matrices]
     with _groups(tile, row) as (places, base):
         flat = [adjoint[base + places_row[n]] * factors[n].splat() for n in range(16)]
         a = [flat[4 * i : 4 * i + 4] for i in range(4)]
-        if first or second:
-            x = [[source[place] for place in each] for each in places]
+        x = [[source[place] for place in each] for each in places] if first or second else []
         if second:
             y = _on_first(_applied, matrices[0], x) if first else x
-            slopes[1].value = [  # type: ignore[union-attr]
-                [_sum_of([(a[i][j + 1], y[i][n]) for i in range(4)], total) for n, total in enumerate(each)]
-                for j, each in enumerate(slopes[1].value)  # type: ignore[union-attr]
-            ]
+            slopes[1].value = _added(a, y, slopes[1].value)
             a = _on_second(_applied_back, matrices[1], a)
         if first:
-            slopes[0].value = [  # type: ignore[union-attr]
-                [_sum_of([(a[i + 1][j], x[n][j]) for j in range(4)], total) for n, total in enumerate(each)]
-                for i, each in enumerate(slopes[0].value)  # type: ignore[union-attr]
-            ]
+            slopes[0].value = _added(_transposed(a), _transposed(x), slopes[0].value)
             a = _on_first(_applied_back, matrices[0], a)
-        for place, value in zip(
-            (p for each in places for p in each), (v for each in a for v in each), strict=True
-        ):
-            adjoint[place] = value
-    for at, each in zip((FIRST, SECOND), slopes, strict=True):
-        if each is not None:
-            _add_slopes(tile, row[at], each.value)
+        for each, values in zip(places, a, strict=True):
+            for place, value in zip(each, values, strict=True):
+                adjoint[place] = value
+    for field, matrix, own in zip((FIRST, SECOND), matrices, slopes, strict=True):
+        for i, each in enumerate(own.value if matrix is not None else ()):
+            for j, number in enumerate(each):
+                tile.slopes[row[field]][4 * (i + 1) + j] = number
 
 
-def _sum_of(pairs: Sequence[tuple[Number, Number]], total: Number) -> Number:
-    for one, other in pairs:
-        total = fma(one, other, total)
-    return total
+def _added(
+    a: Sequence[Sequence[Number]], x: Sequence[Sequence[Number]], slopes: Sequence[Sequence[Number]]
+) -> list[list[Number]]:
+    """The gradients by a matrix on the second letters, without its first row, of which a and x are adjoint and input."""
+    # Sum by sum, so that few numbers are in registers at a time.
+    sums = [list(each) for each in slopes]
+    for j, n in product(range(3), range(4)):
+        for adjoint, letters in zip(a, x, strict=True):
+            sums[j][n] = fma(adjoint[j + 1], letters[n], sums[j][n])
+    return sums
 
 
 def _spread(tile: Tile, row: Buffer, source: Buffer, target: Buffer) -> None:
-    factor = fma(tile.features[row[FEATURE]], tile.args.spreads[row[ROW]].splat(), tile.k.vector(1.0))
+    k = tile.k
+    factor = fma(tile.features[row[FEATURE]], k.vector(SPREAD_SLOPE), k.vector(1.0))
     with _groups(tile, row) as (places, _):
         for number, place in enumerate(place for each in places for place in each):
             target[place] = source[place] * factor if number else source[place]
 
 
 def _spread_back(tile: Tile, row: Buffer, source: Buffer) -> None:
-    k, adjoint, slope = tile.k, tile.adjoint, tile.args.spreads[row[ROW]].splat()
+    k, adjoint, slope = tile.k, tile.adjoint, tile.k.vector(SPREAD_SLOPE)
     factor = fma(tile.features[row[FEATURE]], slope, k.vector(1.0))
     total = k.variable(k.vector(0.0))
     with _groups(tile, row) as (places, _):
@@ -508,41 +465,26 @@ def _spread_back(tile: Tile, row: Buffer, source: Buffer) -> None:
     tile.gradients[row[FEATURE]] = fma(total.value, slope, tile.gradients[row[FEATURE]])
 
 
-def _constant(tile: Tile, row: Buffer, source: Buffer, target: Buffer, transposed: bool) -> None:
-    """A constant matrix on some sites; the fields FIRST: their number, SECOND: where the matrix begins."""
-    k, args = tile.k, tile.args
-    bits, count = args.matrix_bits[row[ROW]], row[FIRST]
-    size = k.integer(1) << (count << 1)
+def _constant(tile: Tile, row: Buffer, source: Buffer, target: Buffer, transposed: bool = False) -> None:
+    """A constant matrix on some sites."""
+    k, args, size = tile.k, tile.args, row[FIRST]
     matrix = args.matrices.part((row[SECOND],), 1)
-
-    def place(letters: Number, base: Number) -> Number:
-        """The place of these letters, the first site's the highest."""
-        at = k.variable(base)
-        with k.loop(count) as site:
-            letter = (letters >> ((count - 1 - site) << 1)) & 3
-            at.value = at.value + (letter << bits[site])
-        found: Number = at.value
-        return found
-
-    with k.loop(args.size >> (count << 1)) as index:
-        base = k.variable(index)
-        # The row after the sites' own bits has them ascending.
-        ascending = args.matrix_bits[row[ROW] + 1]
-        with k.loop(count) as number:
-            each = ascending[number]
-            base.value = base.value + ((base.value >> each) * 3 << each)
+    places = args.matrix_places.part((row[ROW],), 1)
+    others = args.matrix_places.part((row[ROW] + size,), 1)
+    with k.loop(args.size // size) as number:
+        base = others[number]
         with k.loop(size) as i:
             total = k.variable(k.vector(0.0))
             with k.loop(size) as j:
                 entry = matrix[j * size + i] if transposed else matrix[i * size + j]
-                total.value = fma(entry.splat(), source[place(j, base.value)], total.value)
-            target[place(i, base.value)] = total.value
+                total.value = fma(entry.splat(), source[base + places[j]], total.value)
+            target[base + places[i]] = total.value
 
 
 def _constant_back(tile: Tile, row: Buffer) -> None:
     """The adjoint by way of the vector after the last pass, whose place is free by now."""
     k, args = tile.k, tile.args
     free = tile.state(args.passes)
-    _constant(tile, row, tile.adjoint, free, True)
+    _constant(tile, row, tile.adjoint, free, transposed=True)
     with k.loop(args.size) as place:
         tile.adjoint[place] = free[place]

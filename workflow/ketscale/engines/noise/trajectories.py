@@ -12,45 +12,29 @@ errors that are improbable, or impossible at a strength of 0, still give their s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
-from itertools import product
+from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from ketscale.engines import randomness
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_transforms
-from ketscale.engines.circuits.circuit import READOUT, Angles, Circuit, Column, Gate
-from ketscale.engines.circuits.fused.frame import CONJUGATES
-from ketscale.engines.circuits.fused.program import Angle, Turn, elementary
+from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.shots import drawing_for
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.simulator import Simulator, stacks
+from ketscale.engines.circuits.transforms import side_by_side
 from ketscale.engines.derivatives import uncompiled
-from ketscale.engines.noise.channels import channel, transfer
-from ketscale.engines.noise.damping import Dampings
-from ketscale.engines.noise.density import check_strengths, probabilities
+from ketscale.engines.noise.density import check_strengths
+from ketscale.engines.noise.pauli_frame import Plan, Rows, plan_of
 from ketscale.errors import UserError
 
 TRAJECTORIES = randomness.RandomStream("trajectories")
-# The share of even odds in a draw whose probabilities are differentiated, and at most of all draws of a trajectory together:
-# the quotients of many draws would vary more than what they multiply.
-EVEN, MOST_EVEN = 0.02, 0.2
 # Bytes of all states that a gradient keeps; what would take more is computed again, some trajectories at a time.
 MOST_KEPT = 2**29
 # So many of each row autograd keeps for each part of a circuit.
 STATES_OF_PART = 4
-# Words that readout errors on many measured wires mix.
-MOST_WORDS = 2**14
-
-# Instead of 0 under a root, whose slope is infinite there.
-TINY = 1e-30
-
-# The letters of a word of Paulis as bits, (X, Z).
-_BITS = {"I": (0, 0), "X": (1, 0), "Y": (1, 1), "Z": (0, 1)}
 
 
 class Estimate(NamedTuple):
@@ -86,24 +70,13 @@ class Trajectories:
         """Means of expectation values, see `Simulator.expval`."""
         if not circuit.noisy:
             return self.simulator.expval(circuit, angles, paulis, initial)
-        return self._each(circuit, angles, tuple(paulis), initial).mean(1)
-
-    def probs(
-        self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Means of probabilities, see `simulator.probabilities`."""
-        return probabilities(
-            circuit,
-            angles,
-            tuple(wires),
-            lambda circuit, angles, words: self.expval(circuit, angles, words, initial),
-        )
+        return self._each(circuit, angles, tuple(paulis), initial)[0].mean(1)
 
     def estimate(
         self, circuit: Circuit, angles: tuple[torch.Tensor, torch.Tensor], paulis: Sequence[str]
     ) -> Estimate:
         """Expectation values (batch, words) at inputs (batch, columns) and weights (columns,), and their standard errors."""
-        return _estimate(self._each(circuit, Angles(*angles), tuple(paulis), None).detach(), 1)
+        return _estimate(self._each(circuit, Angles(*angles), tuple(paulis))[0].detach(), 1)
 
     def gradients(
         self,
@@ -113,57 +86,51 @@ class Trajectories:
         cotangent: torch.Tensor,
     ) -> tuple[Estimate, Estimate]:
         """The gradients by inputs (batch, columns) and weights (columns,) for a cotangent (batch, words), with standard errors."""
-        angles = Angles(*angles)
-        inputs = angles.inputs.detach()[:, None].repeat(1, self.number, 1).requires_grad_()
-        weights = angles.weights.detach().repeat(self.number, 1).requires_grad_()
         with torch.enable_grad():
-            values = self._each(circuit, angles, tuple(paulis), None, inputs, weights)
-            by_inputs, by_weights = torch.autograd.grad(
-                (values * cotangent[:, None]).sum(), (inputs, weights), materialize_grads=True
-            )
+            values, own = self._each(circuit, Angles(*angles), tuple(paulis), apart=True)
+            total = (values * cotangent[:, None]).sum()
+            by_inputs, by_weights = torch.autograd.grad(total, own, materialize_grads=True)
         return _estimate(by_inputs, 1), _estimate(by_weights, 0)
 
     @uncompiled  # each call draws anew
     def _each(
-        self,
-        circuit: Circuit,
-        angles: Angles,
-        words: tuple[str, ...],
-        initial: torch.Tensor | None,
-        inputs: torch.Tensor | None = None,
-        weights: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Each trajectory's values, (batch, trajectories, words).
+        self, circuit: Circuit, angles: Angles, words: tuple[str, ...], initial: torch.Tensor | None = None,
+        apart: bool = False,
+    ) -> tuple[torch.Tensor, Angles]:  # fmt: skip
+        """Each trajectory's values (batch, trajectories, words), and its angles, as `angles` but (..., trajectories, columns).
 
-        inputs, weights: those of the angles, (batch, trajectories, columns) and (trajectories, columns).
+        apart: whether each trajectory's own angles require gradients, in place of the given ones.
         """
         check_request(circuit, angles, initial, words, channels=True)
         refuse_transforms("a simulator with trajectories", *angles)
         if initial is not None:
             raise UserError("with noise circuits begin with |0...0>: leave out the initial state")
-        columns = torch.cat(
-            [angles.inputs[:, : circuit.inputs], angles.weights.expand(len(angles.inputs), -1)], 1
-        )
-        check_strengths(circuit, columns.detach())
-        plan, batch = _plan(circuit, words), len(angles.inputs)
+        check_strengths(circuit, side_by_side(angles.inputs[:, : circuit.inputs], angles.weights).detach())
+        plan, batch = plan_of(circuit, words), len(angles.inputs)
         if len(plan.parts) > 1 and not angles.inputs.is_cpu:
             raise UserError("trajectories with damping are computed on the CPU: use Pauli channels on a GPU")
+        own = Angles(
+            angles.inputs[:, None].expand(-1, self.number, -1), angles.weights.expand(self.number, -1)
+        )
+        if apart:
+            own = Angles(*(each.detach().contiguous().requires_grad_() for each in own))
         if batch == 0:
-            return no_rows(angles, None, len(words), angles.inputs.dtype)[:, None]
-        if inputs is None or weights is None:
-            inputs = angles.inputs[:, None].expand(-1, self.number, -1)
-            weights = angles.weights.expand(self.number, -1)
+            return no_rows(own, None, len(words), angles.inputs.dtype)[:, None], own
         drawing = drawing_for(angles)
         key = TRAJECTORIES.key(drawing.seed, drawing.step, drawing.call)
         uniform = randomness.uniform(key, drawing.ids, self.number * plan.draws)
         uniform = uniform.unflatten(1, (self.number, plan.draws))
-        bytes_of_one = 16 * 2**circuit.qubits * batch * STATES_OF_PART * (len(plan.parts) - 1)
-        at_once = max(1, MOST_KEPT // max(1, bytes_of_one))
+        states = STATES_OF_PART * (len(plan.parts) - 1)
+        if not stacks(self.simulator):  # but for ours, autograd keeps a state of each gate
+            states += sum(len(part.gates) for part, _ in plan.parts)
+        at_once = max(1, MOST_KEPT // max(1, 16 * 2**circuit.qubits * batch * states))
         some = partial(_some, self.simulator, plan)
         if at_once >= self.number:
-            return some(inputs, weights, uniform)
-        pieces = zip(inputs.split(at_once, 1), weights.split(at_once), uniform.split(at_once, 1), strict=True)
-        return torch.cat([checkpoint(some, *each, use_reentrant=False) for each in pieces], 1)
+            return some(*own, uniform), own
+        pieces = zip(
+            own.inputs.split(at_once, 1), own.weights.split(at_once), uniform.split(at_once, 1), strict=True
+        )
+        return torch.cat([checkpoint(some, *each, use_reentrant=False) for each in pieces], 1), own
 
 
 def _estimate(each: torch.Tensor, axis: int) -> Estimate:
@@ -172,148 +139,16 @@ def _estimate(each: torch.Tensor, axis: int) -> Estimate:
     return Estimate(mean.squeeze(axis), error)
 
 
-# --- a circuit as parts ---
-
-
-class _Part:
-    """Unitaries, whose angles are all inputs, and then dampings.
-
-    events: what errors meet, in order. damped: the wires of dampings. angles: those of the columns, without errors. Gates that do
-    not carry errors come after gates of these.
-    """
-
-    def __init__(self) -> None:
-        self.gates: list[Gate] = []
-        self.events: list[Gate | Turn] = []
-        self.damped: set[int] = set()
-        self.angles: list[Angle] = []
-
-    def turn(self, turn: Turn) -> None:
-        """A rotation about a word: of its letters X or Y, or of its last Z, which Clifford gates make the word."""
-        spelt = [pair for pair in zip(turn.letters, turn.wires, strict=True) if pair[0] != "I"]
-        if not spelt:
-            return  # a global phase
-        controls = [wire for letter, wire in spelt if letter == "Z"]
-        rest = [pair for pair in spelt if pair[0] != "Z"] or [("Z", controls.pop())]
-        letter, last = rest[-1]
-        name = f"R{letter}" if len(rest) == 1 else f"Ising{letter}{letter}"
-        around = [Gate("CZ" if letter == "X" else "CNOT", (wire, last)) for wire in controls]
-        self.gates += around
-        self._column(name, tuple(wire for _, wire in rest), turn.angle)
-        self.gates += around
-        self.events.append(turn)
-
-    def gate(self, gate: Gate) -> None:
-        """A gate without angles."""
-        for wire in () if gate.name in CONJUGATES else gate.wires:
-            for name in ("RX", "RZ"):
-                self._column(name, (wire,), Angle("constant", 0, math.pi))
-        self.gates.append(gate)
-        self.events.append(gate)
-
-    def _column(self, name: str, wires: tuple[int, ...], angle: Angle) -> None:
-        self.gates.append(Gate(name, wires, (Column("input", len(self.angles)),)))
-        self.angles.append(angle)
-
-
-class _Plan(NamedTuple):
-    """A circuit as parts, each with its unitaries.
-
-    words: what is measured at the end: the words that are asked for, at the places `asked`, and those that readout errors mix with
-    them. readouts: for each wire with errors their columns, and the place of each word without its letter there.
-    """
-
-    parts: tuple[tuple[_Part, Circuit], ...]
-    words: tuple[str, ...]
-    asked: list[int]
-    readouts: tuple[tuple[tuple[Column, ...], list[int]], ...]
-    draws: int
-
-
-# How many numbers channels that need the state draw; others draw one.
-_DAMPINGS = {"AmplitudeDamping": 1, "GeneralizedAmplitudeDamping": 2, "ResetError": 2}
-
-
-@lru_cache(maxsize=256)
-def _relaxation(gate: Gate) -> tuple[float, float, float] | None:
-    """A constant channel as damping of a strength, towards |1> with a probability, and then a phase flip with another one.
-
-    None if it is no such channel, or a mixture of Pauli words.
-    """
-    if gate.name == "ThermalRelaxationError":
-        matrix = channel(gate.name, gate.columns).constant
-    elif gate.kraus is not None and len(gate.wires) == 1:
-        matrix = transfer(gate.kraus)
-    else:
-        return None
-    shape = np.diag(np.diag(matrix)) + np.diag([matrix[3, 0]], -3)
-    strength = 1 - matrix[3, 3]
-    if strength < 1e-9 or abs(matrix - shape).max() > 1e-9 or abs(matrix[1, 1] - matrix[2, 2]) > 1e-9:
-        return None
-    coherence = matrix[1, 1] / math.sqrt(max(TINY, matrix[3, 3]))
-    if abs(matrix[3, 0]) > strength + 1e-9 or abs(coherence) > 1 + 1e-9:
-        return None
-    return min(strength, 1.0), (1 - matrix[3, 0] / strength) / 2, max(0.0, (1 - coherence) / 2)
-
-
-def _damping_draws(gate: Gate) -> int:
-    """How many numbers a channel that needs the state draws; 0 of others."""
-    return _DAMPINGS.get(gate.name, 0) or 3 * (_relaxation(gate) is not None)
-
-
-@lru_cache(maxsize=256)
-def _plan(circuit: Circuit, words: tuple[str, ...]) -> _Plan:
-    parts = [_Part()]
-    channels = [gate for gate in circuit.gates if gate.is_channel and gate.name != READOUT]
-    for gate in circuit.gates:
-        if gate.is_channel:
-            if gate.name != READOUT:
-                parts[-1].events.append(gate)
-            if _damping_draws(gate):
-                parts[-1].damped.add(gate.wires[0])
-            continue
-        for each in elementary(gate):
-            if parts[-1].damped & {*each.wires}:
-                parts.append(_Part())
-            if isinstance(each, Turn):
-                parts[-1].turn(each)
-            else:
-                parts[-1].gate(each)
-    if parts[-1].damped:
-        parts.append(_Part())
-    readouts = [gate for gate in circuit.gates if gate.name == READOUT]
-    mixed = dict.fromkeys(words)
-    for gate in readouts:
-        mixed |= dict.fromkeys(_without(word, gate.wires[0]) for word in [*mixed])
-        if len(mixed) > MOST_WORDS:
-            raise UserError(f"readout errors mix more than {MOST_WORDS} words: measure fewer wires in a word")
-    places = {word: number for number, word in enumerate(mixed)}
-    return _Plan(
-        tuple((part, Circuit(circuit.qubits, tuple(part.gates))) for part in parts),
-        tuple(mixed) if readouts else words,
-        [places[word] for word in words],
-        tuple((gate.columns, [places[_without(word, gate.wires[0])] for word in mixed]) for gate in readouts),
-        sum(_damping_draws(gate) or 1 for gate in channels),
-    )
-
-
-def _without(word: str, wire: int) -> str:
-    return word[:wire] + "I" + word[wire + 1 :]
-
-
-# --- trajectories ---
-
-
 def _some(
     simulator: Simulator,
-    plan: _Plan,
+    plan: Plan,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     uniform: torch.Tensor,
 ) -> torch.Tensor:
     """Values (batch, trajectories, words) of inputs (batch, trajectories, columns), weights (trajectories, columns) and draws."""
     shape = inputs.shape[:2]
-    rows = _Rows(
+    rows = Rows(
         inputs.flatten(0, 1),
         weights.expand(*shape, -1).flatten(0, 1),
         uniform.flatten(0, 1),
@@ -336,174 +171,3 @@ def _some(
     if plan.readouts:
         values = values[:, plan.asked]
     return values.unflatten(0, shape)
-
-
-class _Damping(NamedTuple):
-    """A damping of a wire: its strength, the rows in which |0> decays to |1>, and draws; the strength may be trained."""
-
-    wire: int
-    strength: torch.Tensor
-    up: torch.Tensor
-    uniform: torch.Tensor
-    trained: bool
-
-
-class _Rows:
-    """Trajectories, a row each: angles (rows, columns), their draws, and the errors that they carry.
-
-    x, z: of each wire whether there is an error X, or Z, bool (rows,). quotient: the product of p / q of all draws, or None.
-    """
-
-    def __init__(
-        self, inputs: torch.Tensor, weights: torch.Tensor, uniform: torch.Tensor, qubits: int
-    ) -> None:
-        self._columns = torch.cat([inputs, weights, inputs.new_ones(len(inputs), 1)], 1)
-        self._first = {"input": 0, "weight": inputs.shape[1]}
-        given = {"input": inputs, "weight": weights}
-        self._trained = {
-            kind for kind, each in given.items() if torch.is_grad_enabled() and each.requires_grad
-        }
-        self._draws, self._even = iter(uniform.unbind(1)), min(EVEN, MOST_EVEN / max(1, uniform.shape[1]))
-        none = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
-        self._x, self._z = [none] * qubits, [none] * qubits
-        self._dampings: list[_Damping] = []
-        self.quotient: torch.Tensor | None = None
-
-    def _place(self, column: Column | Angle) -> int:
-        """The place of a column among all; the last one is of constants."""
-        return -1 if column.kind == "constant" else self._first[column.kind] + column.index
-
-    def number(self, column: Column) -> torch.Tensor:
-        """The numbers of a column, (rows,)."""
-        if column.kind == "constant":
-            return self._columns.new_full(self._columns.shape[:1], column.value)
-        return self._columns[:, self._place(column)]
-
-    def sign(self, letters: str, wires: Sequence[int]) -> torch.Tensor:
-        """-1 in the rows whose errors anticommute with a word, else 1."""
-        odd = self._x[0] & False
-        for letter, wire in zip(letters, wires, strict=True):
-            x, z = _BITS[letter]
-            if x:
-                odd = odd ^ self._z[wire]
-            if z:
-                odd = odd ^ self._x[wire]
-        return 1 - 2 * odd.to(self._columns.dtype)
-
-    def through(self, part: _Part) -> torch.Tensor:
-        """Let the errors meet a part's events. Returns the part's angles (rows, columns)."""
-        signs = []
-        for event in part.events:
-            if isinstance(event, Turn):
-                signs.append(self.sign(event.letters, event.wires))
-            elif event.is_channel:
-                self._channel(event)
-            elif event.name in CONJUGATES:
-                self._conjugate(event)
-            else:
-                for wire in event.wires:
-                    signs += [bits[wire].to(self._columns.dtype) for bits in (self._x, self._z)]
-                    self._x[wire] = self._z[wire] = self._x[wire] & False
-        if not signs:
-            return self._columns[:, :0]
-        places = [self._place(angle) % self._columns.shape[1] for angle in part.angles]
-        angles = self._columns.index_select(1, torch.tensor(places, device=self._columns.device))
-        return angles * self._columns.new_tensor([a.factor for a in part.angles]) * torch.stack(signs, 1)
-
-    def damp(self, state: torch.Tensor) -> torch.Tensor:
-        """The states (rows, 2**n) after the dampings that `through` met."""
-        noted, self._dampings = self._dampings, []
-        wires = [each.wire for each in noted]
-        even = [self._even if each.trained else 0.0 for each in noted]
-        strengths, up, uniform = (torch.stack(each) for each in zip(*(d[1:4] for d in noted), strict=True))
-        # The derivatives at the ends are those beside them.
-        inside = strengths.clamp(TINY, 1 - 16 * torch.finfo(strengths.dtype).eps)
-        strengths = strengths + (inside - strengths).detach()
-        out, quotient = Dampings.apply(state, strengths, wires, up, uniform, even)
-        self._weigh(quotient)
-        return out
-
-    def _conjugate(self, gate: Gate) -> None:
-        """Carry the errors through a Clifford gate; each of `CONJUGATES` is its own inverse but for signs."""
-        none = self._x[0] & False
-        images = [[none] * len(gate.wires), [none] * len(gate.wires)]
-        for word, image in CONJUGATES[gate.name].items():
-            at = next(place for place, letter in enumerate(word) if letter != "I")
-            error = (self._x if word[at] == "X" else self._z)[gate.wires[at]]
-            for place, letter in enumerate(image.lstrip("-")):
-                for bits, there in zip(images, _BITS[letter], strict=True):
-                    bits[place] = bits[place] ^ error if there else bits[place]
-        for place, wire in enumerate(gate.wires):
-            self._x[wire], self._z[wire] = images[0][place], images[1][place]
-
-    def _channel(self, gate: Gate) -> None:
-        """Draw an error, or note a damping."""
-        strengths = [self.number(column) for column in gate.columns]
-        trained = any(column.kind in self._trained for column in gate.columns)
-        relaxation = _relaxation(gate)
-        if gate.name not in _DAMPINGS and relaxation is None:
-            words, chances = _mixture(gate, strengths)
-            self._error(gate.wires, words, chances.to(self._x[0].device), trained)
-            return
-        (wire,) = gate.wires
-        up = self._x[wire]
-        if relaxation is not None:
-            strength, rising, flip = (self._columns.new_full((len(up), 1), each) for each in relaxation)
-            up = up ^ (self._choose(rising, False) == 0)
-            self._dampings.append(_Damping(wire, strength[:, 0], up, next(self._draws), False))
-            self._error((wire,), ("Z",), flip, False)
-            return
-        strength = strengths[0]
-        if gate.name == "GeneralizedAmplitudeDamping":
-            up = up ^ (self._choose(strengths[1][:, None], trained) == 0)
-        elif gate.name == "ResetError":
-            chosen = self._choose(torch.stack(strengths, 1), trained)
-            strength, up, trained = (chosen < 2).to(strength.dtype), up ^ (chosen == 1), False
-        self._dampings.append(_Damping(wire, strength, up, next(self._draws), trained))
-
-    def _error(
-        self, wires: Sequence[int], words: Sequence[str], chances: torch.Tensor, trained: bool
-    ) -> None:
-        """Draw one of the errors `words` on wires, with these probabilities (rows, words), or none."""
-        chosen = self._choose(chances, trained)
-        for place, wire in enumerate(wires):
-            for which, bits in enumerate((self._x, self._z)):
-                table = [_BITS[word[place]][which] for word in words] + [0]
-                bits[wire] = bits[wire] ^ torch.tensor(table, dtype=torch.bool, device=chosen.device)[chosen]
-
-    def _choose(self, chances: torch.Tensor, trained: bool) -> torch.Tensor:
-        """Draw one of some outcomes with these probabilities (rows, outcomes), or none: its number (rows,)."""
-        every = torch.cat([chances, 1 - chances.sum(1, keepdim=True)], 1)
-        even = self._even if trained else 0.0
-        odds = (1 - even) * every.detach() + even / every.shape[1]
-        chosen = (next(self._draws)[:, None] >= odds[:, :-1].cumsum(1)).sum(1)
-        if trained:
-            self._weigh((every / odds).gather(1, chosen[:, None])[:, 0])
-        return chosen
-
-    def _weigh(self, quotient: torch.Tensor) -> None:
-        self.quotient = quotient if self.quotient is None else self.quotient * quotient
-
-
-def _mixture(gate: Gate, strengths: Sequence[torch.Tensor]) -> tuple[tuple[str, ...], torch.Tensor]:
-    """A channel's Pauli words, and their probabilities (rows, words)."""
-    words = tuple("".join(letters) for letters in product("IXYZ", repeat=len(gate.wires)))
-    match gate.name:
-        case "BitFlip":
-            return ("X",), strengths[0][:, None]
-        case "PhaseFlip":
-            return ("Z",), strengths[0][:, None]
-        case "PhaseDamping":
-            return ("Z",), (1 - (1 - strengths[0][:, None]).clamp_min(TINY).sqrt()) / 2
-        case "PauliChannel":
-            return ("X", "Y", "Z"), torch.stack(list(strengths), 1)
-        case "DepolarizingChannel":
-            return words[1:], (strengths[0] / (len(words) - 1))[:, None].expand(-1, len(words) - 1)
-    matrix = transfer(gate.kraus or ())
-    if np.abs(matrix - np.diag(np.diag(matrix))).max() > 1e-9:
-        raise UserError(
-            f"{gate.name} on wires {gate.wires}: trajectories take given channels that are mixtures of Pauli words; leave out trajectories"
-        )
-    commute = np.array([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1]])
-    chances = (commute if len(gate.wires) == 1 else np.kron(commute, commute)) @ np.diag(matrix) / len(words)
-    return words[1:], torch.from_numpy(chances[None, 1:])

@@ -24,7 +24,7 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.hessians import Values
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.simulator import CircuitPullBack, of_state
+from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.superposition import (
     TINY,
     Superposition,
@@ -98,14 +98,6 @@ class Fused:
         if circuit.noisy and initial is None:
             return self._density.expval(circuit, angles, tuple(paulis))
         return self._run(circuit, tuple(paulis), *angles, initial)
-
-    def probs(
-        self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """See `simulator.probabilities`."""
-        if circuit.noisy and initial is None:
-            return self._density.probabilities(circuit, angles, tuple(wires))
-        return of_state(self.state(circuit, angles, initial), wires)
 
     def vjp(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]

@@ -49,7 +49,7 @@ class CompiledCall:
         }  # fmt: skip
         self.fixed |= {name: table.data_ptr() for name, table in self._tables.items()}
         run = self.library.on_one_thread
-        self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
+        self.prepare, self.forward = run["prepare"], run["forward"]
         if plan.kinds:
             self.backward, self.collect = run["backward"], run["collect"]
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
@@ -95,9 +95,7 @@ class Workspace:
 @lru_cache(maxsize=32)
 def _kernel(dtype: torch.dtype, lanes: int, real: bool) -> Kernel:
     """The code for one precision. real: the amplitudes."""
-    functions = (
-        kernels.prepare, kernels.forward, kernels.prepare_and_forward, kernels.backward, kernels.collect, kernels.pull,
-    )  # fmt: skip
+    functions = (kernels.prepare, kernels.forward, kernels.backward, kernels.collect, kernels.pull)
     return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, real, SOURCES)
 
 

@@ -217,10 +217,10 @@ def _forward(compiled: CompiledCall, point: Point, saved: torch.Tensor | None) -
         initial = initial.resolve_conj().contiguous()
         slots[INITIAL] = initial.data_ptr()
         slots[INITIAL_STRIDE] = 0 if initial.ndim == 1 else 2 * initial.shape[-1]
+    compiled.prepare(workspace.address)
     if workspace.threads == 1:
-        compiled.prepare_and_forward(workspace.address)
+        compiled.forward(workspace.address)
     else:
-        compiled.prepare(workspace.address)
         compiled.library.on_threads("forward", workspace.address, workspace.threads)
     compiled.give_back(workspace)
     return out

@@ -74,13 +74,15 @@ def moves(gate: Gate) -> bool:
     return gate.order is not None or (bool(gate.controls) and gate.base in MONOMIALS)
 
 
-def _image(gate: Gate, index: Indices, qubits: int) -> tuple[Indices | int, Indices]:
-    """The power of i for each basis state, and where the gate moves it."""
+def image(gate: Gate, index: Indices, qubits: int) -> tuple[Indices, Indices]:
+    """The power of i for each basis state, and where a gate of `MONOMIALS`, with any controls, or a permutation moves it."""
     shifts = [qubits - 1 - w for w in gate.wires]
     if gate.order is not None:
         own = sum((index >> s & 1) << at for at, s in enumerate(reversed(shifts)))
         after = own ^ np.array(gate.order)[own]
-        return 0, index ^ sum((after >> at & 1) << s for at, s in enumerate(reversed(shifts)))
+        return np.zeros_like(index), index ^ sum(
+            (after >> at & 1) << s for at, s in enumerate(reversed(shifts))
+        )
     count = len(gate.controls)
     bits = [index >> s & 1 for s in shifts[count:]]
     power, *new = MONOMIALS[gate.base](*bits)
@@ -89,7 +91,7 @@ def _image(gate: Gate, index: Indices, qubits: int) -> tuple[Indices | int, Indi
         mask = sum(1 << s for s in shifts[:count])
         on = index & mask == mask
         power, changed = power * on, changed * on
-    return power, index ^ changed
+    return power + np.zeros_like(index), index ^ changed
 
 
 class CliffordFrame:
@@ -149,6 +151,6 @@ class CliffordFrame:
         start = np.arange(2**self.qubits, dtype=np.int64)
         index, power = (start, np.zeros_like(start)) if self._pending is None else self._pending
         for gate in self._gates:
-            more, index = _image(gate, index, self.qubits)
+            more, index = image(gate, index, self.qubits)
             power = power + more
         return index, power & 3

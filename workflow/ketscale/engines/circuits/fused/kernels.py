@@ -56,10 +56,7 @@ KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, SIZE, NEX
 # rotations of PAIRS are done together as one of kind TWO, with a flag for each that is ODD, and one more if some exchange
 # LANES; their PIVOTs are those of both flips, ascending. Words of one flip are done together too: the row of kind WORDS, and
 # ODD, has their flip and number.
-ODD, LANES, PAIRS, DIAGONAL, WORDS, TWO, SEVERAL = 1, 2, 4, 8, 10, 16, 24
-# So many words of PAIRS are done together, as a row of kind SEVERAL plus ODD: from 8 qubits on, psi and adjoint no longer fit
-# the first cache, and are then read once for all of them.
-WORDS_AT_ONCE = 4
+ODD, LANES, PAIRS, DIAGONAL, WORDS, TWO = 1, 2, 4, 8, 10, 16
 # The fields of a pass: its steps, the dimensions of its blocks, where their pivots and offsets are listed, and the number of
 # blocks. Of a move: how many basis states it multiplies, 0, how many pairs it exchanges; where these are listed, and where
 # the factors are.
@@ -339,12 +336,6 @@ def _transformed(
     k.either(inner > 0, lambda: last(1 << _AT_ONCE), lambda: last(1))
 
 
-def prepare_and_forward(k: FunctionCode, args: Arguments, real: bool) -> None:
-    """One call instead of two, if there is one thread."""
-    k.call("prepare")
-    k.call("forward")
-
-
 def forward(k: FunctionCode, args: Arguments, real: bool) -> None:
     """States from angles, then expectation values or amplitudes."""
     with tiles(k, args, real) as tile:
@@ -561,11 +552,9 @@ def _step(block: _Block, number: Number, turns: bool) -> None:
         one = _add if block.backward else _measure
         for odd, lanes, pairs in kinds:
             kind = ODD * odd + LANES * lanes + PAIRS * pairs
-            cases[kind] = partial(one, block, [number], odd, lanes, pairs)
-        several = [row[NEXT] + member for member in range(WORDS_AT_ONCE)]
+            cases[kind] = partial(one, block, row, odd, lanes, pairs)
         for odd in odds:
             cases[WORDS + odd] = partial(_words, block, row, odd)
-            cases[SEVERAL + odd] = partial(one, block, several, odd, False, True)
     tile.k.switch(row[KIND], cases)
 
 
@@ -652,46 +641,38 @@ def _combined(first: Number, parts: Sequence[Number], member: int) -> Number:
     return first
 
 
-def _measure(block: _Block, numbers: Sequence[Number], odd: bool, lanes: bool, pairs: bool) -> None:
-    """Add <psi|P|psi> over the block to each word's sum."""
+def _measure(block: _Block, row: Buffer, odd: bool, lanes: bool, pairs: bool) -> None:
+    """Add <psi|P|psi> over the block to a word's sum."""
     tile, (psi,) = block.tile, block.states
     k, signs = tile.k, tile.signs[0]
-    with k.loop(len(numbers)) as member:
-        row = tile.args.steps[numbers[0] + member]
-        # All are read before the loop over the block, whose stores might change them as far as LLVM knows.
-        move, pivot, within, index = (row[at] for at in (MOVE, PIVOT, WITHIN, INDEX))
-        flip, negative = row[FLIP] if lanes else None, block.negative(row)
-        signs[0] = tile.lane_signs(row)
-        signs[1] = -signs[0]
-        total = k.variable(k.vector(0.0))
-        # The two of a pair give the same number.
-        with k.loop(block.size >> int(pairs)) as i:
-            q = i + ((i >> pivot) << pivot) if pairs else i
-            each = _product(psi[q], _image(psi[q ^ move], odd, flip))
-            total.value = fma(each, signs[_parity(q & within)], total.value)
-        scales = k.table("twice", [2.0, -2.0]) if pairs else k.table("plus", [1.0, -1.0])
-        tile.words[index] = fma(total.value, scales[negative].splat(), tile.words[index])
+    # All are read before the loop over the block, whose stores might change them as far as LLVM knows.
+    move, pivot, within, index = (row[at] for at in (MOVE, PIVOT, WITHIN, INDEX))
+    flip, negative = row[FLIP] if lanes else None, block.negative(row)
+    signs[0] = tile.lane_signs(row)
+    signs[1] = -signs[0]
+    total = k.variable(k.vector(0.0))
+    # The two of a pair give the same number.
+    with k.loop(block.size >> int(pairs)) as i:
+        q = i + ((i >> pivot) << pivot) if pairs else i
+        each = _product(psi[q], _image(psi[q ^ move], odd, flip))
+        total.value = fma(each, signs[_parity(q & within)], total.value)
+    scales = k.table("twice", [2.0, -2.0]) if pairs else k.table("plus", [1.0, -1.0])
+    tile.words[index] = fma(total.value, scales[negative].splat(), tile.words[index])
 
 
-def _add(block: _Block, numbers: Sequence[Number], odd: bool, lanes: bool, pairs: bool) -> None:
-    """Add each word's weight times P psi to the adjoint."""
+def _add(block: _Block, row: Buffer, odd: bool, lanes: bool, pairs: bool) -> None:
+    """Add a word's weight times P psi to the adjoint."""
     tile, (psi, adjoint) = block.tile, block.states
-    words = []
-    for number, signed in zip(numbers, [*tile.sines, *tile.signs], strict=False):
-        row = tile.args.steps[number]
-        negative, weight = block.negative(row), tile.words[row[INDEX]] * tile.lane_signs(row)
-        signed[negative], signed[negative ^ 1] = weight, -weight
-        words.append((signed, row[MOVE], row[WITHIN], row[FLIP] if lanes else None))
+    negative, weight = block.negative(row), tile.words[row[INDEX]] * tile.lane_signs(row)
+    signed, move, within, flip = tile.signs[0], row[MOVE], row[WITHIN], row[FLIP] if lanes else None
+    signed[negative], signed[negative ^ 1] = weight, -weight
     # Vectors that exchange places are not alone: two neighbours at a time.
     with tile.k.loop(block.size >> int(pairs)) as i:
         first = i << int(pairs)
         for at in range(1 + pairs):
             q = first + at
-            amplitude = adjoint[q]
-            for signed, move, within, flip in words:
-                sign = _parity(first & within) ^ (within & at)
-                amplitude = fma(_image(psi[q ^ move], odd, flip), signed[sign], amplitude)
-            adjoint[q] = amplitude
+            sign = _parity(first & within) ^ (within & at)
+            adjoint[q] = fma(_image(psi[q ^ move], odd, flip), signed[sign], adjoint[q])
 
 
 def _words(block: _Block, row: Buffer, odd: bool) -> None:

@@ -8,7 +8,7 @@ A *group* is the samples of one set of weights; no tile has samples of two.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -23,11 +23,9 @@ from ketscale.engines.circuits.fused.kernels import (
     LANES,
     ODD,
     PAIRS,
-    SEVERAL,
     STEP_FIELDS,
     TWO,
     WORDS,
-    WORDS_AT_ONCE,
     parity,
 )
 from ketscale.engines.circuits.fused.mixing import pairs_of
@@ -96,9 +94,7 @@ class Listing:
         self._dimensions = min(self._bits, (most // (2 * amplitude)).bit_length() - 1)
         forward = schedule(program, self._dimensions, lane_bits, from_zero)
         backward = reversed_passes(forward, self._dimensions, lane_bits) if kinds else ()
-        by_product = _wants(kinds, forward.product)
-        if "initial" not in kinds and not by_product:
-            backward = _as_far_as(kinds, backward)
+        by_product = any(rotation.angle.kind in kinds for rotation in forward.product)
 
         self.steps = [*forward.product, *(step for each in forward.passes for step in each.steps)]
         self._diagonals = list(dict.fromkeys(step for step in self.steps if isinstance(step, Phases)))
@@ -237,7 +233,8 @@ class Listing:
                 else:
                     group = self._about(mask, 0, odd, basis)
                     steps.append(group._replace(kind=WORDS + odd, column=len(members), members=members))
-            table.add(_several(steps), basis)
+            # Words that exchange vectors, and no lanes, come last.
+            table.add(sorted(steps, key=lambda step: step.kind * (step.kind & ~ODD == PAIRS)), basis)
 
     def _basis(self, span: Sequence[int]) -> tuple[int, ...]:
         """The basis of a span that is widened by single bits, the lowest first, to the blocks' dimensions; ascending."""
@@ -297,21 +294,6 @@ class _Step(NamedTuple):
     members: tuple[_Step, ...] = ()
 
 
-def _wants(kinds: Collection[Argument], rotations: Iterable[Rotation]) -> bool:
-    """Whether the gradient by an angle of the rotations is wanted."""
-    return any(rotation.angle.kind in kinds for rotation in rotations)
-
-
-def _as_far_as(kinds: Collection[Argument], passes: tuple[Pass, ...]) -> tuple[Pass, ...]:
-    """Passes up to the last step whose gradient is wanted."""
-    for number, each in reversed([*enumerate(passes)]):
-        for count in range(len(each.steps), 0, -1):
-            step = each.steps[count - 1]
-            if _wants(kinds, step.rotations if isinstance(step, Phases) else (step,)):
-                return (*passes[:number], Pass(each.steps[:count], each.basis))
-    return ()
-
-
 def _in_pairs(steps: Sequence[_Step]) -> list[_Step]:
     """The steps of a pass, where two neighbouring rotations that both exchange vectors are done together."""
     result: list[_Step] = []
@@ -329,18 +311,6 @@ def _in_pairs(steps: Sequence[_Step]) -> list[_Step]:
             step = step._replace(kind=kind, pivot=low, members=(other._replace(pivot=high),))
         result.append(step)
     return result
-
-
-def _several(steps: list[_Step]) -> list[_Step]:
-    """The steps of a pass, where words that exchange vectors, and no lanes, are done together, several of one kind at a time."""
-    for kind in (PAIRS, PAIRS + ODD):
-        alike = [step for step in steps if step.kind == kind]
-        steps = [step for step in steps if step.kind != kind]
-        while len(alike) >= WORDS_AT_ONCE:
-            members, alike = tuple(alike[:WORDS_AT_ONCE]), alike[WORDS_AT_ONCE:]
-            steps.append(_Step(SEVERAL + kind - PAIRS, members=members))
-        steps += alike
-    return steps
 
 
 class _Table:
