@@ -33,7 +33,7 @@ from ketscale.engines.dynamics.tasks import (
 from ketscale.engines.evolved import CodeKind, Evolved
 from ketscale.engines.operators import check_hermitian
 from ketscale.errors import UserError, is_positive
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import is_differentiated, transforms_active
 from ketscale.shapes import Complex, Float
 from ketscale.words import suggestion
 
@@ -133,7 +133,7 @@ class Batched(Propagator):
     ) -> Float[torch.Tensor, "{len(tasks.controls)} *ends {len(observables)}"]:
         """See `Propagator.expval`; trajectory: as for `state`. The states are not kept for a gradient as matrices."""
         matrices = as_observables(observables, system, tasks.controls, self.strict)
-        return times(self._evolved(system, tasks, trajectory), coordinates(matrices))
+        return self._evolved(system, tasks, trajectory, readout=coordinates(matrices))
 
     def columns(
         self, system: System, tasks: Tasks, trajectory: bool = False
@@ -187,19 +187,29 @@ class Batched(Propagator):
         return fixed, controls, initial, Evolution(generators, tau, division, columns)
 
     def _evolved(
-        self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
+        self,
+        system: System,
+        tasks: Tasks,
+        trajectory: bool = False,
+        columns: bool = False,
+        readout: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        """The coordinates, or instead their products with the rows of a readout."""
         operands = self.linear(system, tasks, columns)
         way = self._way(*operands)
+        # The norms of an integrator's states are checked.
+        is_late = readout is not None and (
+            way != "entries" or self.scheme != "exact" or is_differentiated(readout)
+        )
         if way == "entries":
             from ketscale.engines.dynamics import cpu
 
-            evolved = cpu.evolve(*operands, trajectory=trajectory)
+            evolved = cpu.evolve(*operands, trajectory, None if is_late else readout)
         else:
-            evolved = (plain if way == "products" else spectral).evolve(*operands, trajectory=trajectory)
+            evolved = (plain if way == "products" else spectral).evolve(*operands, trajectory)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), operands, system.dimension, tasks)
-        return evolved
+        return times(evolved, readout) if is_late else evolved
 
     def _check(self, evolved: torch.Tensor, operands: Linear, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""

@@ -170,14 +170,28 @@ def coefficients(
         fixed, controls = durations[:, :1] * fixed, durations[:, :, None] * controls
     initial = tasks.initial
     if initial is None:
-        initial = torch.eye(system.dimension, dtype=controls.dtype.to_complex(), device=controls.device)
-        if not columns:
-            initial[1:] = 0
+        rows = _start(system.dimension, columns, controls.dtype, controls.device)
+    else:
+        rows = ket_coordinates(initial) if columns else coordinates(initial)
     if columns:
-        rows = torch.view_as_real(initial.mT.resolve_conj()).flatten(-2)
         return fixed, controls, rows.expand(count, -1, -1), tau
-    rows = coordinates(initial)
-    return fixed, controls, rows if initial.ndim > 3 else rows.expand(count, -1), tau
+    return fixed, controls, rows if rows.ndim > 2 else rows.expand(count, -1), tau
+
+
+def ket_coordinates(columns: torch.Tensor) -> torch.Tensor:
+    """The inverse of `kets`, of complex columns (..., d, k): (..., k, 2 d)."""
+    return torch.view_as_real(columns.mT.resolve_conj()).flatten(-2)
+
+
+@lru_cache(maxsize=64)
+def _start(levels: int, columns: bool, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The coordinates of |0><0|, or of the identity as columns; not to be written to."""
+    with torch.inference_mode(False):
+        state = torch.eye(levels, dtype=dtype.to_complex(), device=device)
+        if columns:
+            return unwrapped(ket_coordinates(state))
+        state[1:] = 0
+        return unwrapped(coordinates(state))
 
 
 def default_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
@@ -231,6 +245,8 @@ def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
     The order in which a matrix product adds depends on the number of rows.
     """
+    if len(matrix) == 1:  # the same in half of the time
+        return (rows * matrix).sum(-1, keepdim=True)
     return (rows.unsqueeze(-2) * matrix).sum(-1)
 
 
