@@ -123,7 +123,10 @@ def test_products_of_matrices_take_over_where_they_are_faster(monkeypatch: pytes
     )
     assert costs.fastest(*none, evolution) == "entries"
     few = system_of(4).generators
-    assert costs.fastest(*(torch.ones(1, 1, 16),) * 3, Evolution(few, 0.1, EXACT[torch.float64])) == "entries"
+    fixed, controls = torch.ones(1, len(few.fixed)), torch.ones(1, 1, len(few.controlled))
+    opened = Evolution(few, 0.1, EXACT[torch.float64])
+    assert costs.fastest(fixed, controls, torch.ones(1, 16), opened) == "entries"
+    assert costs.fastest(fixed, 1e6 * controls, torch.ones(1, 16), opened) == "products"
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 300.0])

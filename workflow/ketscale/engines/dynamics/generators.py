@@ -33,9 +33,11 @@ def entries(matrix: NDArray[np.float64]) -> Entries:
     return tuple(zip(rows.tolist(), columns.tolist(), matrix[rows, columns].tolist(), strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Generators:
     """G = sum_f fixed_f fixed[f] + sum_k control_k controlled[k], as `size` x `size` matrices.
+
+    Each is a key of caches by itself, since a system keeps its own.
 
     paired: whether coordinates 2n and 2n + 1 are the real and the imaginary part of a number that complex matrices act on.
     tangents: how many times the family was extended by `with_tangent`.
@@ -46,14 +48,6 @@ class Generators:
     controlled: tuple[Entries, ...]
     paired: bool = False
     tangents: int = 0
-
-    # Cached, since every evolution asks for it.
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.size, self.fixed, self.controlled, self.paired, self.tangents))
 
     @cached_property
     def with_tangent(self) -> Generators:
@@ -100,18 +94,13 @@ class Generators:
         return int(np.count_nonzero(np.diff(rows * self.size + columns, prepend=-1)))
 
     @cached_property
-    def norms(self) -> torch.Tensor:
-        """The largest sum of a row's sizes in the matrix of each coefficient, fixed ones first, in fp64."""
+    def norms(self) -> NDArray[np.float64]:
+        """The largest sum of a row's sizes in the matrix of each coefficient, fixed ones first."""
         coefficients, rows, _, values = self.arrays
         count = len(self.fixed) + len(self.controlled)
         sums = np.bincount(coefficients * self.size + rows, np.abs(values), count * self.size)
-        return torch.from_numpy(sums.reshape(count, self.size).max(1))
-
-    @cached_property
-    def summed_norms(self) -> tuple[float, float]:
-        """The sums of the norms of the fixed matrices and of the controlled ones."""
-        norms = self.norms.tolist()
-        return sum(norms[: len(self.fixed)]), sum(norms[len(self.fixed) :])
+        norms: NDArray[np.float64] = sums.reshape(count, self.size).max(1)
+        return norms
 
     @property
     def normed_rows(self) -> int:
