@@ -96,7 +96,7 @@ class _States(Rows):
     kept: _Call | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        call = _Call(self.evolution, *tensors, keeps=self.keeps or self.trajectory)
+        call = _Call(self.evolution, self.keeps or self.trajectory, *tensors)
         states = call.forward()
         self.kept = call if self.keeps else None
         if self.trajectory:
@@ -145,7 +145,7 @@ class _Gradient(Rows):
         cotangent, *given = tensors
         call, self.kept = self.kept, None
         if call is None:
-            call = _Call(self.evolution, *given, keeps=True)
+            call = _Call(self.evolution, True, *given)
             call.forward()
         return call.backward(_by_task(cotangent), self.trajectory)
 
@@ -201,11 +201,9 @@ class _Call:
     keeps: whether the forward pass keeps the states before each segment, `saved`, for the backward pass.
     """
 
-    def __init__(
-        self, evolution: Evolution, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, keeps: bool
-    ) -> None:
+    def __init__(self, evolution: Evolution, keeps: bool, *tensors: torch.Tensor) -> None:
+        self.given = fixed, controls, initial = tuple(map(_by_task, tensors))
         (tasks, segments, _), dtype = controls.shape, initial.dtype
-        self.given = fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
         lanes, steps = _lanes(tasks, dtype), evolution.division.steps
         last, system = _system(evolution.generators, evolution.division, dtype)
         groups, size = -(-tasks // lanes), system["size"]

@@ -126,7 +126,21 @@ class Batched(Propagator):
 
         trajectory: at the start and at the end of each segment, (tasks, segments + 1, ...).
         """
-        return self._matrices(system, tasks, trajectory)
+        initial = tasks.initial
+        # The coordinates of many levels are those of any operator.
+        if initial is None or has_all_entries(system.dimension):
+            return matrices(self._evolved(system, tasks, trajectory))
+        check_tasks(system, tasks, self.strict)
+        each = initial.expand(tasks.controls.shape[0], 1, *initial.shape) if initial.ndim == 2 else initial
+        each = each[:, None] if each.ndim == 3 else each
+        skew = (each - each.mH) / 2j
+        # A Hermitian operator has a derivative by its other part too.
+        if not (transforms_active() or skew.requires_grad or skew.count_nonzero()):
+            return matrices(self._evolved(system, tasks, trajectory))
+        both = matrices(self._evolved(system, tasks._replace(initial=torch.cat([each, skew], 1)), trajectory))
+        hermitian, other = both.chunk(2, -3)
+        states = hermitian + 1j * other
+        return states if initial.ndim > 3 else states.squeeze(-3)
 
     def expval(
         self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
@@ -146,23 +160,6 @@ class Batched(Propagator):
             UserError: as for `state`, or there are rates.
         """
         return kets(self._evolved(system, tasks, trajectory, columns=True)).mT
-
-    def _matrices(self, system: System, tasks: Tasks, trajectory: bool) -> torch.Tensor:
-        initial = tasks.initial
-        # The coordinates of many levels are those of any operator.
-        if initial is None or has_all_entries(system.dimension):
-            return matrices(self._evolved(system, tasks, trajectory))
-        check_tasks(system, tasks, self.strict)
-        each = initial.expand(tasks.controls.shape[0], 1, *initial.shape) if initial.ndim == 2 else initial
-        each = each[:, None] if each.ndim == 3 else each
-        skew = (each - each.mH) / 2j
-        # A Hermitian operator has a derivative by its other part too.
-        if not (transforms_active() or skew.requires_grad or skew.count_nonzero()):
-            return matrices(self._evolved(system, tasks, trajectory))
-        both = matrices(self._evolved(system, tasks._replace(initial=torch.cat([each, skew], 1)), trajectory))
-        hermitian, other = both.chunk(2, -3)
-        states = hermitian + 1j * other
-        return states if initial.ndim > 3 else states.squeeze(-3)
 
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
@@ -197,19 +194,17 @@ class Batched(Propagator):
         """The coordinates, or instead their products with the rows of a readout."""
         operands = self.linear(system, tasks, columns)
         way = self._way(*operands)
-        # The norms of an integrator's states are checked.
-        is_late = readout is not None and (
-            way != "entries" or self.scheme != "exact" or is_differentiated(readout)
-        )
+        # Of an integrator the states' norms are checked.
+        is_fused = way == "entries" and self.scheme == "exact" and not is_differentiated(readout)
         if way == "entries":
             from ketscale.engines.dynamics import cpu
 
-            evolved = cpu.evolve(*operands, trajectory, None if is_late else readout)
+            evolved = cpu.evolve(*operands, trajectory, readout if is_fused else None)
         else:
             evolved = (plain if way == "products" else spectral).evolve(*operands, trajectory)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), operands, system.dimension, tasks)
-        return times(evolved, readout) if is_late else evolved
+        return evolved if readout is None or is_fused else times(evolved, readout)
 
     def _check(self, evolved: torch.Tensor, operands: Linear, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
@@ -247,12 +242,8 @@ class Batched(Propagator):
         self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
     ) -> Way:
         """How coordinates are evolved: entries by machine code, products and eigenvectors by torch's operators."""
-        if self.route == "torch" or (self.route == "auto" and not initial.is_cpu):
+        if not compiles(self.route, initial.device):
             return "products"
-        if not initial.is_cpu:
-            raise UserError(
-                f"route: compiled computes on the CPU only, and the controls are on {initial.device}; use route torch"
-            )
         if self.route == "compiled" or not evolution.division.reaches:
             return "entries"
         way = fastest(fixed, controls, initial, evolution)
@@ -292,6 +283,19 @@ def check_route(route: str) -> None:
     """Raise UserError unless there is such a route."""
     if route not in get_args(Route):
         raise UserError(f"route: {route!r} is none of {', '.join(get_args(Route))}")
+
+
+def compiles(route: Route, device: torch.device) -> bool:
+    """Whether machine code may evolve tensors on a device.
+
+    Raises:
+        UserError: it is to, and this is no CPU.
+    """
+    if route == "compiled" and device.type != "cpu":
+        raise UserError(
+            f"route: compiled computes on the CPU only, and the tensors are on {device}; use route torch"
+        )
+    return route != "torch" and device.type == "cpu"
 
 
 def propagator(name: str, dt: float | None = None, route: Route = "auto", strict: bool = True) -> Propagator:

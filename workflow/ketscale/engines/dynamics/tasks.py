@@ -168,28 +168,21 @@ def coefficients(
         if not tasks.by_segment:
             durations = (durations / controls.shape[1]).expand(count)[:, None]
         fixed, controls = durations[:, :1] * fixed, durations[:, :, None] * controls
-    initial = tasks.initial
-    if initial is None:
-        rows = _start(system.dimension, columns, controls.dtype, controls.device)
-    else:
-        rows = ket_coordinates(initial) if columns else coordinates(initial)
+    initial, dtype = tasks.initial, controls.dtype
     if columns:
+        if initial is None:
+            initial = torch.eye(system.dimension, dtype=dtype.to_complex(), device=controls.device)
+        rows = torch.view_as_real(initial.mT.resolve_conj()).flatten(-2)
         return fixed, controls, rows.expand(count, -1, -1), tau
+    rows = _start(system.dimension, dtype, controls.device) if initial is None else coordinates(initial)
     return fixed, controls, rows if rows.ndim > 2 else rows.expand(count, -1), tau
 
 
-def ket_coordinates(columns: torch.Tensor) -> torch.Tensor:
-    """The inverse of `kets`, of complex columns (..., d, k): (..., k, 2 d)."""
-    return torch.view_as_real(columns.mT.resolve_conj()).flatten(-2)
-
-
 @lru_cache(maxsize=64)
-def _start(levels: int, columns: bool, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The coordinates of |0><0|, or of the identity as columns; not to be written to."""
+def _start(levels: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The coordinates of |0><0|; not to be written to. To make them anew takes a tenth of a small task's time."""
     with torch.inference_mode(False):
         state = torch.eye(levels, dtype=dtype.to_complex(), device=device)
-        if columns:
-            return unwrapped(ket_coordinates(state))
         state[1:] = 0
         return unwrapped(coordinates(state))
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step
+from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step, compiles
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, check_tasks, check_values
 from ketscale.engines.evolved import Evolved
@@ -78,7 +78,7 @@ class Integrator:
             UserError: a splitting cannot read the system (`Chain.of`).
         """
         duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
-        compiled = self.compiled(columns.device)
+        compiled = compiles(self.route, columns.device)
         if isinstance(self.scheme, MagnusScheme):
             controls, durations = exponentials(self.scheme, amplitudes, duration)
             tasks = Tasks(controls[None], durations[None], None, parameters, columns)
@@ -93,18 +93,6 @@ class Integrator:
 
             machine = cpu
         return evolve_columns(gates, machine, chain, amplitudes, duration, columns)
-
-    def compiled(self, device: torch.device) -> bool:
-        """Whether machine code evolves columns on a device.
-
-        Raises:
-            UserError: it is to, and this is no CPU.
-        """
-        if self.route == "compiled" and device.type != "cpu":
-            raise UserError(
-                f"route: compiled computes on the CPU only, and the columns are on {device}; use route torch"
-            )
-        return self.route != "torch" and device.type == "cpu"
 
 
 def exponentials(
@@ -248,7 +236,7 @@ def evolution(system: System, method: str, route: Route, steps: int | None, devi
     return Evolved(
         kernel="dense" if dense else "chain",
         method=method,
-        code=("table" if dense else "compiled") if by.compiled(device) else "torch",
+        code=("table" if dense else "compiled") if compiles(route, device) else "torch",
         states=system.dimension,
         steps=steps,
     )
