@@ -68,13 +68,8 @@ class PublishedLoop(Propagator):
     def evolution(self, system: System, tasks: Tasks) -> Evolved:
         """See `Batched.evolution`."""
         assert self.dt is not None  # checked at the start
-        return Evolved(
-            kernel="dense",
-            method=self.scheme,
-            code="loop",
-            states=system.dimension,
-            steps=_steps(tasks.segment, self.dt),
-        )
+        states, steps = system.dimension, _steps(tasks.segment, self.dt)
+        return Evolved(kernel="dense", method=self.scheme, code="loop", states=states, steps=steps)
 
     def _created(self, system: System, tasks: Tasks) -> list[_Created]:
         numbers = range(len(tasks.controls))
