@@ -84,7 +84,7 @@ def evolve(
 
 @dataclass(eq=False)
 class _States(Rows):
-    """The final coordinates, or those of the trajectory, by fixed coefficients, controls and initial coordinates.
+    """The final coordinates, those of the trajectory or their `readout`, by fixed coefficients, controls and initial coordinates.
 
     keeps: whether the states before each segment are kept for one backward pass, which otherwise computes them again.
     """
@@ -100,7 +100,8 @@ class _States(Rows):
         states = call.forward()
         self.kept = call if self.keeps else None
         if self.trajectory:
-            before = call.saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(states)]
+            before = call.memory[call.scratch :].view(call.kept_places)
+            before = before.permute(0, 3, 1, 2).flatten(0, 1)[: len(states)]
             states = torch.cat([before, states[:, None]], 1)
         return (self._read(states),)
 
@@ -124,9 +125,8 @@ class _States(Rows):
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        (states,) = applied(
-            _States(_with_tangent(self.evolution), self.trajectory), *_beside(tensors, tangents)
-        )
+        twice = _States(_with_tangent(self.evolution), self.trajectory)
+        (states,) = applied(twice, *_beside(tensors, tangents))
         return (self._read(states[..., states.shape[-1] // 2 :]),)
 
 
@@ -198,20 +198,23 @@ def _beside(
 class _Call:
     """What the forward and the backward pass of some tasks with one state each ask of the code alike; see `evolve`.
 
-    keeps: whether the forward pass keeps the states before each segment, `saved`, for the backward pass.
+    keeps: whether the forward pass keeps the states before each segment, (groups, segments, size, lanes), for the backward pass;
+    they are in `memory`, behind the scratch.
     """
 
     def __init__(self, evolution: Evolution, keeps: bool, *tensors: torch.Tensor) -> None:
         self.given = fixed, controls, initial = tuple(map(_by_task, tensors))
         (tasks, segments, _), dtype = controls.shape, initial.dtype
         lanes, steps = _lanes(tasks, dtype), evolution.division.steps
-        last, system = _system(evolution.generators, evolution.division, dtype)
-        groups, size = -(-tasks // lanes), system["size"]
-        work = system["most_degree"] * (len(system["by_row"]) + size) * segments * max(1, steps) * tasks
+        # It is kept, since `last` has the addresses of its tensors.
+        last, self.system = _system(evolution.generators, evolution.division, dtype)
+        groups, size = -(-tasks // lanes), self.system["size"]
+        entries, degree = len(self.system["by_row"]), self.system["most_degree"]
+        work = degree * (entries + size) * segments * max(1, steps) * tasks
         threads = threads_for(groups, work)
         # Workers' scratch, and behind it what is kept: a tensor takes microseconds to make.
         self.kept_places = groups * keeps, segments, size, lanes
-        self.scratch = threads * system["scratch_vectors"] * lanes
+        self.scratch = threads * self.system["scratch_vectors"] * lanes
         self.memory = initial.new_empty(self.scratch + prod(self.kept_places))
         self._run = partial(
             _kernel(dtype, lanes).run, threads=threads, last=last,
@@ -220,11 +223,6 @@ class _Call:
             initial=initial, initial_stride=initial.stride(0), scratch=self.memory,
             saved=self.memory.data_ptr() + self.scratch * dtype.itemsize, keep=int(keeps),
         )  # fmt: skip
-
-    @property
-    def saved(self) -> torch.Tensor:
-        """The states before each segment, (groups, segments, size, lanes)."""
-        return self.memory[self.scratch :].view(self.kept_places)
 
     def forward(self) -> torch.Tensor:
         """The final coordinates (tasks, size)."""

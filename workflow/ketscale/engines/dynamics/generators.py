@@ -33,11 +33,9 @@ def entries(matrix: NDArray[np.float64]) -> Entries:
     return tuple(zip(rows.tolist(), columns.tolist(), matrix[rows, columns].tolist(), strict=True))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Generators:
     """G = sum_f fixed_f fixed[f] + sum_k control_k controlled[k], as `size` x `size` matrices.
-
-    Each is a key of caches by itself, since a system keeps its own.
 
     paired: whether coordinates 2n and 2n + 1 are the real and the imaginary part of a number that complex matrices act on.
     tangents: how many times the family was extended by `with_tangent`.
@@ -48,6 +46,14 @@ class Generators:
     controlled: tuple[Entries, ...]
     paired: bool = False
     tangents: int = 0
+
+    # Cached, since every evolution asks for it.
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.size, self.fixed, self.controlled, self.paired, self.tangents))
 
     @cached_property
     def with_tangent(self) -> Generators:

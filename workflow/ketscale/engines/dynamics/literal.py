@@ -45,7 +45,7 @@ class PublishedLoop(Propagator):
     dt: float | None = None
     cache: bool = False
     strict: bool = field(default=False, init=False, repr=False)
-    _cache: dict[Key, _Created] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[Any, _Created] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.scheme == "exact":
@@ -122,10 +122,7 @@ def _steps(segment: float, dt: float) -> int:
     return steps
 
 
-Key = tuple[Any, ...]
-
-
-def _key(system: System, tasks: Tasks, task: int) -> Key:
+def _key(system: System, tasks: Tasks, task: int) -> tuple[Any, ...]:
     """The system, the precision and device, and a task's numbers."""
     parts = [None if part is None else part.tolist() for part in _own(tasks, task)]
     return system, tasks.controls.dtype, tasks.controls.device, str(parts)

@@ -155,11 +155,11 @@ def coefficients(
     parameters = tasks.parameters
     if parameters is None:
         parameters = default_parameters(system, controls)
-    fixed = parameters.expand(count, -1)
-    if tasks.rates is not None and tasks.rates.ndim < 3:
-        fixed = torch.cat([fixed, tasks.rates.expand(count, -1)], 1)
+    fixed, rates = parameters.expand(count, -1), tasks.rates
+    if rates is not None and rates.ndim < 3:
+        fixed = torch.cat([fixed, rates.expand(count, -1) if rates.ndim == 1 else rates], 1)
     if tasks.varied:
-        of_segments = [tasks.rates] if tasks.rates is not None and tasks.rates.ndim > 2 else []
+        of_segments = [rates] if rates is not None and rates.ndim > 2 else []
         every = [fixed[:, None].expand(-1, controls.shape[1], -1), *of_segments, controls]
         fixed, controls = fixed[:, :0], torch.cat(every, 2)
     tau = 1.0 if isinstance(tasks.duration, torch.Tensor) else tasks.segment
