@@ -117,13 +117,12 @@ def test_products_of_matrices_take_over_where_they_are_faster(monkeypatch: pytes
     # A long segment has many terms, but few squares.
     assert faster(sparse, strength=1e3)
     assert not faster(system_of(6))
-    none, evolution = (
-        (torch.ones(0, 1, 32),) * 3,
-        Evolution(sparse.ket_generators, 0.1, EXACT[torch.float64], kets=True),
-    )
-    assert costs.fastest(*none, evolution) == "entries"
+    evolution = Evolution(sparse.ket_generators, 0.1, EXACT[torch.float64], kets=True)
+    assert costs.fastest(*(torch.ones(0, 1, 32),) * 3, evolution) == "entries"
     few = system_of(4).generators
-    assert costs.fastest(*(torch.ones(1, 1, 16),) * 3, Evolution(few, 0.1, EXACT[torch.float64])) == "entries"
+    tensors = torch.ones(1, len(few.fixed)), torch.ones(1, 1, len(few.controlled)), torch.ones(1, 16)
+    for tau, way in ((0.1, "entries"), (1e6, "products")):
+        assert costs.fastest(*tensors, Evolution(few, tau, EXACT[torch.float64])) == way
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 300.0])

@@ -18,7 +18,7 @@ from ketscale.engines.dynamics.system import System
 from ketscale.engines.operators import Term
 from ketscale.engines.pulses import Pulses, Segments, cpu, plain
 from ketscale.engines.pulses.chain import Chain, with_operators
-from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
+from ketscale.engines.pulses.integrators import Integrator, step_count
 from ketscale.engines.pulses.schemes import SIMULATORS, Scheme
 from ketscale.engines.pulses.splitting import Gates, sequence
 from ketscale.errors import UserError
@@ -82,7 +82,7 @@ def gates_of(made: Integrator, chain: Chain) -> Gates:
 
 def evolved(name: str, steps: int, given: System, route: str = "auto") -> torch.Tensor:
     """The unitary."""
-    result = integrator(name, steps, route)
+    result = Integrator(name, steps, route)
     amplitudes = sampled(result.times(DURATION), len(given.controls))
     columns = torch.eye(given.dimension, dtype=torch.complex128)
     return result.evolve(given, amplitudes, DURATION, columns)
@@ -200,7 +200,7 @@ CELLS += zip(SPLITTINGS, itertools.cycle(LATTICES), strict=False)
 @pytest.mark.parametrize(("name", "where"), CELLS)
 def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
     arguments = LATTICES[where]
-    result = integrator(name, 5)
+    result = Integrator(name, 5)
     tensors = inputs(result, arguments, 3)
     actual = gradients(result, arguments, tensors)
     step = 1e-3
@@ -232,7 +232,7 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
 )
 def test_second_derivatives_by_everything_are_those_of_differences(name: str, where: str) -> None:
     arguments = LATTICES[where]
-    result = integrator(name, 4)
+    result = Integrator(name, 4)
     tensors = inputs(result, arguments, 3)
     ways = [normal(*each.shape, seed=6) for each in tensors]
     ways = [way if each.is_complex() else way.real for way, each in zip(ways, tensors, strict=True)]
@@ -269,7 +269,7 @@ def test_second_derivatives_by_everything_are_those_of_differences(name: str, wh
 
 
 def test_what_torch_func_maps_has_what_it_has_by_itself() -> None:
-    result, arguments = integrator("interaction4", 4), LATTICES["chain"]
+    result, arguments = Integrator("interaction4", 4), LATTICES["chain"]
     amplitudes, _, columns, *_ = inputs(result, arguments, 3)
     several = torch.stack([amplitudes, -amplitudes])
     mapped = torch.func.vmap(lambda each: result.evolve(arguments, each, DURATION, columns))(several)
@@ -285,7 +285,7 @@ def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
     columns = torch.eye(3, dtype=torch.complex128)
     options: Any = {"kind": "ket", "initial": columns, "method": "interaction4"}  # a batch of kets
     result = [kd.evolve(arguments, pulses, dt=dt, **options) for dt in (0.1, 0.02)]
-    by = integrator("interaction4", 21)
+    by = Integrator("interaction4", 21)
     single = by.evolve(arguments, pulses.sample(by.times(DURATION)), DURATION, columns)
     torch.testing.assert_close(result[0], single.T, rtol=0, atol=1e-14)
     estimate = kd.error_estimate(arguments, pulses, dt=0.1, **options)
@@ -302,7 +302,7 @@ def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
 @pytest.mark.parametrize("name", SPLITTINGS)
 def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     given = LATTICES["ring"]
-    built = integrator(name, 7, "torch")
+    built = Integrator(name, 7, "torch")
     tensors = inputs(built, given, 5)
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     system = with_operators(given, [*leaves[3], *leaves[4], *leaves[5]])
@@ -320,7 +320,7 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
 @pytest.mark.parametrize(("name", "where", "columns"), pairs(list(SIMULATORS), LATTICES, [1, 19]))
 def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> None:
     arguments = LATTICES[where]
-    routes = [integrator(name, 5, route) for route in ("compiled", "torch")]
+    routes = [Integrator(name, 5, route) for route in ("compiled", "torch")]
     tensors = inputs(routes[0], arguments, columns)
     for actual, peer in zip(*(gradients(result, arguments, tensors) for result in routes), strict=True):
         np.testing.assert_allclose(
@@ -333,7 +333,7 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     from ketscale.engines.pulses import splitting
 
     arguments = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
-    result = integrator("suzuki4", 23)
+    result = Integrator("suzuki4", 23)
     tensors = inputs(result, arguments, 100)
     complete = gradients(result, arguments, tensors)
     monkeypatch.setattr(kernel, "WORK_PER_THREAD", 1)
@@ -362,7 +362,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
     states, chunks = [], []
     monkeypatch.setattr(splitting, "CHUNK", 500)
     for steps in (30, 90):
-        result = integrator(name, steps)
+        result = Integrator(name, steps)
         leaves = tuple(tensor.requires_grad_() for tensor in inputs(result, arguments, 4))
         final = result.evolve(arguments, leaves[0], leaves[1], leaves[2])
         assert final.grad_fn is not None

@@ -10,8 +10,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from math import prod
+from typing import Any
 
 import torch
 
@@ -21,6 +22,7 @@ from ketscale.engines.derivatives import Rows, is_recorded, one_gradient
 from ketscale.engines.dynamics import kernels
 from ketscale.engines.dynamics.generators import Division, Evolution, Generators
 from ketscale.engines.dynamics.plan import table
+from ketscale.engines.dynamics.tasks import times
 from ketscale.private_torch import transforms_active
 from ketscale.spans import span
 
@@ -57,12 +59,14 @@ def evolve(
     initial: torch.Tensor,
     evolution: Evolution,
     trajectory: bool = False,
+    readout: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Final coordinates (tasks, size), differentiable in all three; on the CPU, in fp32 or fp64.
 
     fixed: (tasks, F). controls: (tasks, segments, K). initial: (tasks, size), or several states for each task,
     (tasks, m, size), and so the result. See `Generators`. trajectory: whether the result has the start and the end of
-    each segment, (tasks, segments + 1, [m,] size).
+    each segment, (tasks, segments + 1, [m,] size). readout: constant rows (k, size), whose products with the coordinates,
+    (..., k), are the result instead; a small task takes a third less time than with operators of torch behind it.
     """
     if initial.ndim > 2:
         # Each is a task with the same coefficients.
@@ -71,16 +75,16 @@ def evolve(
             each.expand(several, *each.shape[1:]) if tasks == 1 else each.repeat_interleave(several, 0)
             for each in (fixed, controls)
         )
-        states = evolve(fixed, controls, initial.reshape(-1, size), evolution, trajectory)
+        states = evolve(fixed, controls, initial.reshape(-1, size), evolution, trajectory, readout)
         states = states.unflatten(0, (tasks, several))
         return states.transpose(1, 2) if trajectory else states
     keeps = is_recorded(fixed, controls, initial) and not transforms_active()
-    return applied(_States(evolution, trajectory, keeps), fixed, controls, initial)[0]
+    return applied(_States(evolution, trajectory, keeps, readout), fixed, controls, initial)[0]
 
 
 @dataclass(eq=False)
 class _States(Rows):
-    """The final coordinates, or those of the trajectory, by fixed coefficients, controls and initial coordinates.
+    """The final coordinates, those of the trajectory or their `readout`, by fixed coefficients, controls and initial coordinates.
 
     keeps: whether the states before each segment are kept for one backward pass, which otherwise computes them again.
     """
@@ -88,34 +92,42 @@ class _States(Rows):
     evolution: Evolution
     trajectory: bool = False
     keeps: bool = False
-    kept: tuple[_Call, torch.Tensor] | None = None
+    readout: torch.Tensor | None = None
+    kept: _Call | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        call = _call(self.evolution, *tensors)
-        states, saved = call.forward(self.keeps or self.trajectory)
-        self.kept = (call, saved) if self.keeps else None
+        call = _Call(self.evolution, self.keeps or self.trajectory, *tensors)
+        states = call.forward()
+        self.kept = call if self.keeps else None
         if self.trajectory:
-            before = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(states)]
+            before = call.memory[call.scratch :].view(call.kept_places)
+            before = before.permute(0, 3, 1, 2).flatten(0, 1)[: len(states)]
             states = torch.cat([before, states[:, None]], 1)
-        return (states,)
+        return (self._read(states),)
+
+    def _read(self, states: torch.Tensor) -> torch.Tensor:
+        return states if self.readout is None else times(states, self.readout)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        one_gradient("a propagator", cotangents[0])
+        (cotangent,) = cotangents
+        one_gradient("a propagator", cotangent)
+        if self.readout is not None:
+            single = len(self.readout) == 1
+            cotangent = cotangent * self.readout if single else (cotangent[..., None] * self.readout).sum(-2)
         kept, self.kept = self.kept, None
         gradient = _Gradient(self.evolution, self.trajectory, kept)
         if torch.is_grad_enabled() or transforms_active():
-            return applied(gradient, *cotangents, *tensors)
-        return gradient(*cotangents, *tensors)
+            return applied(gradient, cotangent, *tensors)
+        return gradient(cotangent, *tensors)
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        (states,) = applied(
-            _States(_with_tangent(self.evolution), self.trajectory), *_beside(tensors, tangents)
-        )
-        return (states[..., states.shape[-1] // 2 :],)
+        twice = _States(_with_tangent(self.evolution), self.trajectory)
+        (states,) = applied(twice, *_beside(tensors, tangents))
+        return (self._read(states[..., states.shape[-1] // 2 :]),)
 
 
 @dataclass(eq=False)
@@ -127,15 +139,15 @@ class _Gradient(Rows):
 
     evolution: Evolution
     trajectory: bool
-    kept: tuple[_Call, torch.Tensor] | None = None
+    kept: _Call | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         cotangent, *given = tensors
-        if self.kept is None:
-            call = _call(self.evolution, *given)
-            self.kept = call, call.forward(keeps=True)[1]
-        (call, saved), self.kept = self.kept, None
-        return call.backward(_by_task(cotangent), saved, self.trajectory)
+        call, self.kept = self.kept, None
+        if call is None:
+            call = _Call(self.evolution, True, *given)
+            call.forward()
+        return call.backward(_by_task(cotangent), self.trajectory)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
@@ -183,63 +195,55 @@ def _beside(
         yield torch.cat([tensor, torch.zeros_like(tensor) if tangent is None else tangent], -1)
 
 
-class _Call(NamedTuple):
-    """What the forward and the backward pass of some tasks with one state each ask of the code alike.
+class _Call:
+    """What the forward and the backward pass of some tasks with one state each ask of the code alike; see `evolve`.
 
-    lanes: tasks in a vector. last, system: see `_system`.
+    keeps: whether the forward pass keeps the states before each segment, (groups, segments, size, lanes), for the backward pass;
+    they are in `memory`, behind the scratch.
     """
 
-    lanes: int
-    threads: int
-    arguments: Mapping[str, Any]
-    last: array[int]
-    system: Mapping[str, Any]
+    def __init__(self, evolution: Evolution, keeps: bool, *tensors: torch.Tensor) -> None:
+        self.given = fixed, controls, initial = tuple(map(_by_task, tensors))
+        (tasks, segments, _), dtype = controls.shape, initial.dtype
+        lanes, steps = _lanes(tasks, dtype), evolution.division.steps
+        # It is kept, since `last` has the addresses of its tensors.
+        last, self.system = _system(evolution.generators, evolution.division, dtype)
+        groups, size = -(-tasks // lanes), self.system["size"]
+        entries, degree = len(self.system["by_row"]), self.system["most_degree"]
+        work = degree * (entries + size) * segments * max(1, steps) * tasks
+        threads = threads_for(groups, work)
+        # Workers' scratch, and behind it what is kept: a tensor takes microseconds to make.
+        self.kept_places = groups * keeps, segments, size, lanes
+        self.scratch = threads * self.system["scratch_vectors"] * lanes
+        self.memory = initial.new_empty(self.scratch + prod(self.kept_places))
+        self._run = partial(
+            _kernel(dtype, lanes).run, threads=threads, last=last,
+            batch=tasks, groups=groups, segments=segments, steps=steps, tau=evolution.tau,
+            fixed=fixed, fixed_stride=fixed.stride(0), controls=controls, controls_stride=controls.stride(0),
+            initial=initial, initial_stride=initial.stride(0), scratch=self.memory,
+            saved=self.memory.data_ptr() + self.scratch * dtype.itemsize, keep=int(keeps),
+        )  # fmt: skip
 
-    def forward(self, keeps: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """The final coordinates (tasks, size), and, if it `keeps` them, the states before each segment as the backward pass
-        reads them (groups, segments, size, lanes); otherwise an empty tensor.
-        """
-        given, initial = self.arguments, self.arguments["initial"]
-        places = given["groups"] * keeps, given["segments"], self.system["size"], self.lanes
-        final, saved = initial.new_empty(initial.shape), initial.new_empty(places)
-        self._run("forward", final=final, saved=saved, keep=int(keeps))
-        return final, saved
+    def forward(self) -> torch.Tensor:
+        """The final coordinates (tasks, size)."""
+        initial = self.given[2]
+        final = initial.new_empty(initial.shape)
+        if len(final):
+            self._run("forward", final=final)
+        return final
 
-    def backward(
-        self, cotangent: torch.Tensor, saved: torch.Tensor, trajectory: bool
-    ) -> tuple[torch.Tensor, ...]:
-        """The gradients by fixed coefficients, controls and initial coordinates.
+    def backward(self, cotangent: torch.Tensor, trajectory: bool) -> tuple[torch.Tensor, ...]:
+        """The gradients by fixed coefficients, controls and initial coordinates, after a forward pass that keeps states.
 
         cotangent: (tasks, size), or of a trajectory (tasks, segments + 1, size), each task's floats side by side.
         """
-        given = {name: self.arguments[name] for name in ("fixed", "controls", "initial")}
-        made = {f"to_{name}": each.new_empty(each.shape) for name, each in given.items()}
-        more = {"cotangent": cotangent, "cotangent_stride": cotangent.stride(0), "each_end": int(trajectory)}
-        self._run("backward", saved=saved, **more, **made)
-        return tuple(made.values())
-
-    def _run(self, name: str, **more: Any) -> None:
-        if self.arguments["batch"]:
-            size = self.threads * self.system["scratch_vectors"] * self.lanes
-            scratch = self.arguments["initial"].new_empty(size)
-            run = _kernel(scratch.dtype, self.lanes).run
-            run(name, self.threads, self.last, scratch=scratch, **self.arguments, **more)
-
-
-def _call(evolution: Evolution, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor) -> _Call:
-    """The call of tasks with one state each; see `evolve`."""
-    (tasks, segments, _), dtype = controls.shape, initial.dtype
-    fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
-    lanes, steps = _lanes(tasks, dtype), evolution.division.steps
-    last, system = _system(evolution.generators, evolution.division, dtype)
-    groups = -(-tasks // lanes)
-    work = system["most_degree"] * (len(system["by_row"]) + system["size"]) * segments * max(1, steps) * tasks
-    arguments = {
-        "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau,
-        "fixed": fixed, "fixed_stride": fixed.stride(0), "controls": controls, "controls_stride": controls.stride(0),
-        "initial": initial, "initial_stride": initial.stride(0),
-    }  # fmt: skip
-    return _Call(lanes, threads_for(groups, work), arguments, last, system)
+        fixed, controls, initial = gradients = tuple(each.new_empty(each.shape) for each in self.given)
+        if len(initial):
+            self._run(
+                "backward", cotangent=cotangent, cotangent_stride=cotangent.stride(0), each_end=int(trajectory),
+                to_fixed=fixed, to_controls=controls, to_initial=initial,
+            )  # fmt: skip
+        return gradients
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:

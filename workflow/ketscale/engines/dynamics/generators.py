@@ -100,18 +100,13 @@ class Generators:
         return int(np.count_nonzero(np.diff(rows * self.size + columns, prepend=-1)))
 
     @cached_property
-    def norms(self) -> torch.Tensor:
-        """The largest sum of a row's sizes in the matrix of each coefficient, fixed ones first, in fp64."""
+    def norms(self) -> NDArray[np.float64]:
+        """The largest sum of a row's sizes in the matrix of each coefficient, fixed ones first."""
         coefficients, rows, _, values = self.arrays
         count = len(self.fixed) + len(self.controlled)
         sums = np.bincount(coefficients * self.size + rows, np.abs(values), count * self.size)
-        return torch.from_numpy(sums.reshape(count, self.size).max(1))
-
-    @cached_property
-    def summed_norms(self) -> tuple[float, float]:
-        """The sums of the norms of the fixed matrices and of the controlled ones."""
-        norms = self.norms.tolist()
-        return sum(norms[: len(self.fixed)]), sum(norms[len(self.fixed) :])
+        norms: NDArray[np.float64] = sums.reshape(count, self.size).max(1)
+        return norms
 
     @property
     def normed_rows(self) -> int:

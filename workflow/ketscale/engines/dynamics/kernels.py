@@ -72,9 +72,7 @@ def forward(k: FunctionCode, args: Arguments) -> None:
     )
     with k.tasks(args.groups) as group:
         tasks = _Tasks(k, args, group, values, forms, scaled)
-        rows = args.initial[tasks.lanes]
-        with k.loop(args.size) as row:
-            state[row] = rows[row]
+        _copy(tasks, args.initial[tasks.lanes], state)
         with k.loop(args.segments) as number:
             with k.when(args.keep != 0):
                 _copy(tasks, state, args.saved[group, number])
@@ -82,7 +80,7 @@ def forward(k: FunctionCode, args: Arguments) -> None:
             with k.loop(segment.most_steps) as step:
                 segment.scale(step)
                 segment.advance(state, terms, alternating=True)
-        _stored(tasks, state, args.final)
+        _copy(tasks, state, args.final[tasks.lanes])
 
 
 def backward(k: FunctionCode, args: Arguments) -> None:
@@ -97,8 +95,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
     with k.tasks(args.groups) as group:
         tasks = _Tasks(k, args, group, values, forms, scaled)
         cotangents = args.cotangent[tasks.lanes].part((), args.segments + 1, size)
-        with k.loop(size) as row:
-            adjoint[row] = cotangents[args.each_end * args.segments, row]
+        _copy(tasks, cotangents[args.each_end * args.segments], adjoint)
         to_fixed, to_controls = args.to_fixed[tasks.lanes], args.to_controls[tasks.lanes]
         totals.zero(count)
         with k.loop(args.segments, backwards=True) as number:
@@ -118,7 +115,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
                 adjoint[row] = adjoint[row] + cotangents[number, row]
         with k.each(args.fixed_count) as coefficient:
             to_fixed[coefficient] = tasks.chained(totals, coefficient)
-        _stored(tasks, adjoint, args.to_initial)
+        _copy(tasks, adjoint, args.to_initial[tasks.lanes])
 
 
 class _Tasks:
@@ -297,12 +294,6 @@ def _list(k: FunctionCode, starts: Buffer, number: Number) -> Iterator[Number]:
     first = starts[number]
     with k.each(starts[number + 1] - first) as index:
         yield first + index
-
-
-def _stored(tasks: _Tasks, state: Buffer, out: Buffer) -> None:
-    rows = out[tasks.lanes]
-    with tasks.k.loop(tasks.args.size) as row:
-        rows[row] = state[row]
 
 
 def _copy(tasks: _Tasks, source: Buffer, target: Buffer) -> None:

@@ -45,7 +45,7 @@ class PublishedLoop(Propagator):
     dt: float | None = None
     cache: bool = False
     strict: bool = field(default=False, init=False, repr=False)
-    _cache: dict[Key, _Created] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: dict[Any, _Created] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.scheme == "exact":
@@ -68,13 +68,8 @@ class PublishedLoop(Propagator):
     def evolution(self, system: System, tasks: Tasks) -> Evolved:
         """See `Batched.evolution`."""
         assert self.dt is not None  # checked at the start
-        return Evolved(
-            kernel="dense",
-            method=self.scheme,
-            code="loop",
-            states=system.dimension,
-            steps=_steps(tasks.segment, self.dt),
-        )
+        states, steps = system.dimension, _steps(tasks.segment, self.dt)
+        return Evolved(kernel="dense", method=self.scheme, code="loop", states=states, steps=steps)
 
     def _created(self, system: System, tasks: Tasks) -> list[_Created]:
         numbers = range(len(tasks.controls))
@@ -127,10 +122,7 @@ def _steps(segment: float, dt: float) -> int:
     return steps
 
 
-Key = tuple[Any, ...]
-
-
-def _key(system: System, tasks: Tasks, task: int) -> Key:
+def _key(system: System, tasks: Tasks, task: int) -> tuple[Any, ...]:
     """The system, the precision and device, and a task's numbers."""
     parts = [None if part is None else part.tolist() for part in _own(tasks, task)]
     return system, tasks.controls.dtype, tasks.controls.device, str(parts)

@@ -52,12 +52,19 @@ def _in_turn(
 def _all_at_once(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
-    maps = _maps(fixed, controls, evolution)
-    # Neighbours are multiplied, all pairs at once: a map takes far longer to make than to multiply.
-    while (segments := maps.shape[1]) > 1:
-        pairs = maps[:, 1::2] @ maps[:, : segments - 1 : 2]
-        maps = torch.cat([pairs, maps[:, -1:]], 1) if segments % 2 else pairs
-    return _coordinates_of(maps[:, 0] @ _columns_of(initial, evolution), initial.ndim)
+    whole = product(_maps(fixed, controls, evolution))
+    return _coordinates_of(whole @ _columns_of(initial, evolution), initial.ndim)
+
+
+def product(maps: torch.Tensor) -> torch.Tensor:
+    """The product of maps (..., segments, rows, rows) that act one after the other.
+
+    Neighbours are multiplied, all pairs at once: a map takes far longer to make than to multiply.
+    """
+    while (segments := maps.shape[-3]) > 1:
+        pairs = maps[..., 1::2, :, :] @ maps[..., : segments - 1 : 2, :, :]
+        maps = torch.cat([pairs, maps[..., -1:, :, :]], -3) if segments % 2 else pairs
+    return maps[..., 0, :, :]
 
 
 def ends(maps: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:

@@ -33,7 +33,7 @@ from ketscale.engines.dynamics.tasks import (
 from ketscale.engines.evolved import CodeKind, Evolved
 from ketscale.engines.operators import check_hermitian
 from ketscale.errors import UserError, is_positive
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import is_differentiated, transforms_active
 from ketscale.shapes import Complex, Float
 from ketscale.words import suggestion
 
@@ -126,28 +126,6 @@ class Batched(Propagator):
 
         trajectory: at the start and at the end of each segment, (tasks, segments + 1, ...).
         """
-        return self._matrices(system, tasks, trajectory)
-
-    def expval(
-        self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
-    ) -> Float[torch.Tensor, "{len(tasks.controls)} *ends {len(observables)}"]:
-        """See `Propagator.expval`; trajectory: as for `state`. The states are not kept for a gradient as matrices."""
-        matrices = as_observables(observables, system, tasks.controls, self.strict)
-        return times(self._evolved(system, tasks, trajectory), coordinates(matrices))
-
-    def columns(
-        self, system: System, tasks: Tasks, trajectory: bool = False
-    ) -> Complex[torch.Tensor, "{len(tasks.controls)} *each {system.dimension} _"]:
-        """The kets of a closed system at the end of the pulses, as columns, complex (tasks, d, k); or as for `state`.
-
-        tasks: without rates; their `initial` are columns.
-
-        Raises:
-            UserError: as for `state`, or there are rates.
-        """
-        return kets(self._evolved(system, tasks, trajectory, columns=True)).mT
-
-    def _matrices(self, system: System, tasks: Tasks, trajectory: bool) -> torch.Tensor:
         initial = tasks.initial
         # The coordinates of many levels are those of any operator.
         if initial is None or has_all_entries(system.dimension):
@@ -163,6 +141,25 @@ class Batched(Propagator):
         hermitian, other = both.chunk(2, -3)
         states = hermitian + 1j * other
         return states if initial.ndim > 3 else states.squeeze(-3)
+
+    def expval(
+        self, system: System, tasks: Tasks, observables: ArrayLike, trajectory: bool = False
+    ) -> Float[torch.Tensor, "{len(tasks.controls)} *ends {len(observables)}"]:
+        """See `Propagator.expval`; trajectory: as for `state`. The states are not kept for a gradient as matrices."""
+        matrices = as_observables(observables, system, tasks.controls, self.strict)
+        return self._evolved(system, tasks, trajectory, readout=coordinates(matrices))
+
+    def columns(
+        self, system: System, tasks: Tasks, trajectory: bool = False
+    ) -> Complex[torch.Tensor, "{len(tasks.controls)} *each {system.dimension} _"]:
+        """The kets of a closed system at the end of the pulses, as columns, complex (tasks, d, k); or as for `state`.
+
+        tasks: without rates; their `initial` are columns.
+
+        Raises:
+            UserError: as for `state`, or there are rates.
+        """
+        return kets(self._evolved(system, tasks, trajectory, columns=True)).mT
 
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
@@ -187,19 +184,27 @@ class Batched(Propagator):
         return fixed, controls, initial, Evolution(generators, tau, division, columns)
 
     def _evolved(
-        self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
+        self,
+        system: System,
+        tasks: Tasks,
+        trajectory: bool = False,
+        columns: bool = False,
+        readout: torch.Tensor | None = None,
     ) -> torch.Tensor:
+        """The coordinates, or instead their products with the rows of a readout."""
         operands = self.linear(system, tasks, columns)
         way = self._way(*operands)
+        # Of an integrator the states' norms are checked.
+        is_fused = way == "entries" and self.scheme == "exact" and not is_differentiated(readout)
         if way == "entries":
             from ketscale.engines.dynamics import cpu
 
-            evolved = cpu.evolve(*operands, trajectory=trajectory)
+            evolved = cpu.evolve(*operands, trajectory, readout if is_fused else None)
         else:
-            evolved = (plain if way == "products" else spectral).evolve(*operands, trajectory=trajectory)
+            evolved = (plain if way == "products" else spectral).evolve(*operands, trajectory)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), operands, system.dimension, tasks)
-        return evolved
+        return evolved if readout is None or is_fused else times(evolved, readout)
 
     def _check(self, evolved: torch.Tensor, operands: Linear, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
@@ -237,12 +242,8 @@ class Batched(Propagator):
         self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
     ) -> Way:
         """How coordinates are evolved: entries by machine code, products and eigenvectors by torch's operators."""
-        if self.route == "torch" or (self.route == "auto" and not initial.is_cpu):
+        if not compiles(self.route, initial.device):
             return "products"
-        if not initial.is_cpu:
-            raise UserError(
-                f"route: compiled computes on the CPU only, and the controls are on {initial.device}; use route torch"
-            )
         if self.route == "compiled" or not evolution.division.reaches:
             return "entries"
         way = fastest(fixed, controls, initial, evolution)
@@ -282,6 +283,19 @@ def check_route(route: str) -> None:
     """Raise UserError unless there is such a route."""
     if route not in get_args(Route):
         raise UserError(f"route: {route!r} is none of {', '.join(get_args(Route))}")
+
+
+def compiles(route: Route, device: torch.device) -> bool:
+    """Whether machine code may evolve tensors on a device.
+
+    Raises:
+        UserError: it is to, and this is no CPU.
+    """
+    if route == "compiled" and device.type != "cpu":
+        raise UserError(
+            f"route: compiled computes on the CPU only, and the tensors are on {device}; use route torch"
+        )
+    return route != "torch" and device.type == "cpu"
 
 
 def propagator(name: str, dt: float | None = None, route: Route = "auto", strict: bool = True) -> Propagator:

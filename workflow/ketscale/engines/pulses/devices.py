@@ -101,9 +101,10 @@ class Device:
         if not isinstance(driven, Sequence) or not set(driven) <= set(range(self.sites)):
             raise UserError(f"drive_sites: {driven} are not sites from 0 to {self.sites - 1}")
         local = self.circuits.levels(levels)
+        first, second = ([pair[which] for pair in self.pairs] for which in (0, 1))
         couplings = torch.stack(
             [
-                strength[:, None, None] * _products(operators, self.pairs)
+                strength[:, None, None] * torch.vmap(torch.kron)(operators[first], operators[second])
                 for strength, operators in self.terms(local)
             ]
         ).sum(0)
@@ -245,10 +246,3 @@ def _distance(first: tuple[int, int], second: tuple[int, int]) -> int:
     """On the torus, in steps to a neighbour."""
     steps_of = [abs(a - b) for a, b in zip(first, second, strict=True)]
     return sum(min(steps, WIDTH - steps) for steps in steps_of)
-
-
-def _products(operators: torch.Tensor, pairs: tuple[tuple[int, int], ...]) -> torch.Tensor:
-    """The Kronecker products of each pair's operators, (pairs, d*d, d*d)."""
-    d = operators.shape[-1]
-    first, second = (operators[[pair[which] for pair in pairs]] for which in (0, 1))
-    return torch.einsum("pab,pcd->pacbd", first, second).reshape(len(pairs), d * d, d * d)

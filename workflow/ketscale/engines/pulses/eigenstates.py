@@ -32,7 +32,7 @@ class Eigensystem(NamedTuple):
 def eigensystem(matrix: torch.Tensor) -> Eigensystem:
     """Diagonalise Hermitian matrices (..., m, m).
 
-    Up to `ALONE` rows by one thread, so that the result does not depend on how many there are: a pulse turns the rounding
+    Up to `SERIAL` rows by one thread, so that the result does not depend on how many there are: a pulse turns the rounding
     of energies into phases.
     """
     threads = torch.get_num_threads()

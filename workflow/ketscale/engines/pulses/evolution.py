@@ -21,6 +21,7 @@ import torch
 
 from ketscale.autograd_function import applied
 from ketscale.engines.derivatives import ByOperators, paired
+from ketscale.engines.dynamics.plain import product
 from ketscale.engines.pulses.chain import Chain
 from ketscale.engines.pulses.splitting import Gates, sequence
 from ketscale.errors import UserError
@@ -143,11 +144,7 @@ class _Final(ByOperators):
                 f"pulses: second derivatives and forward mode keep matrices of all product states, at most {MOST_PLAIN}, and "
                 f"this chain has {chain.dimension}; use first derivatives"
             )
-        products = self.gates.unitaries(chain, amplitudes, duration / len(amplitudes))
-        while len(products) > 1:
-            pairs = products[1::2] @ products[: len(products) // 2 * 2 : 2]
-            products = torch.cat([pairs, products[-1:]]) if len(products) % 2 else pairs
-        return (columns @ products[0].mT,)
+        return (columns @ product(self.gates.unitaries(chain, amplitudes, duration / len(amplitudes))).mT,)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         saved = self.forward(tensors)

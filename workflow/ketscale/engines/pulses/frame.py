@@ -84,10 +84,8 @@ def bare_frame(system: System) -> Frame:
         >>> bare_frame(kd.transmon(levels=3)).states.shape
         torch.Size([3, 2])
     """
-    places = torch.as_tensor(system.computational, device=device_of(system))
-    states = torch.zeros(system.dimension, len(places), dtype=torch.complex128, device=places.device)
-    states[places, torch.arange(len(places), device=places.device)] = 1
-    return Frame(states, torch.zeros(len(places), dtype=torch.float64, device=places.device))
+    states = torch.tensor(system.computational_states, device=device_of(system))
+    return Frame(states, torch.zeros_like(states[0].real))
 
 
 def dressed_frame(system: System | Sequence[System]) -> Frame:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.methods import Route
-from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step
+from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step, compiles
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, check_tasks, check_values
 from ketscale.engines.evolved import Evolved
@@ -21,7 +21,7 @@ from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.chain import Chain
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.evolution import evolve_columns
-from ketscale.engines.pulses.schemes import SIMULATORS, MagnusScheme, Scheme, advice
+from ketscale.engines.pulses.schemes import SIMULATORS, MagnusScheme, Scheme
 from ketscale.engines.pulses.splitting import Gates
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped, transforms_active
@@ -45,12 +45,18 @@ def step_count(pulses: Pulses, dt: float) -> int:
 class Integrator:
     """Evolves columns under a system's Hamiltonian from time 0 to a duration, in equal steps.
 
-    scheme: its coefficients. steps: how many. route: see `integrator`.
+    method: its name in `schemes.SIMULATORS`. steps: how many. route: compiled: with machine code for this processor, for CPU
+        tensors only; torch: with torch's operators; auto: compiled for CPU tensors, else torch.
     """
 
-    scheme: Scheme | MagnusScheme
+    method: str
     steps: int
     route: Route = "auto"
+
+    @property
+    def scheme(self) -> Scheme | MagnusScheme:
+        """Its coefficients."""
+        return SIMULATORS[self.method]
 
     def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:
         """When the drives are sampled, (steps, stages) within [0, duration], in the system's unit of time."""
@@ -78,7 +84,7 @@ class Integrator:
             UserError: a splitting cannot read the system (`Chain.of`).
         """
         duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
-        compiled = self.compiled(columns.device)
+        compiled = compiles(self.route, columns.device)
         if isinstance(self.scheme, MagnusScheme):
             controls, durations = exponentials(self.scheme, amplitudes, duration)
             tasks = Tasks(controls[None], durations[None], None, parameters, columns)
@@ -93,18 +99,6 @@ class Integrator:
 
             machine = cpu
         return evolve_columns(gates, machine, chain, amplitudes, duration, columns)
-
-    def compiled(self, device: torch.device) -> bool:
-        """Whether machine code evolves columns on a device.
-
-        Raises:
-            UserError: it is to, and this is no CPU.
-        """
-        if self.route == "compiled" and device.type != "cpu":
-            raise UserError(
-                f"route: compiled computes on the CPU only, and the columns are on {device}; use route torch"
-            )
-        return self.route != "torch" and device.type == "cpu"
 
 
 def exponentials(
@@ -124,7 +118,7 @@ def exponentials(
 class Stepped:
     """Evolves the kets of closed tasks, one task after the other, in steps of at most `dt` by an integrator.
 
-    method: the integrator's name. route: see `integrator`. pulses: with carriers, which play instead of the tasks' controls,
+    method: the integrator's name. route: see `Integrator`. pulses: with carriers, which play instead of the tasks' controls,
         whose values then do not matter, and whose segments are the parts between whose ends a trajectory has states. Under
         them `whole-space` evolves open tasks too.
 
@@ -203,10 +197,10 @@ class Stepped:
                     raise UserError(
                         "lengths: each segment of the pulses must end where a part ends; leave them out, or divide segments"
                     )
-            return integrator(self.method, per, self.route), length.expand(count, segments)
+            return Integrator(self.method, per, self.route), length.expand(count, segments)
         parts = segments if separate else 1
         lengths = (length / parts).expand(count)[:, None].expand(count, parts)
-        return integrator(self.method, per * segments // parts, self.route), lengths
+        return Integrator(self.method, per * segments // parts, self.route), lengths
 
     def _parts(
         self, steps: Integrator, controls: torch.Tensor, lengths: torch.Tensor
@@ -242,28 +236,9 @@ class Stepped:
 
 
 def evolution(system: System, method: str, route: Route, steps: int | None, device: torch.device) -> Evolved:
-    """What evolves columns of a system on a device in so many steps; see `integrator`."""
-    by = integrator(method, steps or 1, route)
-    dense = isinstance(by.scheme, MagnusScheme)
-    return Evolved(
-        kernel="dense" if dense else "chain",
-        method=method,
-        code=("table" if dense else "compiled") if by.compiled(device) else "torch",
-        states=system.dimension,
-        steps=steps,
+    """What evolves columns of a system on a device in so many steps; see `Integrator`."""
+    kernel, code = (
+        ("dense", "table") if isinstance(SIMULATORS[method], MagnusScheme) else ("chain", "compiled")
     )
-
-
-def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
-    """The integrator of a name (`schemes.SIMULATORS`).
-
-    steps: how many. route: compiled: with machine code for this processor, for CPU tensors only; torch: with torch's
-    operators; auto: compiled for CPU tensors, else torch.
-
-    Raises:
-        UserError: there is no such name or route.
-    """
-    if name not in SIMULATORS:
-        raise UserError(f"no integrator is called {name}{advice(name, list(SIMULATORS))}")
-    check_route(route)
-    return Integrator(SIMULATORS[name], steps, route)
+    code = code if compiles(route, device) else "torch"
+    return Evolved(kernel=kernel, method=method, code=code, states=system.dimension, steps=steps)

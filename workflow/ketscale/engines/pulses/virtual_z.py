@@ -14,6 +14,7 @@ of each Kraus operator with the same angles, and the sum of all |S_k|^2 is A + 2
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import reduce
 
 import numpy as np
@@ -54,7 +55,15 @@ def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
     return overlap
 
 
-class _LargestOverlap(ByOperators):
+class _Batched(ByOperators):
+    """A function of any batch, of which copies by torch.func.vmap are more."""
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        return applied(copy(self), *tensors)
+
+
+class _LargestOverlap(_Batched):
     """See `largest_overlap`."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -77,10 +86,6 @@ class _LargestOverlap(ByOperators):
             return super().pull(tensors, cotangents, needs)
         factors = self._phases
         return ((cotangents[0] * 2 * (tensors[0] * factors).sum(-1))[..., None] * factors.conj(),)
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`: members are a further batch."""
-        return applied(_LargestOverlap(), *tensors)
 
 
 def largest_form(form: torch.Tensor) -> torch.Tensor:
@@ -174,7 +179,7 @@ def _bits(rows: torch.Tensor) -> torch.Tensor:
     return (torch.arange(count, device=rows.device)[:, None] >> places & 1).to(rows.dtype.to_real())
 
 
-class _Angles(ByOperators):
+class _Angles(_Batched):
     """The angles that a search finds for rows or forms, without derivatives."""
 
     def __init__(self, search: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -182,10 +187,6 @@ class _Angles(ByOperators):
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return (self._search(tensors[0]).to(tensors[0].real),)
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`: members are a further batch."""
-        return applied(_Angles(self._search), *tensors)
 
 
 def _angles_of_form(form: torch.Tensor) -> torch.Tensor:
