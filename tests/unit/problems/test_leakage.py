@@ -12,7 +12,7 @@ from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems import splits
 from ketscale.problems.eeg import eegmmidb, overlaps
-from ketscale.problems.eeg.workloads import Eegmmidb, eeg_file
+from ketscale.problems.eeg.specification import Eegmmidb, eeg_file
 from ketscale.problems.splits import SPLITS
 from tests.own_files import (
     ANIMALS,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.config import Data, Settings
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.config.metrics import OF_ONE_TARGET, OF_PROBABILITIES
-from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:

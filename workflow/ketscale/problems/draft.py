@@ -20,7 +20,7 @@ from ketscale.errors import UserError
 from ketscale.grid import layout
 from ketscale.measure import host
 from ketscale.problems import arrays, own_samples
-from ketscale.problems.images.workloads import ImageFolder
+from ketscale.problems.images.specification import ImageFolder
 from ketscale.problems.leaks import leaks, warning
 from ketscale.problems.registry import FAMILIES, family_of, workload_of
 from ketscale.problems.rows import own

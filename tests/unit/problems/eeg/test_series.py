@@ -15,8 +15,8 @@ from ketscale.config import Data, Split
 from ketscale.errors import UserError
 from ketscale.problems import arrays
 from ketscale.problems.eeg import eegmmidb, prepared, synthetic
-from ketscale.problems.eeg.trials import by_subject, leaving_one_run_out
-from ketscale.problems.eeg.workloads import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
+from ketscale.problems.eeg.prepared import by_subject, leaving_one_run_out
+from ketscale.problems.eeg.specification import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
 from tests import ROOT

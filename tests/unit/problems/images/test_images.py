@@ -21,7 +21,7 @@ import pytest
 from ketscale.config import parse
 from ketscale.errors import UserError
 from ketscale.problems.images import mnist
-from ketscale.problems.images.workloads import Digits, Mnist
+from ketscale.problems.images.specification import Digits, Mnist
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
 from tests import ROOT

@@ -17,12 +17,12 @@ import numpy as np
 from ketscale.errors import UserError, damaged
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
-from ketscale.problems.eeg.trials import folds
-from ketscale.problems.eeg.workloads import CHANNELS, CLASSES, RATE, eeg_file
+from ketscale.problems.eeg.prepared import folds
+from ketscale.problems.eeg.specification import CHANNELS, CLASSES, RATE, eeg_file
 from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
-    from ketscale.problems.eeg.workloads import Eegmmidb
+    from ketscale.problems.eeg.specification import Eegmmidb
 
 CUES = {"T1": 0, "T2": 1}
 TO_MILLIVOLTS = 1e3

@@ -21,7 +21,7 @@ from ketscale.problems import store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.images import resnet
 from ketscale.problems.images.pretrain import origin_of, pretrain
-from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, ImageFolder, ImageWorkload
+from ketscale.problems.images.specification import IMAGENET_FILE, PRETRAIN_STEPS, ImageFolder, ImageWorkload
 from ketscale.problems.preprocessing import Pictures
 from ketscale.problems.samples import Samples
 from ketscale.problems.vectors import prepared

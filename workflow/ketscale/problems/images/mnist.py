@@ -17,7 +17,7 @@ from ketscale.problems.samples import Samples
 from ketscale.problems.splits import stratified
 
 if TYPE_CHECKING:
-    from ketscale.problems.images.workloads import Digits, Mnist
+    from ketscale.problems.images.specification import Digits, Mnist
 
 PEAK = 255
 DIGITS_PEAK = 16  # the scans have 17 levels of ink, 0..16, which are kept exactly

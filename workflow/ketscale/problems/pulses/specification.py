@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import Data, Family, Metric, Model, Settings, SizeAxis
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES
-from ketscale.config.simulators.pulses import PulseSimulator
-from ketscale.problems.pulses.workloads import FluxoniumChain, FluxoniumLattice, PulseWorkload, TransmonChain
+from ketscale.config.circuits import CIRCUIT_SIZES
+from ketscale.problems.pulses.workloads import (
+    FluxoniumChain,
+    FluxoniumLattice,
+    PulseSimulator,
+    PulseWorkload,
+    TransmonChain,
+)
 
 if TYPE_CHECKING:
     import torch

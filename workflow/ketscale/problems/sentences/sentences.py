@@ -22,7 +22,7 @@ from ketscale.problems import store
 from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
 
 if TYPE_CHECKING:
-    from ketscale.problems.sentences.settings import SentencesWorkload
+    from ketscale.problems.sentences.specification import SentencesWorkload
 
 BUILT_IN = (
     "The bird sings",
