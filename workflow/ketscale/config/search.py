@@ -175,9 +175,7 @@ def _draws(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[A
             if repr(values) not in texts:
                 break
         else:
-            raise UserError(
-                f"trials: {trial} trials have all settings that were found; ask for fewer, or widen a range"
-            )
+            raise UserError(f"trials: {trial} trials have all settings that were found; ask for fewer")
         texts.add(repr(values))
         yield values
 

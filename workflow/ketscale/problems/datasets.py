@@ -70,15 +70,11 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         getattr(settings.workload, "metric", None),
     )
     if metric in OF_PROBABILITIES and isinstance(model, Fitted) and not model.logits:
-        raise UserError(
-            f"workload {settings.run.workload} has metric: {metric}, but {settings.run.model} has no probabilities"
-        )
+        raise UserError(f"metric: {metric} needs probabilities, which {settings.run.model} has not")
     if (metric in OF_ONE_TARGET and len(dataset.names) > 1) or (
         metric == "top_k_accuracy" and len(dataset.names) == 2
     ):
-        raise UserError(
-            f"workload {settings.run.workload}: {metric} says nothing of {len(dataset.names)} targets or classes"
-        )
+        raise UserError(f"metric: {metric} is not defined for {len(dataset.names)} targets or classes")
     return problem(
         model,
         # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.

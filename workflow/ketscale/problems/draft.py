@@ -15,13 +15,14 @@ from typing import Any
 import yaml
 from numpy.typing import NDArray
 
-from ketscale.config import Draft, Family, OwnCode, workload_kinds
+from ketscale.config import Family, OwnCode, workload_kinds
 from ketscale.errors import UserError
 from ketscale.grid import layout
 from ketscale.measure import host
 from ketscale.problems import arrays, own_samples
 from ketscale.problems.images.specification import ImageFolder
 from ketscale.problems.leaks import leaks, warning
+from ketscale.problems.own_samples import Draft
 from ketscale.problems.registry import FAMILIES, family_of, workload_of
 from ketscale.problems.rows import own
 from ketscale.problems.rows.specification import RowsWorkload
@@ -181,9 +182,7 @@ def _own(text: str, family: Family) -> tuple[str, dict[str, str], Container[str]
         if isinstance(each, type) and issubclass(each, Module) and each.__module__ == module.__name__
     }
     if name not in classes and (name or len(classes) != 1):
-        raise UserError(
-            f"--model {text}: {file} has the modules {', '.join(classes) or 'none'}; name one as {file}:CLASS"
-        )
+        raise UserError(f"--model {text}: choose from {', '.join(classes) or 'no modules'}, as {file}:CLASS")
     name = name or next(iter(classes))
     if issubclass(classes[name], Fitted):
         raise UserError(f"--model {text}: {name} is fitted; copy the study of docs/own-models.md")

@@ -152,7 +152,7 @@ class Pictures(Preprocessing, frozen=True, kw_only=True, tag="images"):
         mode = "L" if len(self.pixel_mean) == 1 else "RGB"
         if self.files and isinstance(raw, np.ndarray):
             raise UserError(
-                "x: is an array, and training had files; give a list of their paths, or of Pillow's images"
+                "x: is an array, and training had files; give a list of paths or of Pillow's images"
             )
         if self.files:
             stored = np.stack([pixels.resized(each, mode, self.size) for each in raw])

@@ -185,6 +185,6 @@ def test_fetch_writes_four_checked_files_keeps_whole_ones_and_replaces_damaged_o
     for page in (None, b"an error page"):
         if page:
             (served / intact).write_bytes(page)
-        with pytest.raises(UserError, match=r"cannot be fetched .*set the workload's folder"):
+        with pytest.raises(UserError, match=r"cannot be fetched .*set folder"):
             fetched()
         assert not (folder / intact).exists()

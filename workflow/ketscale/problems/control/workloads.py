@@ -144,10 +144,8 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
         }
     )
 
-    # fmt: off
     detuning: Annotated[tuple[Detuning, Detuning], Meta(description="Range of the factor of Z in H; published: "
-        "0.1")] = (0.1, 0.1)
-    # fmt: on
+        "0.1")] = (0.1, 0.1)  # fmt: skip
 
 
 class QubitSpectrum(Qubit, frozen=True, kw_only=True):
@@ -237,10 +235,8 @@ class NetworkSettings(Model, frozen=True, kw_only=True):
 
     stacks: ClassVar[bool] = True
 
-    # fmt: off
     inner_steps: Annotated[int, Meta(ge=1, le=1000, description="Gradient steps on a task, after which it is "
-        "judged")] = 10
-    # fmt: on
+        "judged")] = 10  # fmt: skip
     inner_learning_rate: Annotated[float, Meta(gt=0, description="Learning rate of these steps")] = 0.02
 
 

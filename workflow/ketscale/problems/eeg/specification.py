@@ -53,11 +53,9 @@ def eeg_file(subject: int, run: int) -> str:
     return f"S{subject:03d}/S{subject:03d}R{run:02d}.edf"
 
 
-# fmt: off
 SplitOfRecordings = Annotated[Literal["subjects", "runs"], Meta(description="subjects: 70/15/15 % of the subjects, each "
     "in one part only; runs: one subject, where the seed of a training run (modulo the number of recordings) chooses the "
-    "recording that is the test")]
-# fmt: on
+    "recording that is the test")]  # fmt: skip
 
 
 class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
@@ -74,10 +72,7 @@ class SeriesWorkload(WithTargets, frozen=True, kw_only=True):
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """No search chooses for all folds, since each is the test of some seeds."""
         if self.folded and settings.protocol.search is not None:
-            yield (
-                f"protocol {settings.run.protocol} has a search, but seeds of {settings.run.workload} test different folds, "
-                "and a choice for all of them would have seen some; give the workload several split_seeds instead of folds"
-            )
+            yield f"protocol {settings.run.protocol} has a search, which would see the tests of other folds"
 
 
 class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
@@ -117,10 +112,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         # Resampling removes what is above half of the new rate, so little or nothing of such a band would be left.
         if self.band is not None and not self.band[0] < self.band[1] < self.rate / 2:
             low, high = self.band
-            yield (
-                f"band: {low:g} to {high:g} Hz is none at {self.rate:g} Hz; the edges must rise and stay below "
-                f"{self.rate / 2:g} Hz, half of the rate"
-            )
+            yield f"band: {low:g} to {high:g} Hz is none below {self.rate / 2:g} Hz, half of the rate"
 
     @property
     def fetched(self) -> bool:
@@ -141,8 +133,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         for file in files:
             if not file.is_file():
                 raise UserError(
-                    f"folder: {folder} has no {file.relative_to(folder)}, which subjects and runs need; "
-                    "name another folder, ask for fewer, or leave folder out to fetch the files"
+                    f"folder: {folder} has no {file.relative_to(folder)}; leave folder out to fetch it"
                 )
         return files
 
@@ -163,10 +154,8 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
     rate: Annotated[float, Meta(gt=0, description="Sampling rate in Hz")]
     window_s: Annotated[float, Meta(gt=0, description="Length of a trial in seconds")]
     seed: Annotated[Seed, Meta(description="Seed of the generator")]
-    # fmt: off
     gain: Annotated[float, Meta(gt=0, description="Factor on the signals, which with 1 have the amplitudes of real "
-        "ones in millivolts")] = 1.0
-    # fmt: on
+        "ones in millivolts")] = 1.0  # fmt: skip
 
 
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ketscale.config import Data, Settings
+from ketscale.config import Data, Settings, Split
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
 from ketscale.problems import store
@@ -37,9 +37,8 @@ def read(settings: Settings, manifest: Path) -> Data:
     workload, inline = settings.workload, settings.protocol.features == "inline"
     assert isinstance(workload, ImageWorkload)
     folder = store.opened(manifest, FEATURES_VERSION)
-    return prepared.data(
-        folder, dataset(folder, isinstance(workload, ImageFolder), inline), workload.split_by
-    )
+    content = dataset(folder, isinstance(workload, ImageFolder), inline)
+    return folder.data(content, Split(workload.split_by, shared=folder.entries["shared"]))
 
 
 def dataset(folder: store.PreparedFolder, files: bool = False, inline: bool = False) -> Dataset:

@@ -108,7 +108,5 @@ def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
         try:
             pooch.retrieve(f"{mirror}/{name}", f"sha256:{digest}", name, folder)
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"{mirror}/{name}: cannot be fetched ({short(error)}); fetch it elsewhere and set the workload's folder"
-            ) from None
+            raise UserError(f"{mirror}/{name}: cannot be fetched ({short(error)}); set folder") from None
     return [folder / name for name in SHA256]

@@ -84,13 +84,10 @@ def pixels_of(values: NDArray[Any], where: str) -> NDArray[np.uint8]:
     shape = values.shape
     if len(shape) not in (3, 4) or not values.size or (len(shape) == 4 and shape[3] not in (1, 3)):
         raise UserError(
-            f"{where}: shape {shape} is not that of images, (images, height, width) or (images, height, width, 3); "
-            "features are of kind: rows"
+            f"{where}: shape {shape} is not (images, height, width) or (images, height, width, 3)"
         )
     if values.dtype != np.uint8:
-        raise UserError(
-            f"{where}: {values.dtype} are no pixels; save them as uint8, those from 0 to 1 as (255 * x).round().astype('uint8')"
-        )
+        raise UserError(f"{where}: {values.dtype} are no pixels; save whole numbers from 0 to 255 as uint8")
     return values[..., 0] if len(shape) == 4 and shape[3] == 1 else values
 
 

@@ -103,9 +103,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         """The test images alone are never fetched."""
         yield from super().misplaced()
         if self.split == "test-images" and self.folder is None:
-            yield (
-                "folder: split: test-images needs the folder of the t10k files; only split: original fetches files"
-            )
+            yield "folder: split: test-images needs one; only split: original fetches files"
 
     @property
     def fetched(self) -> bool:
@@ -127,10 +125,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         for name in _TEST if self.split == "test-images" else _TRAIN + _TEST:
             path = next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
             if path is None:
-                raise UserError(
-                    f"folder: {folder} has no {name}.gz, which split: {self.split} needs; "
-                    "name another folder, choose another split, or leave folder out to fetch the files"
-                )
+                raise UserError(f"folder: {folder} has no {name}.gz; leave folder out to fetch it")
             files.append(path)
         return files
 
@@ -158,10 +153,8 @@ class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
     split: ClassVar[str] = "samples"
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
-    # fmt: off
     folder: Annotated[File, Meta(description="Folder with one folder for each class, which has the class's name and "
-        "its images")] | None = None
-    # fmt: on
+        "its images")] | None = None  # fmt: skip
     validation: ValidationShare | None = None
     test: Share | None = None
 
@@ -182,9 +175,7 @@ class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
             raise UserError(f"folder: there is no folder {folder}; name another")
         classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
         if len(classes) < 2:
-            raise UserError(
-                f"folder: {folder} has {len(classes)} folders; at least 2 are needed, one for each class"
-            )
+            raise UserError(f"folder: {folder} has {len(classes)} folders, and needs one for each class")
         files = {
             path.name: sorted(p for p in path.iterdir() if not p.name.startswith(".")) for path in classes
         }

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
     from ketscale.problems.problem import Problem
 
-# fmt: off
 Trained = Annotated[tuple[Literal["amplitude", "frequency", "phase", "length", "device"], ...], Meta(min_length=1,
     description="What is trained. amplitude, frequency, phase, length: of the pulses; device: all energies, fluxes and "
-    "couplings of the device")]
-# fmt: on
+    "couplings of the device")]  # fmt: skip
 
 
 class PulseSettings(Model, frozen=True, kw_only=True):

@@ -102,10 +102,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         run, protocol, levels = settings.run, settings.protocol, settings.sizes["levels"]
         columns = self.samples(settings.sizes["qubits"])
         if protocol.precision != "fp64":
-            yield (
-                f"protocol {run.protocol} has precision: {protocol.precision}, too coarse for carriers and many steps of "
-                f"{run.workload}; use fp64"
-            )
+            yield f"protocol {run.protocol}: {protocol.precision} is too coarse for {run.workload}; use fp64"
         if levels < 2:
             yield f"levels: {levels} make no qubit; use 2 or more"
         if levels > MOST_LEVELS:
@@ -114,10 +111,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             yield f"every step uses all columns of {run.workload}; use batch {columns}, not {run.batch}"
         dt = getattr(settings.simulator, "dt", 0.0)
         if dt > self.start_length:
-            yield (
-                f"simulator {run.simulator} has dt: {dt:g}, longer than the pulses of {run.workload}, "
-                f"{self.start_length:g} ns; use at most that"
-            )
+            yield f"simulator {run.simulator}: dt is longer than the pulses, {self.start_length:g} ns"
 
 
 # Settings that earlier versions had of all fluxoniums, and of all published devices.
@@ -223,7 +217,4 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
         """Compiled code computes on the CPU only."""
         run = settings.run
         if self.route == "compiled" and settings.on_gpu:
-            yield (
-                f"simulator {run.simulator} has route: compiled, for the CPU only, but backend {run.layout} trains on a GPU; "
-                "use route: auto or torch"
-            )
+            yield f"simulator {run.simulator} has route: compiled, for CPUs alone; use auto or torch"

@@ -38,19 +38,14 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
             return []
         file = Path(self.file).expanduser()
         if not file.is_file():
-            raise UserError(
-                f"file: there is no file {file}; name another, or leave file out for those built in"
-            )
+            raise UserError(f"file: there is no file {file}; name another, or leave it out")
         return [file]
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Epochs are validated, which needs sentences held out."""
         run = settings.run
         if self.held_out == 0 and settings.protocol.by_epochs:
-            yield (
-                f"protocol {run.protocol} has epochs, which are validated, but workload {run.workload} holds out no "
-                "sentence; set held_out to 1 or more, or give the protocol steps"
-            )
+            yield f"workload {run.workload} holds out no sentence to validate epochs with; use steps"
 
 
 class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
@@ -58,11 +53,9 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
 
     devices: ClassVar[tuple[str, ...]] = ("closed-form", "literal", "literal-bound")
 
-    # fmt: off
     device: Annotated[Literal["closed-form", "literal", "literal-bound"], Meta(description="closed-form: the "
         "algebra; literal: Qiskit circuits built in every evaluation, as published; literal-bound: built once and "
-        "bound")]
-    # fmt: on
+        "bound")]  # fmt: skip
     gradient: Literal["backprop", "parameter-shift"]
     batching: Literal["broadcast", "loop"]
     placement: Annotated[Literal["model"], Meta(description="model: on the model's device")] = "model"
@@ -89,10 +82,7 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
         """Qiskit computes on the CPU."""
         run = settings.run
         if self.device != "closed-form" and settings.on_gpu:
-            yield (
-                f"simulator {run.simulator} computes on the CPU, but backend {run.layout} trains on a GPU; "
-                "use cpu, ddp-cpu or mpi"
-            )
+            yield f"simulator {run.simulator} computes on the CPU alone; use cpu, ddp-cpu or mpi"
 
 
 class TransformerSettings(Model, frozen=True, kw_only=True):
