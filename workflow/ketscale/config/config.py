@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ketscale.config.block import Block
+from ketscale.config.block import Block, Faults, at, faults_of, parse
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
     OWN_MODEL,
@@ -28,7 +28,6 @@ from ketscale.config.family import (
 )
 from ketscale.config.file import SPLIT_SEEDS, ConfigFile, SplitSeeds, StudyBlock, axes_block
 from ketscale.config.own_code import FileModel
-from ketscale.config.parsing import Faults, at, faults_of, parse
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError, within
 from ketscale.grid import Run, Study, canonical, decode, expand, listed, schedule

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Block, Count, Positive
+from ketscale.config.block import Block, Count, Positive, checked, parse, resolved
 from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metrics_by_name
-from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run, SizeAxis, canonical, config_hash, decode

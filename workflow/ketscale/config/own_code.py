@@ -24,9 +24,8 @@ from typing import Annotated, Any, ClassVar, Self
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Name, Text
+from ketscale.config.block import Name, Text, parse
 from ketscale.config.family import Model
-from ketscale.config.parsing import parse
 from ketscale.errors import UserError, damaged, short, within
 from ketscale.files import sha256
 from ketscale.grid import canonical

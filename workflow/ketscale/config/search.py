@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Block, Name, Seed
-from ketscale.config.parsing import fields
+from ketscale.config.block import Block, Name, Seed, fields
 from ketscale.errors import UserError
 
 # Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.

@@ -164,9 +164,7 @@ def _train_single(run: ActiveRun, context: Context, signals: Signals) -> str:
     result, collective = _pass(run, context, signals, passes)
     while result.status == "completed" and repeats(passes, run.settings.protocol):
         if world.rank == 0:
-            notice(
-                f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of at most {MOST_PASSES})"
-            )
+            notice(f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of {MOST_PASSES})")
         result, collective = _pass(run, context, signals, passes)
     counts = best(passes) if result.status == "completed" else passes[-1]
     if run.trainer is not None and counts.clock is not None:

@@ -75,7 +75,7 @@ def _of_file(
     seed, where = settings.run.seed, f"{model.file}: {model.class_}"
     for name, hashed in model.reads.items():
         if content_hash(name) != hashed:
-            raise UserError(f"{model.file}: {name} was edited after the run began; start the run again")
+            raise UserError(f"{model.file}: {name} is not as this run's settings have it")
     own_class = importer.member(own or OwnCode.read(model.file), model.code, model.class_)
     names = inspect.signature(own_class).parameters
     unused = [f"{name}: 0" for name, size in settings.sizes.items() if size and name not in names]
