@@ -70,7 +70,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         getattr(settings.workload, "metric", None),
     )
     if metric in OF_PROBABILITIES and isinstance(model, Fitted) and not model.logits:
-        raise UserError(f"metric: {metric} needs probabilities, which {settings.run.model} has not")
+        raise UserError(f"metric: {metric} needs probabilities, and {settings.run.model} has none")
     if (metric in OF_ONE_TARGET and len(dataset.names) > 1) or (
         metric == "top_k_accuracy" and len(dataset.names) == 2
     ):

@@ -102,7 +102,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         run, protocol, levels = settings.run, settings.protocol, settings.sizes["levels"]
         columns = self.samples(settings.sizes["qubits"])
         if protocol.precision != "fp64":
-            yield f"protocol {run.protocol}: {protocol.precision} is too coarse for {run.workload}; use fp64"
+            yield f"precision: {protocol.precision} is too coarse for {run.workload}; give {run.protocol} fp64"
         if levels < 2:
             yield f"levels: {levels} make no qubit; use 2 or more"
         if levels > MOST_LEVELS:
@@ -111,7 +111,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             yield f"every step uses all columns of {run.workload}; use batch {columns}, not {run.batch}"
         dt = getattr(settings.simulator, "dt", 0.0)
         if dt > self.start_length:
-            yield f"simulator {run.simulator}: dt is longer than the pulses, {self.start_length:g} ns"
+            yield f"simulator {run.simulator} has dt: {dt:g}, longer than pulses of {self.start_length:g} ns"
 
 
 # Settings that earlier versions had of all fluxoniums, and of all published devices.
