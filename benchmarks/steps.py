@@ -11,18 +11,17 @@ import torch
 
 from ketscale import spans
 from ketscale.config import Data, Model, Protocol, Settings, Simulator
-from ketscale.config.simulators.circuits import CircuitSimulator
-from ketscale.config.simulators.dynamics import DynamicsSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.grid import Run, encode, layout
 from ketscale.parallel.single import Single
-from ketscale.problems.control.workloads import QubitSpectrum
+from ketscale.problems.control.workloads import DynamicsSimulator, QubitSpectrum
 from ketscale.problems.library import construct
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
 from ketscale.problems.sentences.sentences import BUILT_IN, PreparedSentences
-from ketscale.problems.sentences.settings import LikelihoodSimulator
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import QUBITS, SuperpositionTransformer
 from ketscale.problems.supervised import Classification
 from ketscale.simulators.factory import build_simulator

@@ -101,7 +101,7 @@ def digits_features(tmp_path_factory) -> Path:
 def prepared_digits(folder: Path) -> Path:
     """Pre-train, and compute the features into the folder, whose features.json is written last."""
     from ketscale.problems.images.features import prepare
-    from ketscale.problems.images.workloads import Digits
+    from ketscale.problems.images.specification import Digits
 
     prepare(Digits(**DIGITS), folder / "features.json", None)
     return folder / "features.json"

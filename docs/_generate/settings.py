@@ -13,7 +13,7 @@ from ketscale.config import published_schema, schema
 from ketscale.config.block import MOST
 from ketscale.config.family import Families, Family
 from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metrics_by_name
-from ketscale.config.own_model import FileBlock
+from ketscale.config.own_code import FileBlock
 from ketscale.jobs.slurm.site import SiteFile
 
 Schema = Mapping[str, Any]

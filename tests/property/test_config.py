@@ -15,7 +15,7 @@ from msgspec import structs
 
 from ketscale import analysis
 from ketscale.config import Config, published_schema
-from ketscale.config.parsing import resolved
+from ketscale.config.block import resolved
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.property import attempt, examples

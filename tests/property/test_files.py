@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ketscale.problems.eeg.workloads import eeg_file
+from ketscale.problems.eeg.specification import eeg_file
 from ketscale.problems.images.resnet import read_weights, write_weights
 from ketscale.problems.registry import workload_of
 from ketscale.problems.sentences.sentences import Sentences

@@ -11,7 +11,7 @@ import torch
 
 from ketscale.config import workload_kinds
 from ketscale.jobs import started
-from ketscale.problems.eeg.workloads import eeg_file
+from ketscale.problems.eeg.specification import eeg_file
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.splits import SPLITS
 from ketscale.training.stack import Stack

@@ -11,7 +11,7 @@ import pytest
 
 from ketscale.analysis import points
 from ketscale.jobs import host_lock, session
-from ketscale.measure import passes as passes_of
+from ketscale.measure import clock
 from ketscale.measure.quiet import quietness
 from tests.process.integration import study
 
@@ -83,7 +83,7 @@ def test_the_steps_of_a_run_that_others_disturb_are_taken_again_with_the_same_nu
             return {**quietness(ranks), "others_share": others[passes.index(ranks)]}
 
         with monkeypatch.context() as patch:
-            patch.setattr(passes_of, "quietness", seen)
+            patch.setattr(clock, "quietness", seen)
             session.train(study.settings(RUN), study.results(tmp_path / name, RUN), digits_features)
         os.sched_setaffinity(0, affinity)
         values.append(json.loads((tmp_path / name / study.record(RUN)).read_text()))

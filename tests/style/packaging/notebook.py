@@ -6,7 +6,7 @@ import torch
 
 import ketscale
 from ketscale.errors import UserError
-from ketscale.problems.images.workloads import Digits
+from ketscale.problems.images.specification import Digits
 from ketscale.problems.vectors.vqc import VQC
 
 model = VQC(qubits=4, layers=3)

@@ -15,9 +15,9 @@ from ketscale import analysis
 from ketscale.analysis import points, verdicts
 from ketscale.analysis.comparison import Collected
 from ketscale.analysis.kinds import kinds, speed
-from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.grid import Run, Study, layout
 from ketscale.problems.control.specification import FAMILY
+from ketscale.problems.control.workloads import DynamicsSimulator
 from tests import records_factory as factory
 from tests.sentences import faults
 

@@ -239,7 +239,7 @@ def with_mnist(default: Config, **settings: Any) -> settings.Config:
 def test_missing_data_files_are_refused_by_the_setting_that_names_them(
     default: Config, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"workloads\.mnist\.folder: split: test-images needs the folder"):
+    with pytest.raises(UserError, match=r"workloads\.mnist\.folder: split: test-images needs one"):
         settings.sources(with_mnist(default, folder=None), "mnist")
     config = with_mnist(default, folder=str(tmp_path))
     with pytest.raises(UserError, match=r"workloads\.mnist\.folder: .* has no t10k-images-idx3-ubyte\.gz"):

@@ -91,13 +91,11 @@ def test_a_run_that_finds_another_content_than_its_settings_is_refused(
     settings = result.settings(next(run for run in result.runs if run.model == "ring"))
     assert models.of_settings(settings, "fused", inputs=3, outputs=2)
     monkeypatch.setenv("SCALE", "3")
-    with pytest.raises(
-        UserError, match=r"models/ring.py: \$SCALE is not as the settings of this run have it"
-    ):
+    with pytest.raises(UserError, match=r"models/ring.py: \$SCALE is not as this run's settings have it"):
         models.of_settings(settings, "fused", inputs=3, outputs=2)
     monkeypatch.setenv("SCALE", "2")
     write(folder, {"scale.txt": "3"})
-    with pytest.raises(UserError, match=r"models/ring.py: scale.txt is not as the settings of this run have"):
+    with pytest.raises(UserError, match=r"models/ring.py: scale.txt is not as this run's settings have"):
         models.of_settings(settings, "fused", inputs=3, outputs=2)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from ketscale.jobs import cohorts
 from ketscale.problems.registry import FAMILIES
-from ketscale.problems.sentences.settings import LikelihoodSimulator
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from tests.process.integration import study
 
 

@@ -3,9 +3,8 @@
 import torch
 
 from ketscale.config import Protocol
-from ketscale.measure.clock import Clock
+from ketscale.measure.clock import Clock, next_pass, repeats
 from ketscale.measure.host import layouts
-from ketscale.measure.passes import next_pass, repeats
 
 
 def clock(*seconds, preempted=()):

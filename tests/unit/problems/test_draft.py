@@ -174,7 +174,7 @@ def test_a_feature_that_alone_predicts_the_target_is_told(
 
 
 def test_tables_of_which_it_is_not_sure_what_the_features_are_are_left_to_the_user() -> None:
-    with pytest.raises(UserError, match="session and subject may each say which rows belong together"):
+    with pytest.raises(UserError, match="session and subject may both be groups"):
         config_of(tabled(session=["s1", "s2"] * 20, subject=np.arange(40) // 4, a=NUMBERS, y=CLASSES))
     with pytest.raises(UserError, match=r"no column that is a feature: n \(may number the rows\)"):
         config_of(tabled(n=np.arange(40), y=CLASSES))

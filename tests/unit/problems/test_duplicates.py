@@ -15,7 +15,7 @@ from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems import splits
 from ketscale.problems.sentences.sentences import prepare, read_prepared
-from ketscale.problems.sentences.settings import SentencesWorkload
+from ketscale.problems.sentences.specification import SentencesWorkload
 from ketscale.problems.splits import SPLITS
 from tests.own_files import ANIMALS, GREY, NETWORK, SIGNALS, VECTORS, config, loaded, npz, pictures
 

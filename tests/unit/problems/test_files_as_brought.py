@@ -107,7 +107,7 @@ ARRAYS: dict[str, Case] = {
     "float labels": (npz(y=np.tile([1.0, 2.0], 20)), Right(targets=["1", "2"] * 20)),
     "NaN": (npz(x=np.where(ROWS[:, None] == 3, np.nan, X)), "workloads.mine: mine.npz: x"),
     "other names": (lambda: (np.savez("mine.npz", X=X, labels=KINDS), "mine.npz")[1], "mine.npz: is no data that any kind of workload reads as it is (it has X (40, 3), l"),
-    "one-hot classes": (lambda: (np.savez("mine.npz", x=X, labels=np.eye(2)[ROWS % 2]), "mine.npz")[1], "mine.npz: labels: has one 1 in each row, as one-hot classes do; save their numbers, labels.argmax(1)"),
+    "one-hot classes": (lambda: (np.savez("mine.npz", x=X, labels=np.eye(2)[ROWS % 2]), "mine.npz")[1], "mine.npz: labels: holds one-hot classes; save their numbers, labels.argmax(1)"),
     "images of 16 bits": (lambda: (np.savez("mine.npz", images=GREY.astype(np.uint16) * 257, y=KINDS), "mine.npz")[1], "workloads.mine: mine.npz: images"),
     "images from 0.0 to 255.0": (lambda: (np.savez("mine.npz", images=GREY * 1.0, y=KINDS), "mine.npz")[1], "workloads.mine: mine.npz: images"),
 }  # fmt: skip

@@ -74,7 +74,7 @@ def test_other_content_than_that_of_the_settings_is_refused(project: Path) -> No
     write(project, {"ring.py": "x = 1"})
     code = OwnCode.read("ring.py")
     write(project, {"ring.py": "raise RuntimeError('it was run')"})
-    with pytest.raises(UserError, match=r"ring.py: is not the code that the settings of this run have"):
+    with pytest.raises(UserError, match=r"ring.py: is not the code of this run's settings"):
         importer.imported(OwnCode.read("ring.py"), code.hash)
 
 

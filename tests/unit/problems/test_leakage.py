@@ -11,8 +11,8 @@ import pytest
 from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems import splits
-from ketscale.problems.eeg import eegmmidb, overlaps
-from ketscale.problems.eeg.workloads import Eegmmidb, eeg_file
+from ketscale.problems.eeg import overlaps
+from ketscale.problems.eeg.specification import Eegmmidb, eeg_file
 from ketscale.problems.splits import SPLITS
 from tests.own_files import (
     ANIMALS,
@@ -199,17 +199,13 @@ def test_other_groups_have_steps_in_common(tmp_path: Path) -> None:
     ) == Split("groups", shared=2)
 
 
-def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: Path) -> None:
+def test_windows_of_recordings_that_overlap_are_counted(tmp_path: Path) -> None:
     cues = [(1.0 + 3.0 * i, f"T{1 + i % 2}") for i in range(6)]
     for run in (4, 8):
-        write_edf(tmp_path / eeg_file(1, run), recording(22), cues)
+        write_edf(tmp_path / eeg_file(1, run), RNG.normal(size=recording(22).shape), cues)
     settings = {"folder": str(tmp_path), "subjects": [1], "runs": [4, 8], "rate": 80, "split_seed": 0}
-    Eegmmidb(split="runs", window=(0.5, 3.5), **settings).load(None)
-    with pytest.raises(UserError, match=r"R04\.edf: windows of 3.5 s overlap, since two cues are 3 s apart"):
-        Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
-    # A subject is in one part, with all of its trials.
-    by_subject = Eegmmidb(split="subjects", window=(0.0, 3.5), **settings)
-    assert len(eegmmidb.recorded(by_subject, tmp_path).targets) == 12
+    assert Eegmmidb(split="runs", window=(0.5, 3.5), **settings).load(None).shared() == [0, 0]
+    assert min(Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None).shared()) > 0
 
 
 # --- copies ---

@@ -28,7 +28,7 @@ def test_all_takes_every_sample_in_every_step():
 
 @pytest.mark.parametrize("batch", [1, 3, 5])
 def test_all_refuses_another_batch(batch):
-    with pytest.raises(UserError, match=f"batch is {batch}.*all 4 samples.*set batch to 4"):
+    with pytest.raises(UserError, match=r"batch: .*all 4 samples.*set batch to 4"):
         trainer(Columns(), {"steps": 2}, batch)
 
 

@@ -139,7 +139,7 @@ def test_a_metric_moves_with_each_sample_as_without_it() -> None:
 
 @pytest.mark.parametrize(
     ("metric", "model", "message"),
-    [("log_loss", "svm", "no probabilities"), ("top_k_accuracy", "mlp", "2 targets or classes")],
+    [("log_loss", "svm", "needs probabilities"), ("top_k_accuracy", "mlp", "2 targets or classes")],
 )
 def test_a_metric_that_says_nothing_is_refused(metric: str, model: str, message: str, tmp_path: Path) -> None:
     block = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS == "cat"), "metric": metric}

@@ -18,8 +18,8 @@ from PIL import Image
 import ketscale
 from ketscale.errors import UserError
 from ketscale.problems import models
-from ketscale.problems.columns import Column
 from ketscale.problems.library import Trained
+from ketscale.problems.preprocessing import Column
 from ketscale.problems.problem import Problem
 from tests.own_files import ANIMALS, COLOUR, NETWORK, SIGNALS, VECTORS, config, npz, pictures
 
@@ -217,6 +217,6 @@ def test_a_model_of_another_version_is_refused_in_a_line(tmp_path: Path) -> None
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
     del about["preprocessing"]
     path.write_bytes(save(state, {models.INFO: json.dumps(about)}))
-    with pytest.raises(UserError, match=f"{models.WEIGHTS}: .*train the run again") as caught:
+    with pytest.raises(UserError, match=f"{models.WEIGHTS}: .*train it again") as caught:
         ketscale.load(path)
     assert "\n" not in str(caught.value)

@@ -160,11 +160,11 @@ def changed(change: Callable[[dict[str, Any]], Any] = lambda given: None, **axes
 @pytest.mark.parametrize(
     "given, why",
     [
-        (changed(protocol="timing"), "kernel is fitted, not trained by steps"),
+        (changed(protocol="timing"), "kernel is fitted: give it a protocol without epochs, steps"),
         (changed(model="vqc"), "vqc is trained by steps, but protocol fit has none"),
         (
             changed(backend="mpi-n1r2t1"),
-            "kernel is fitted by one process to all samples at once: give it one rank",
+            "kernel is fitted to all samples at once: give it one rank",
         ),
         (changed(lambda g: g["protocols"]["fit"].update(clip_norm=1.0)), "fitted, which take no clip_norm"),
         (changed(lambda g: g["studies"]["fits"].update(kind="parity")), "parity compares"),

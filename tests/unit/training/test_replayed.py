@@ -11,7 +11,7 @@ from torch import nn
 
 from benchmarks import steps
 from benchmarks.steps import ModelCase
-from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.graphs import NoGraph
 from ketscale.parallel.single import Single
 from ketscale.problems.vectors.vqc import VQC

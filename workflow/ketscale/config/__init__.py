@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ketscale.config.block import MOST, Block, Count, Name, Positive, Seed
+from ketscale.config.block import MOST, Block, Count, Name, Positive, Seed, at, checked, parse, resolved
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
     Baseline,
     Data,
-    Draft,
     Families,
     Family,
     Model,
@@ -24,12 +23,10 @@ from ketscale.config.family import (
     model_kinds,
     workload_kinds,
 )
+from ketscale.config.file import published_schema, schema
 from ketscale.config.metrics import METRICS, REGRESSION, Metric
-from ketscale.config.own_code import OwnCode
-from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import at, checked, parse, resolved
+from ketscale.config.own_code import FileModel, OwnCode
 from ketscale.config.protocol import Plateau, Protocol
-from ketscale.config.published import published_schema, schema
 from ketscale.grid import SizeAxis
 from ketscale.words import suggestion
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ketscale.config.block import Block
+from ketscale.config.block import Block, Faults, at, faults_of, parse
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
     OWN_MODEL,
@@ -27,8 +27,7 @@ from ketscale.config.family import (
     workload_kinds,
 )
 from ketscale.config.file import SPLIT_SEEDS, ConfigFile, SplitSeeds, StudyBlock, axes_block
-from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import Faults, at, faults_of, parse
+from ketscale.config.own_code import FileModel
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError, within
 from ketscale.grid import Run, Study, canonical, decode, expand, listed, schedule
@@ -93,9 +92,7 @@ class Config:
         for name, block in blocks["simulators"].items():
             with faults:
                 if name == "none":
-                    raise UserError(
-                        "simulators.none: is that of classical models; give this one another name"
-                    )
+                    raise UserError("simulators.none: classical models have this; choose another name")
                 _, of_simulators[name] = _of_kind(block, name, "simulators", devices, "device")
         faults.refuse()
         # Each kind is also a model with default settings, unless the config gives its name another meaning.
@@ -263,7 +260,7 @@ class Config:
         if model_kind not in family.all_models:
             fitting = [name for name, (kind, _) in self.models.items() if kind in family.all_models]
             raise UserError(
-                f"{run.model} is not a model for {run.workload} ({family.name}); its models are {', '.join(fitting)}"
+                f"{run.model} is no model for {run.workload} ({family.name}): {', '.join(fitting)}"
             )
         name, trial = self.trials.get(run.protocol, (run.protocol, None))
         settings = Settings(
@@ -343,9 +340,7 @@ class Config:
         # Points of several families may share `axes`, so those are looked at all together.
         for name in self.size_names:
             if name in of_point and name not in sizes:
-                raise UserError(
-                    f"{here}.{name}: models of {', '.join(point['workload'])} have no {name}; leave it out"
-                )
+                raise UserError(f"{here}.{name}: models of {', '.join(point['workload'])} have no {name}")
         return sizes
 
 

@@ -46,10 +46,7 @@ def _of_layout(settings: Settings) -> Iterator[str]:
     if not backend.several_ranks and (run.ranks, run.nodes) != (1, 1):
         yield f"backend {run.layout}: {run.backend} is one process; write {run.backend}-n1r1t{run.threads}, or use ddp or mpi"
     if not settings.protocol.stepped and (run.ranks, run.batch) != (1, 1):
-        yield (
-            f"{run.model} is fitted by one process to all samples at once: give it one rank and batch: 1, "
-            f"not {run.layout} and batch: {run.batch}"
-        )
+        yield f"{run.model} is fitted to all samples at once: give it one rank and batch: 1"
     if run.ranks % run.nodes:
         yield f"backend {run.layout}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; make ranks a multiple of nodes"
     if backend.device == "cpu":
@@ -66,10 +63,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
         if protocol.fitted:
             yield f"{run.model} is trained by steps, but {where} has none; give it epochs or steps, and a learning_rate"
         else:
-            yield (
-                f"{run.model} is fitted, not trained by steps: give it a protocol without epochs, steps and "
-                "learning_rate, in a point of its own"
-            )
+            yield f"{run.model} is fitted: give it a protocol without epochs, steps and learning_rate"
         return
     if protocol.search is not None and (fault := protocol.search.lacks(run.model)):
         yield f"{where}: search: {fault}"

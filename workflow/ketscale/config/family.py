@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Block, Count, Positive
+from ketscale.config.block import Block, Count, Positive, checked, parse, resolved
 from ketscale.config.metrics import METRICS, REGRESSION, Metric, Targets, metrics_by_name
-from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run, SizeAxis, canonical, config_hash, decode
@@ -32,19 +31,6 @@ class Part(Block, frozen=True, kw_only=True):
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """Why these settings cannot be combined with the run's others, and what to do."""
         yield from ()
-
-
-class Draft(NamedTuple):
-    """What a first config says of a user's data.
-
-    settings: of the workload. samples: their number. validation: whether some are for validation. notes: what is a feature
-    and what is not, and why, a line each.
-    """
-
-    settings: Mapping[str, Any]
-    samples: int
-    validation: bool = True
-    notes: tuple[str, ...] = ()
 
 
 class Workload(Part, frozen=True, kw_only=True):

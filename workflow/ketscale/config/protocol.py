@@ -159,10 +159,7 @@ class Protocol(Block, frozen=True, kw_only=True):
                 yield f"{setting}: {steps} steps are all warm-up (warmup: {self.warmup}); give more than {self.warmup}"
         # Slow simulators (steps_for) may sample fewer steps. The protocol's own steps must leave some unsampled.
         if self.sampled_steps and self.warmup + self.sampled_steps >= self.steps:
-            yield (
-                f"sampled_steps: {self.sampled_steps} sampled and {self.warmup} warm-up steps leave none of {self.steps} "
-                "to time; give more steps or sample fewer"
-            )
+            yield f"sampled_steps: with warmup they leave none of {self.steps} steps to time"
 
     @property
     def _changed(self) -> list[str]:

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Block, Name, Seed
-from ketscale.config.parsing import fields
+from ketscale.config.block import Block, Name, Seed, fields
 from ketscale.errors import UserError
 
 # Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.
@@ -175,9 +174,7 @@ def _draws(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[A
             if repr(values) not in texts:
                 break
         else:
-            raise UserError(
-                f"trials: {trial} trials have all settings that were found; ask for fewer, or widen a range"
-            )
+            raise UserError(f"trials: {trial} trials have all settings that were found; ask for fewer")
         texts.add(repr(values))
         yield values
 

@@ -57,9 +57,7 @@ def load(path: Path | str, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise UserError(f"{path}: {OVER}: should be the path of a config, from the folder of this file")
     under = path.parent / Path(below).expanduser()
     if under.resolve() in files:
-        raise UserError(
-            f"{path}: {OVER}: {below} lies over this file, so neither is a base; remove one {OVER}"
-        )
+        raise UserError(f"{path}: {OVER}: {below} lies over this file too; remove one {OVER}")
     with within(f"{path}: {OVER}"):
         return merge(settings, load(under, files))
 

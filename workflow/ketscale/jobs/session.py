@@ -32,8 +32,7 @@ from ketscale.jobs.locks import Lock
 from ketscale.jobs.signals import Signals
 from ketscale.jobs.started import ActiveRun
 from ketscale.measure import host
-from ketscale.measure.clock import Clock, sampled_steps
-from ketscale.measure.passes import MOST, Pass, best, next_pass, repeats
+from ketscale.measure.clock import MOST_PASSES, Clock, Pass, best, next_pass, repeats, sampled_steps
 from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_variables, open_world
 from ketscale.problems.problem import Problem
@@ -158,14 +157,14 @@ def _finished_elsewhere(run: ActiveRun, world: World) -> str | None:
 def _train_single(run: ActiveRun, context: Context, signals: Signals) -> str:
     """Train one run on all ranks of the world, write its record and return its status. Every rank calls this.
 
-    A timed run whose cores others used is trained again; see `measure.passes`. All passes compute the same numbers.
+    A timed run whose cores others used is trained again; see `measure.clock`. All passes compute the same numbers.
     """
     world = context.world
     passes = list[Pass]()
     result, collective = _pass(run, context, signals, passes)
     while result.status == "completed" and repeats(passes, run.settings.protocol):
         if world.rank == 0:
-            notice(f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of at most {MOST})")
+            notice(f"{passes[-1].why}: its steps are taken again (pass {len(passes) + 1} of {MOST_PASSES})")
         result, collective = _pass(run, context, signals, passes)
     counts = best(passes) if result.status == "completed" else passes[-1]
     if run.trainer is not None and counts.clock is not None:

@@ -1,22 +1,30 @@
-"""The clock of a training loop: times the first step, steady steps and sampled steps separately."""
+"""The clock of a training loop: times the first step, steady steps and sampled steps separately; and a run's passes.
+
+A timed run takes its steps again while others use its cores; by the accounting the least disturbed pass counts.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import resource
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from ketscale.config import Protocol
+from ketscale.measure.quiet import Watch, disturbance, disturbances, quietness
 from ketscale.spans import Recorder
 
-if TYPE_CHECKING:
-    from ketscale.measure.quiet import Watch
+# How often the steps are taken.
+MOST_PASSES = 3
 
 
 def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
@@ -170,3 +178,51 @@ class Clock:
         elif steady:
             self.steady_s.append(seconds)
             self.preempted.append(preempted)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One training of the run.
+
+    clock: None if memory ran out before there was one. ranks: as of `judged`. train_s: on this rank. watched_s: by the watch
+    of rank 0, on every rank. why: the disturbances in words, '' without any. disturbance: as of `quiet.disturbance`.
+    """
+
+    clock: Clock | None
+    ranks: list[dict[str, Any]]
+    train_s: float
+    watched_s: float
+    why: str
+    disturbance: float
+
+
+def next_pass(
+    before: Sequence[Pass], clock: Clock | None, ranks: list[dict[str, Any]], train_s: float
+) -> Pass:
+    """The pass after these. Its first step is that of the first pass, since a later one compiles nothing."""
+    first = before[0].clock if before else None
+    if first and clock:
+        more_s = (first.first_s or 0.0) - (clock.first_s or 0.0)
+        clock.first_s, clock.steps_s, train_s = first.first_s, clock.steps_s + more_s, train_s + more_s
+    quiet = quietness(ranks)
+    shares = quiet["others_share"], quiet["steal_share"], quiet["throttled_share"]
+    why = "; ".join(disturbances(*shares, False))
+    if clock and not why:
+        # Nobody else can have preempted it: threads of its own do, such as those of Gloo, and are part of its step.
+        clock.preempted = bytearray(len(clock.preempted))
+    cost = disturbance(*shares, len(quiet["cpus"] or ()) or os.cpu_count() or 1)
+    return Pass(clock, ranks, train_s, quiet["watched_s"], why, cost)
+
+
+def best(passes: Sequence[Pass]) -> Pass:
+    """The one that others disturbed least, of equal ones the first."""
+    return min(passes, key=lambda each: (bool(each.why), each.disturbance))
+
+
+def repeats(passes: Sequence[Pass], protocol: Protocol) -> bool:
+    """Whether the steps of a run are taken again: of a timed one on CPUs that has time for twice as slow a pass."""
+    last = passes[-1]
+    able = last.clock is not None and last.clock.device.type == "cpu" and last.clock.usage is not None
+    # Every rank must reach the same decision, and each has a `train_s` of its own.
+    able = able and 2 * last.watched_s < (protocol.limit_s or math.inf)
+    return protocol.timed and able and len(passes) < MOST_PASSES and bool(last.why)

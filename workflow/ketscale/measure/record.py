@@ -97,9 +97,7 @@ def vouching(folder: Path, name: str) -> Record | None:
         return None
     why = result.why if result.record is None else _fault(folder, result.record, name)
     if result.record is None or why:
-        raise UserError(
-            f"{folder / name}: {why}; bring back what the run itself left there, or train it again"
-        )
+        raise UserError(f"{folder / name}: {why}; bring back what the run left, or train it again")
     return result.record
 
 

@@ -64,15 +64,11 @@ def select(
             raise UserError(f"{where}: has both {own[0]} and {own[1]}; keep one")
         if own:
             if there[own[0]].dtype.hasobject:
-                raise UserError(
-                    f"{where}: {own[0]}: holds Python objects, or is damaged; save numbers or text"
-                )
+                raise UserError(f"{where}: {own[0]}: holds Python objects; save numbers or text")
             sources[what] = Source(there[own[0]], f"{where}: {own[0]}")
         elif what not in optional:
             has = short(", ".join(there)) or "none"
-            raise UserError(
-                f"{where}: has no array called {' or '.join(names)} (it has {has}); give it that name"
-            )
+            raise UserError(f"{where}: has no array called {' or '.join(names)}, but {has}")
     return sources
 
 
@@ -85,9 +81,7 @@ def real(array: NDArray[Any], where: str) -> NDArray[Any]:
         UserError: the array has another type, or holds NaN or infinity, whose index is given.
     """
     if array.dtype.kind not in "buif":
-        raise UserError(
-            f"{where}: holds {short(array.dtype)}, not real numbers; save it as float32 or float64"
-        )
+        raise UserError(f"{where}: holds {short(array.dtype)}, not real numbers; save float32 or float64")
     if not (finite := np.isfinite(array)).all():
         place = np.argwhere(~finite)[0].tolist()
         raise UserError(f"{where}: holds NaN or infinity at {place}; leave such samples out, or fill them in")
@@ -113,9 +107,7 @@ def class_names(array: NDArray[Any], where: str, count: int, each: str) -> NDArr
         UserError: the shape is not (count,), or a value is neither a whole number nor text, or is empty.
     """
     if array.shape != (count,):
-        raise UserError(
-            f"{where}: has shape {array.shape}, but there are {count:,} {each}s; give one value each"
-        )
+        raise UserError(f"{where}: has shape {array.shape}, not one value for each of {count:,} {each}s")
     if array.dtype.kind == "f" and (array == np.rint(array)).all() and (np.abs(array) < 2**53).all():
         return array.astype(np.int64)
     if array.dtype.kind in "bui":
@@ -152,7 +144,7 @@ def classes_of(
     labels, classes = coded(class_names(array, where, count, each))
     if len(classes) < 2:
         raise UserError(
-            f"{where}: has {len(classes)} class ({short(', '.join(classes))}); at least 2 are needed"
+            f"{where}: has {len(classes)} class ({short(', '.join(classes))}), and needs 2 or more"
         )
     return labels, classes
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.config import Data, Settings
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.config.metrics import OF_ONE_TARGET, OF_PROBABILITIES
-from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,15 +70,11 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         getattr(settings.workload, "metric", None),
     )
     if metric in OF_PROBABILITIES and isinstance(model, Fitted) and not model.logits:
-        raise UserError(
-            f"workload {settings.run.workload} has metric: {metric}, but {settings.run.model} has no probabilities"
-        )
+        raise UserError(f"metric: {metric} needs probabilities, and {settings.run.model} has none")
     if (metric in OF_ONE_TARGET and len(dataset.names) > 1) or (
         metric == "top_k_accuracy" and len(dataset.names) == 2
     ):
-        raise UserError(
-            f"workload {settings.run.workload}: {metric} says nothing of {len(dataset.names)} targets or classes"
-        )
+        raise UserError(f"metric: {metric} is not defined for {len(dataset.names)} targets or classes")
     return problem(
         model,
         # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.

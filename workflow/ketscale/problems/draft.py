@@ -12,16 +12,18 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 from numpy.typing import NDArray
 
-from ketscale.config import Draft, Family, OwnCode, workload_kinds
+from ketscale.config import Family, OwnCode, workload_kinds
 from ketscale.errors import UserError
 from ketscale.grid import layout
 from ketscale.measure import host
 from ketscale.problems import arrays, own_samples
-from ketscale.problems.images.workloads import ImageFolder
+from ketscale.problems.images.specification import ImageFolder
 from ketscale.problems.leaks import leaks, warning
+from ketscale.problems.own_samples import Draft
 from ketscale.problems.registry import FAMILIES, family_of, workload_of
 from ketscale.problems.rows import own
 from ketscale.problems.rows.specification import RowsWorkload
@@ -42,12 +44,7 @@ ARRAYS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "series": ("signals", (3,), {"split": "trials"}),
 }
 
-# What is written, by the names of its parts.
-PARTS = dict(
-    re.findall(
-        r"^#% (\w+)\n(.*?)(?=^#% |\Z)", Path(__file__).with_name("first_study.yaml").read_text(), re.M | re.S
-    )
-)
+TEMPLATE = Path(__file__).with_name("first_study.yaml.j2")
 
 
 def drafted(
@@ -81,48 +78,39 @@ def drafted(
         return name in arguments if block else settings.takes(name)
 
     name = _name(data.stem, "data") if data else kind
-    sizes = {axis.name: FIRST.get(axis.name, 1) for axis in family.sizes}
-    sizes = {axis: value if takes(axis) else 0 for axis, value in sizes.items()}
-    simulated = takes("simulator")
-    cores = len(os.sched_getaffinity(0))
-    values = {
-        "data": data or "digits",
-        "command": command,
-        "results": f"results-{name}" + "-scaling" * scaling,
-        "title": json.dumps(f"{title} on {name}"),
-        "name": name,
-        "workload": _inline({"kind": kind, **draft.settings}),
-        "notes": "".join(f"\n  # {note}" for note in notes),
-        "model": title,
-        "control": settings.control,
-        "sizes": "\n".join(f"      {axis}: {value}" for axis, value in sizes.items()),
-        "without": ", ".join(f"{axis}: 0" for axis in sizes),
-        "batch": max(
-            1, min(LARGE if scaling else BATCH, 2 ** ((max(draft.samples, 4) // 4).bit_length() - 1))
-        ),
-        "simulator": "fused" if simulated else "none",
-    }
+    sizes = {axis.name: FIRST.get(axis.name, 1) if takes(axis.name) else 0 for axis in family.sizes}
+    simulated, cores = takes("simulator"), len(os.sched_getaffinity(0))
+    batch = min(LARGE if scaling else BATCH, 2 ** ((max(draft.samples, 4) // 4).bit_length() - 1))
+    layouts = host.layouts(cores, len(host.describe()["gpus"])) if scaling else []
     varied = ["simulator: [fused, default.qubit]"] if simulated else []
     varied += ["backend: [cpu-n1r1t1, ddp-cpu-n1r2t1]"] if cores > 1 else []
-    baselines = [name for name, kind in family.models.items() if kind.baseline and _installed(name)]
-    values |= {"baselines": ", ".join(baselines)}
-    values |= {
-        "own": _inline({**block, "control": settings.control}),
-        "varied": ", ".join(varied),
-        "axes": PARTS["axes"].format(**values),
-        "early": PARTS["early"].format() if draft.validation else "",
-        "fewer": PARTS["fewer"].format() if simulated else "",
-        "fit": PARTS["fit"].format() if baselines and not scaling else "",
-        "beside": PARTS["beside"].format(**values).rstrip() if baselines else "",
-    }
-    parts = {"head": True, "models": bool(block), "simulators": simulated, "protocols": True}
-    if scaling:
-        able = host.layouts(cores, len(host.describe()["gpus"]))
-        values["layouts"] = ", ".join(each for each in able if layout(each)["ranks"] <= values["batch"])
-        parts["scaling"] = True
-    else:
-        parts |= {"quality": True, "by_simulator": simulated, "by_layout": cores > 1, "parity": bool(varied)}
-    return "".join(PARTS[part].format(**values) for part, used in parts.items() if used), notes
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    text = environment.from_string(TEMPLATE.read_text("utf-8")).render(
+        data=data or "digits",
+        command=command,
+        results=f"results-{name}" + "-scaling" * scaling,
+        title=json.dumps(f"{title} on {name}"),
+        name=name,
+        workload=_inline({"kind": kind, **draft.settings}),
+        notes=notes,
+        model=title,
+        own=_inline({**block, "control": settings.control}) if block else "",
+        control=settings.control,
+        sizes=sizes,
+        without=", ".join(f"{axis}: 0" for axis in sizes),
+        batch=batch,
+        simulated=simulated,
+        simulator="fused" if simulated else "none",
+        validation=draft.validation,
+        baselines=", ".join(each for each, of in family.models.items() if of.baseline and _installed(each)),
+        scaling=scaling,
+        layouts=", ".join(each for each in layouts if layout(each)["ranks"] <= batch),
+        cores=cores,
+        varied=", ".join(varied),
+    )
+    return text, notes
 
 
 def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple[str, Draft]:
@@ -181,9 +169,7 @@ def _own(text: str, family: Family) -> tuple[str, dict[str, str], Container[str]
         if isinstance(each, type) and issubclass(each, Module) and each.__module__ == module.__name__
     }
     if name not in classes and (name or len(classes) != 1):
-        raise UserError(
-            f"--model {text}: {file} has the modules {', '.join(classes) or 'none'}; name one as {file}:CLASS"
-        )
+        raise UserError(f"--model {text}: choose from {', '.join(classes) or 'no modules'}, as {file}:CLASS")
     name = name or next(iter(classes))
     if issubclass(classes[name], Fitted):
         raise UserError(f"--model {text}: {name} is fitted; copy the study of docs/own-models.md")

@@ -35,9 +35,7 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
         BaseException: whatever the code raises, SystemExit too.
     """
     if code.hash != expected:
-        raise UserError(
-            f"{code.file}: is not the code that the settings of this run have; start the run again, or bring the code back"
-        )
+        raise UserError(f"{code.file}: is not the code of this run's settings; bring it back")
     importer = _Importer(code)
     for name in [each for each in sys.modules if f"{each}.".startswith(f"{importer.package}.")]:
         del sys.modules[name]

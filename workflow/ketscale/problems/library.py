@@ -78,13 +78,9 @@ def load(
         expected = (about["preprocessing"] or {}).get("weights_hash")
         settings = Settings.of(about["settings"], FAMILIES, str(path))
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
-        ) from None
+        raise UserError(f"{path}: there is no trained model; train with keep_model: true") from None
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
-        ) from None
+        raise UserError(f"{path}: is no model of this version ({short(error)}); train it again") from None
     if _is_of_another(path.parent, settings.run) or (record and record.config != about["settings"]):
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
@@ -109,8 +105,7 @@ def _copy_of(folder: Path, model: FileModel, trust: bool) -> OwnCode:
     """The copy of a model's code in its run's folder, if it may run; whoever runs it checks its hash."""
     if not trust:
         raise UserError(
-            f"{folder / CODE}: the model is {model.class_} of {model.file}, code that came with this run: read it, and "
-            "load with trust=True to run it"
+            f"{folder / CODE}: is code that came with this run; read it, and load with trust=True"
         )
     if not (folder / CODE).exists():
         raise UserError(f"{folder / CODE}: the code of the model is missing; bring it back")
@@ -178,9 +173,7 @@ class Trained(nn.Module):
             UserError: it is exported to ONNX and has circuits.
         """
         if torch.onnx.is_in_onnx_export() and any(map(_is_circuit, self.modules())):
-            raise UserError(
-                "ONNX has no operator for circuits; use torch.export, which supports the whole model"
-            )
+            raise UserError("ONNX has no operator for circuits; use torch.export")
         return self.module() if x is None else self.module(x)
 
     def predict(self, x: Any) -> Shaped[np.ndarray, "samples ..."]:

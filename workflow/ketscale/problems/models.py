@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ketscale.config import FileModel, Model, OwnCode, Settings
-from ketscale.config.own_model import content_hash
+from ketscale.config.own_code import content_hash
 from ketscale.errors import UserError, short
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def _of_file(
     seed, where = settings.run.seed, f"{model.file}: {model.class_}"
     for name, hashed in model.reads.items():
         if content_hash(name) != hashed:
-            raise UserError(
-                f"{model.file}: {name} is not as the settings of this run have it; start the run again, or bring it back"
-            )
+            raise UserError(f"{model.file}: {name} is not as this run's settings have it")
     own_class = importer.member(own or OwnCode.read(model.file), model.code, model.class_)
     names = inspect.signature(own_class).parameters
     unused = [f"{name}: 0" for name, size in settings.sizes.items() if size and name not in names]
@@ -101,13 +99,9 @@ def _of_file(
     protocol = settings.protocol
     if isinstance(module, Fitted) != protocol.fitted:
         how = "a protocol without steps and epochs" if isinstance(module, Fitted) else "steps or epochs"
-        raise UserError(
-            f"{where} needs {how}: it is {'a' if isinstance(module, Fitted) else 'no'} ketscale.Fitted"
-        )
+        raise UserError(f"{where} needs {how}: it is {'a' if isinstance(module, Fitted) else 'no'} Fitted")
     if reseeded:
-        raise UserError(
-            f"{where} sets torch's seed, so that all seeds of a study would begin alike; leave that out"
-        )
+        raise UserError(f"{where} sets torch's seed, so all seeds would begin alike; leave that out")
     return module
 
 

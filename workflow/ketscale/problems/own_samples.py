@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import REGRESSION, Draft
+from ketscale.config import REGRESSION
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
 from ketscale.problems.arrays import Source, class_names, classes_of, coded
@@ -30,6 +30,19 @@ _GROUPS = re.compile(
 )
 # Whole numbers of so many values are names of classes for a first config.
 MOST_CLASSES = 20
+
+
+class Draft(NamedTuple):
+    """What a first config says of a user's data.
+
+    settings: of the workload. samples: their number. validation: whether some are for validation. notes: what is a feature
+    and what is not, and why, a line each.
+    """
+
+    settings: Mapping[str, Any]
+    samples: int
+    validation: bool = True
+    notes: tuple[str, ...] = ()
 
 
 def read(workload: OwnArrays, names: Mapping[str, Sequence[str]]) -> dict[str, Source]:
@@ -83,7 +96,7 @@ def draft(
         and (targets.sum(1) == 1).all()
     ):
         raise UserError(
-            f"{where}: has one 1 in each row, as one-hot classes do; save their numbers, {where.rpartition(' ')[2]}.argmax(1)"
+            f"{where}: holds one-hot classes; save their numbers, {where.rpartition(' ')[2]}.argmax(1)"
         )
     settings = {}
     if samples == "features" and is_regression(targets):
@@ -162,7 +175,7 @@ def _numbers(
     columns = arrays.real(values, where)[:, None] if values.ndim == 1 else arrays.real(values, where)
     if columns.ndim != 2 or len(columns) != count or not columns.size:
         raise UserError(
-            f"{where}: has shape {values.shape}, but there are {count:,} {each}s; give one number each, or one row of numbers"
+            f"{where}: has shape {values.shape}, not a number, or a row, for each of {count:,} {each}s"
         )
     width = columns.shape[1]
     names = ("target",) if width == 1 else tuple(f"target{i}" for i in range(width))

@@ -45,9 +45,7 @@ def workload_of(block: Mapping[str, Any], where: str) -> Workload:
     kinds = workload_kinds(FAMILIES.values())
     kind = block.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
-        raise UserError(
-            f"{where}.kind: no kind of workload is called {kind}{suggestion(str(kind), list(kinds))}"
-        )
+        raise UserError(f"{where}.kind: no workload is called {kind}{suggestion(str(kind), list(kinds))}")
     workload = resolved(kinds[kind], block, where)
     for fault in (*workload.faults(), *workload.misplaced()):
         raise UserError(at(where, fault))

@@ -58,8 +58,7 @@ class All:
         """
         if batch != self.samples:
             raise UserError(
-                f"batch is {batch}, but every step uses all {self.samples} samples of this problem, since fewer "
-                f"would optimise another figure of merit: set batch to {self.samples}"
+                f"batch: every step uses all {self.samples} samples, so set batch to {self.samples}"
             )
         return 1
 

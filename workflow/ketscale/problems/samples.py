@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems import arrays, splits
-from ketscale.problems.columns import Column
 from ketscale.problems.splits import NO_MARKS, SPLITS, Marks, Parts
+
+if TYPE_CHECKING:
+    from ketscale.problems.preprocessing import Column
 
 
 @dataclass(frozen=True, kw_only=True)

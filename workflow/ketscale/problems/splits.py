@@ -171,9 +171,7 @@ def by_group(
     order = np.random.default_rng(seed // folds if folds else seed).permutation(np.unique(groups))
     parts = _parts(order, {"test": test, "validation": validation}, seed, folds, len(order))
     if not len(parts["train"]) or not len(parts["test"]):
-        raise UserError(
-            f"a split by {what} needs more of them than {len(order)}: choose another split, or add {what}"
-        )
+        raise UserError(f"a split by {what} needs more than {len(order)} of them; choose another split")
     return {name: np.flatnonzero(np.isin(groups, parts[name])) for name in SPLITS}
 
 
@@ -191,9 +189,7 @@ def by_time(times: NDArray[Any], validation: float, test: float) -> Parts:
     later = np.searchsorted(bounds, times, side="right")
     parts = {name: np.flatnonzero(later == number) for number, name in enumerate(SPLITS)}
     if not all(len(parts[name]) for name in ("train", "test", *["validation"] * bool(validation))):
-        raise UserError(
-            "a split by time needs different times for each part: choose another split, or add samples"
-        )
+        raise UserError("a split by time needs different times for each part; add samples")
     return parts
 
 
@@ -215,9 +211,7 @@ def predefined(names: NDArray[Any], where: str, count: int) -> Parts:
     names = np.where(names == "val", "validation", names)
     parts = {name: np.flatnonzero(names == name) for name in SPLITS}
     if other := sorted({*map(str, names)} - {*SPLITS}):
-        raise UserError(
-            f"{where}: {short(repr(other[0]))} is not a part; each value must be one of {', '.join(SPLITS)}"
-        )
+        raise UserError(f"{where}: {short(repr(other[0]))} is not a part, one of {', '.join(SPLITS)}")
     for name in ("train", "test"):
         if not len(parts[name]):
             raise UserError(f"{where}: no sample is in part {name}; put some into it")

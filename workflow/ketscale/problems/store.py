@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ketscale import strict_json
 from ketscale.config import Data, Split, Workload
-from ketscale.errors import UserError, damaged, short
+from ketscale.errors import UserError, damaged
 from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
@@ -140,9 +140,7 @@ def fetch(workload: Workload, manifest: Path) -> None:
         UserError: the workload fetches nothing, or the network, the disk or a checksum fails.
     """
     if not workload.fetched:
-        raise UserError(
-            "there is nothing to fetch for this workload; run the rule prepare, or `ketscale prepare`"
-        )
+        raise UserError("there is nothing to fetch for this workload; prepare it")
     manifest.parent.mkdir(parents=True, exist_ok=True)
     files = {path.relative_to(manifest.parent).as_posix(): path for path in workload.fetch(manifest.parent)}
     sums = {name: sha256(path) for name, path in sorted(files.items())}
@@ -171,18 +169,10 @@ def _verify(folder: Path, digests: Mapping[str, str], advice: str) -> None:
 
 def _read(path: Path, code_version: int) -> dict[str, Any]:
     """The content of a manifest of prepared data."""
-    try:
+    with damaged(f"{path}: is missing, or no manifest of prepared data", "run the rule prepare again"):
         described: dict[str, Any] = strict_json.loads(path.read_text("utf-8"))
         version = described["schema"], described["code_version"]
         described = {**described, "files": dict(described["files"]), "folder": str(described["folder"])}
-    except FileNotFoundError:
-        raise UserError(
-            f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: is not a manifest of prepared data ({short(error)}); name one, or run the rule prepare again"
-        ) from None
     if version != (SCHEMA, code_version):
         raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
     return described

@@ -191,9 +191,7 @@ class Classification(Supervised):
             counts = targets[train].bincount(minlength=self.classes).double()
             weights = (len(train) / ((counts > 0).sum() * counts.clamp(min=1))).tolist()
         if weights is not None and len(weights) != self.classes:
-            raise UserError(
-                f"class_weights: {len(weights)} numbers for {self.classes} classes; give one for each"
-            )
+            raise UserError(f"class_weights: {len(weights)} numbers for {self.classes} classes")
         tensor = None if weights is None else torch.tensor(weights, dtype=torch.float64)
         self.register_buffer("weights", tensor, persistent=False)
         return targets

@@ -9,7 +9,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from ketscale.config import checked
-from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.errors import UserError
 

@@ -21,7 +21,7 @@ from ketscale.errors import UserError
 from ketscale.private_torch import constant_when_traced, differentiates
 
 if TYPE_CHECKING:
-    from ketscale.config.simulators.circuits import CircuitSimulator
+    from ketscale.config.circuits import CircuitSimulator
 
 EVALUATE, GRADIENTS = "ketscale::evaluate", "ketscale::gradients"
 _REQUEST = "Tensor inputs, Tensor weights, Tensor? initial, str circuit, str paulis, str simulator"
@@ -76,7 +76,7 @@ def read(text: str) -> Circuit:
 def _simulator(text: str) -> Simulator:
     import msgspec
 
-    from ketscale.config.simulators.circuits import CircuitSimulator
+    from ketscale.config.circuits import CircuitSimulator
 
     return of_settings(msgspec.json.decode(text, type=CircuitSimulator))
 

@@ -14,7 +14,7 @@ from ketscale.simulators import operators
 from ketscale.spans import active, span, with_backward_span
 
 if TYPE_CHECKING:
-    from ketscale.config.simulators.circuits import CircuitSimulator
+    from ketscale.config.circuits import CircuitSimulator
 
 
 class Spanned(Wrapper):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ketscale import Circuit, Layer
-from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.fused import Fused

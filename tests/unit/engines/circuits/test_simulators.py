@@ -16,7 +16,7 @@ import torch
 from msgspec.structs import replace
 from scipy.stats import unitary_group
 
-from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given, pauli_words
 from ketscale.engines.circuits.fused import Fused

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from ketscale.config import parse
-from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.dynamics import qubit
 from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.literal import PublishedLoop
@@ -22,6 +21,7 @@ from ketscale.engines.dynamics.propagators import Batched, Propagator, of_method
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
+from ketscale.problems.control.workloads import DynamicsSimulator
 from tests.unit.engines.dynamics.test_dynamics import SYSTEMS, random_tasks, real
 
 NAMES = {"exact": None, "rk4": 0.01, "euler": 0.01}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.config.simulators.circuits import CircuitSimulator, Noise
+from ketscale.config.circuits import CircuitSimulator, Noise
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.superposition import Superposition

@@ -9,7 +9,7 @@ import torch
 
 import ketscale
 from ketscale import Circuit
-from ketscale.config.simulators.circuits import CircuitSimulator, Noise
+from ketscale.config.circuits import CircuitSimulator, Noise
 from ketscale.engines import randomness
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.fused import Fused

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems.eeg.workloads import CHANNELS
+from ketscale.problems.eeg.specification import CHANNELS
 
 RATE, ANNOTATION_BYTES = 160, 120
 PHYSICAL_UV, DIGITAL = 3276.7, 32767

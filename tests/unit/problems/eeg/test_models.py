@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import gelu, silu, softplus
 
-from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid

@@ -15,8 +15,8 @@ from ketscale.config import Data, Split
 from ketscale.errors import UserError
 from ketscale.problems import arrays
 from ketscale.problems.eeg import eegmmidb, prepared, synthetic
-from ketscale.problems.eeg.trials import by_subject, leaving_one_run_out
-from ketscale.problems.eeg.workloads import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
+from ketscale.problems.eeg.prepared import by_subject, leaving_one_run_out
+from ketscale.problems.eeg.specification import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
 from tests import ROOT
@@ -80,13 +80,13 @@ def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
     "damage",
     [
         lambda path: path.unlink(),
-        lambda path: path.write_bytes(path.read_bytes() + b"more"),
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
         lambda path: write_edf(path, recording(), [(1.0, "T0")]),
         lambda path: write_edf(path, recording(seconds=17), CUES),
         lambda path: write_edf(path, recording(), CUES, SWAPPED),
         lambda path: write_edf(path, recording(), CUES, rate=128),
     ],
-    ids=["missing", "longer", "no cue", "ends early", "channels swapped", "another rate"],
+    ids=["missing", "shorter", "no cue", "ends early", "channels swapped", "another rate"],
 )
 def test_a_recording_that_is_another_is_an_error_that_names_it(folder: Path, damage: Any) -> None:
     path = folder / eeg_file(1, 8)

@@ -21,7 +21,7 @@ from ketscale.problems.images import features as features_of_images
 from ketscale.problems.images import resnet
 from ketscale.problems.images.features import FEATURES_VERSION, NETWORK_FILES, compute, dataset, prepare
 from ketscale.problems.images.pretrain import clusters, origin_of, pretrain, train, views
-from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
+from ketscale.problems.images.specification import IMAGENET_FILE, Digits
 from ketscale.problems.samples import Samples
 from ketscale.problems.vectors.prepared import FILES
 

@@ -21,7 +21,7 @@ import pytest
 from ketscale.config import parse
 from ketscale.errors import UserError
 from ketscale.problems.images import mnist
-from ketscale.problems.images.workloads import Digits, Mnist
+from ketscale.problems.images.specification import Digits, Mnist
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import SPLITS
 from tests import ROOT
@@ -185,6 +185,6 @@ def test_fetch_writes_four_checked_files_keeps_whole_ones_and_replaces_damaged_o
     for page in (None, b"an error page"):
         if page:
             (served / intact).write_bytes(page)
-        with pytest.raises(UserError, match=r"cannot be fetched .*set the workload's folder"):
+        with pytest.raises(UserError, match=r"cannot be fetched .*set folder"):
             fetched()
         assert not (folder / intact).exists()

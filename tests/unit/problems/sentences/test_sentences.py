@@ -25,7 +25,7 @@ from ketscale.problems.sentences.sentences import (
     read_prepared,
     split,
 )
-from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
+from ketscale.problems.sentences.specification import LikelihoodSimulator, SentencesWorkload
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, sentence_unitary
 
 SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}

@@ -11,12 +11,12 @@ import torch
 from msgspec import structs
 
 from ketscale.config import Simulator as SimulatorSettings
-from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.errors import UserError
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.next_word import build_likelihood
 from ketscale.problems.sentences.sentences import BUILT_IN, embed
-from ketscale.problems.sentences.settings import LikelihoodSimulator
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import (
     TINY,
     Transitions,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Data, Family, Settings, SizeAxis, checked
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES
-from ketscale.config.simulators.dynamics import DynamicsSimulator
+from ketscale.config.circuits import CIRCUIT_SIZES
 from ketscale.problems.control.workloads import (
     METRICS,
     ControlWorkload,
+    DynamicsSimulator,
     GrapeSettings,
     PolicySettings,
     QubitRelaxation,

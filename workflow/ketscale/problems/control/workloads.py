@@ -1,4 +1,4 @@
-"""The settings of the workloads and models of `control`, and the metrics of its tasks. Imports nothing heavy.
+"""The settings of `control`: workloads, models and simulators, and the metrics of its tasks. Imports nothing heavy.
 
 Workloads are distributions of tasks of a qubit, with a spectrum or relaxation times.
 
@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 
-from ketscale.config import Metric, Model, Positive, Sampling, Seed, Settings, Workload
+from ketscale.config import Metric, Model, Positive, Sampling, Seed, Settings, Simulator, Workload
 from ketscale.engines import quantities
-from ketscale.engines.quantities import Detuning, Lifetime
+from ketscale.engines.dynamics.methods import DEVICES, SIMULATORS, Batching, Creation, DynamicsMethod, Route
+from ketscale.engines.quantities import Detuning, Lifetime, Step
 
 if TYPE_CHECKING:
     import torch
 
     from ketscale.dynamics import System
+
+    Device = str
+else:
+    Device = Literal[DEVICES]
 
 
 class Quantity(NamedTuple):
@@ -139,10 +144,8 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
         }
     )
 
-    # fmt: off
     detuning: Annotated[tuple[Detuning, Detuning], Meta(description="Range of the factor of Z in H; published: "
-        "0.1")] = (0.1, 0.1)
-    # fmt: on
+        "0.1")] = (0.1, 0.1)  # fmt: skip
 
 
 class QubitSpectrum(Qubit, frozen=True, kw_only=True):
@@ -232,10 +235,8 @@ class NetworkSettings(Model, frozen=True, kw_only=True):
 
     stacks: ClassVar[bool] = True
 
-    # fmt: off
     inner_steps: Annotated[int, Meta(ge=1, le=1000, description="Gradient steps on a task, after which it is "
-        "judged")] = 10
-    # fmt: on
+        "judged")] = 10  # fmt: skip
     inner_learning_rate: Annotated[float, Meta(gt=0, description="Learning rate of these steps")] = 0.02
 
 
@@ -293,3 +294,60 @@ class GrapeSettings(Model, frozen=True, kw_only=True):
                     f"protocol {settings.run.protocol} has {setting}, through which the tasks of {settings.run.model} "
                     "would affect each other; leave it out"
                 )
+
+
+_IN_WORDS: dict[Batching, str] = {"broadcast": "all tasks at once", "loop": "one task after the other"}
+
+
+class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
+    """How the dynamics of tasks are evaluated and differentiated."""
+
+    devices: ClassVar[tuple[str, ...]] = DEVICES
+
+    # fmt: off
+    device: Annotated[Device, Meta(description="exact: the exponential of each segment's Liouvillian; rk4, euler: "
+        "integrators with a step")]
+    batching: Annotated[Batching, Meta(description="broadcast: all tasks at once; loop: one after the other, step by "
+        "step, as published")] = "broadcast"
+    dt: Annotated[Step, Meta(description="Step of an integrator, a time in the same unit as the pulse's duration: "
+        "with broadcast the longest one, with loop as many as fit into a segment, as published")] | None = None
+    route: Annotated[Route, Meta(description="With broadcast. compiled: machine code, on the CPU; torch: torch's "
+        "operators; auto: compiled on the CPU, else torch")] = "auto"
+    cache: Annotated[bool, Meta(description="With loop. true: what is created for a task (rates from its spectrum, "
+        "operators) is kept for its next evaluations, as published; false: it is created again in each")] = False
+    tolerance: Annotated[float, Meta(gt=0, description="The largest relative difference of an integrator's losses "
+        "from those of exact, as measured; parity allows it")] | None = None
+    # fmt: on
+
+    @property
+    def stacks(self) -> bool:
+        """Whether several runs' tasks are one batch: a loop would take as long for them as before."""
+        return self.batching == "broadcast"
+
+    @property
+    def method(self) -> DynamicsMethod | None:
+        """The propagator with this device and batching; None if there is none."""
+        key = (self.device, self.batching)
+        return next((each for each in SIMULATORS.values() if (each.device, each.batching) == key), None)
+
+    @property
+    def creation(self) -> Creation:
+        """When tasks are created."""
+        return "batch" if self.batching == "broadcast" else "once" if self.cache else "again"
+
+    def faults(self) -> Iterator[str]:
+        """An integrator has a step and a tolerance, exact has neither; only some have a route, and only a loop a cache."""
+        method = self.method
+        if method is None:
+            others = [each for each in SIMULATORS.values() if each.device == self.device]
+            yield f"batching: {self.device} evolves {' or '.join(_IN_WORDS[each.batching] for each in others)} only"
+            return
+        for name, value in (("dt", self.dt), ("tolerance", self.tolerance)):
+            if method.exact and value is not None:
+                yield f"{name}: {self.device} does not support it; leave it out"
+            if not method.exact and value is None:
+                yield f"{name}: {self.device} needs one"
+        if not method.routes and self.route != "auto":
+            yield f"route: {self.device} with batching: {self.batching} does not support it; leave it out"
+        if self.batching != "loop" and self.cache:
+            yield "cache: only a loop creates something for each task; leave it out, or use batching: loop"

@@ -17,15 +17,7 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.layers.complex_weights import ComplexWeights
 from ketscale.problems.eeg.circuits import shift, skip_circuit
-from ketscale.problems.eeg.per_step import (
-    AngleHead,
-    AnglesPerStep,
-    ComplexSum,
-    Core,
-    Mixture,
-    OverTime,
-    SoftmaxSum,
-)
+from ketscale.problems.eeg.per_step import AngleHead, ComplexSum, Core, Mixture, OverTime, PerStep, SoftmaxSum
 from ketscale.simulators.factory import resolve_simulator
 
 # The published code's value of 2 pi.
@@ -98,7 +90,7 @@ class HydraHybridCore(HydraCircuits):
         return self.mixture(forward, forward[:, self.get_buffer("flipped")], skip)
 
 
-class Hydra(AnglesPerStep):
+class Hydra(PerStep):
     """Series (batch, channels, steps) -> logits, by superposed branches and complex weights over time.
 
     6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `resolve_simulator` for
@@ -109,7 +101,7 @@ class Hydra(AnglesPerStep):
     OVER_TIME = ComplexSum
 
 
-class HydraHybrid(AnglesPerStep):
+class HydraHybrid(PerStep):
     """Series (batch, channels, steps) -> logits, by branches measured separately and softmax weights over time.
 
     7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `resolve_simulator` for

@@ -16,16 +16,7 @@ from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.eeg.circuits import amplitude_circuits, angle_circuits
-from ketscale.problems.eeg.per_step import (
-    AngleHead,
-    AnglesPerStep,
-    ComplexSum,
-    Core,
-    Mixture,
-    OverTime,
-    PerStep,
-    SoftmaxSum,
-)
+from ketscale.problems.eeg.per_step import AngleHead, ComplexSum, Core, Mixture, OverTime, PerStep, SoftmaxSum
 from ketscale.simulators.factory import resolve_simulator
 
 
@@ -194,27 +185,26 @@ class MambaHybrid(nn.Module):
         return self.classifier(self.core(self.core.entrance(rows), _one_step))
 
 
+class RowCore(AmplitudeCore):
+    """(rows, 4 * qubits * layers) -> 3 numbers for each qubit, without dropout."""
+
+    def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None) -> None:
+        width = 4 * qubits * layers
+        super().__init__(qubits, layers, simulator, width, 3 * qubits, dropout=0.0)
+        self.width = width
+
+
 class MambaLite(PerStep):
     """Series (batch, channels, steps) -> logits, by `mamba`'s core at every time step and complex weights over time.
 
     7,433 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
     """
 
-    def __init__(
-        self,
-        qubits: int = 6,
-        layers: int = 2,
-        simulator: Simulator | str | None = None,
-        inputs: tuple[int, int] = (64, 249),
-        outputs: int = 2,
-        dropout: float = 0.1,
-    ) -> None:
-        width, values = 4 * qubits * layers, 3 * qubits
-        core = AmplitudeCore(qubits, layers, simulator, width, values, dropout=0.0)
-        super().__init__(inputs, width, core, ComplexSum(inputs[1]), values, outputs, dropout)
+    CORE = RowCore
+    OVER_TIME = ComplexSum
 
 
-class MambaHybridLite(AnglesPerStep):
+class MambaHybridLite(PerStep):
     """Series (batch, channels, steps) -> logits, by `mamba_hybrid`'s core at every time step and softmax weights.
 
     7,262 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.

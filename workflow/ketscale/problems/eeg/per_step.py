@@ -54,31 +54,35 @@ class Core(nn.Module):
 class PerStep(nn.Module):
     """Series (batch, channels, steps) -> logits (batch, outputs).
 
-    Every step is a row of channels. It passes dropout, Linear(channels, width) and `core`. `over_time` sums the
-    steps, and a last linear layer gives the logits.
+    Every step is a row of channels. It passes dropout, Linear(channels, width) and the core. The steps are summed, and a
+    last linear layer gives the logits.
 
-    Args:
-        inputs: channels and steps.
-        core: takes rows of `width` numbers and gives `values`.
-        over_time: (batch, steps, k) -> (batch, k).
+    CORE: the core's class, made of qubits, layers and simulator; it takes rows of `width` numbers and gives 3 for each
+    qubit. OVER_TIME: the class of the sum over time, (batch, steps, k) -> (batch, k), made of the number of steps.
+    inputs: channels and steps.
     """
+
+    CORE: ClassVar[type[Any]]
+    OVER_TIME: ClassVar[type[Any]]
 
     def __init__(
         self,
-        inputs: tuple[int, int],
-        width: int,
-        core: Core,
-        over_time: nn.Module,
-        values: int,
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
+        channels, steps = inputs
+        # In this order, since each draws its first weights.
+        core, over_time = self.CORE(qubits, layers, simulator), self.OVER_TIME(steps)
         self.dropout = SampleDropout(dropout)
-        self.embed = nn.Linear(inputs[0], width)
+        self.embed = nn.Linear(channels, core.width)
         self.core = core
         self.over_time = over_time
-        self.classifier = nn.Linear(values, outputs)
+        self.classifier = nn.Linear(3 * qubits, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
@@ -94,28 +98,6 @@ class PerStep(nn.Module):
         # A product for each sample takes steps for rows without a transposed copy of the data.
         entered = torch.baddbmm(bias, self.dropout(x).transpose(1, 2), weight.T.expand(batch, -1, -1))
         return self.classifier(self.core(entered.flatten(0, 1), over_time))
-
-
-class AnglesPerStep(PerStep):
-    """`PerStep` of a core whose rows become the angles of its circuits.
-
-    CORE: the core's class, made of qubits, layers and simulator. OVER_TIME: the class of the sum over time.
-    """
-
-    CORE: ClassVar[type[Any]]
-    OVER_TIME: ClassVar[type[Any]]
-
-    def __init__(
-        self,
-        qubits: int = 6,
-        layers: int = 2,
-        simulator: Simulator | str | None = None,
-        inputs: tuple[int, int] = (64, 249),
-        outputs: int = 2,
-        dropout: float = 0.1,
-    ) -> None:
-        core = self.CORE(qubits, layers, simulator)
-        super().__init__(inputs, core.width, core, self.OVER_TIME(inputs[1]), 3 * qubits, outputs, dropout)
 
 
 class ComplexSum(nn.Module):

@@ -1,21 +1,31 @@
-"""Prepared trials on disk, with the folds of their split."""
+"""Trials: the splits by their subjects or runs, those of a user's own, and how they are kept on disk."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ketscale.config import Data, Settings, Split
-from ketscale.problems import arrays, store
+from ketscale.errors import UserError
+from ketscale.problems import arrays, own_samples, store
 from ketscale.problems.datasets import Dataset
-from ketscale.problems.preprocessing import Series
-from ketscale.problems.splits import SPLITS
+from ketscale.problems.eeg import overlaps
+from ketscale.problems.preprocessing import Series, standardised
+from ketscale.problems.samples import Samples
+from ketscale.problems.splits import SPLITS, Parts, by_group, check_trained, stratified
 
 if TYPE_CHECKING:
-    from ketscale.problems.eeg.workloads import SeriesWorkload
+    from ketscale.problems.eeg.specification import OwnSeries, SeriesWorkload
 
 VERSION = 4  # increase it whenever the arithmetic of a workload of series, or the files, change
 FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
+ARRAYS = {"samples": ("signals", "x"), "labels": ("labels", "y")}
+TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
+# The share of the other runs' trials that early stopping looks at when one run is held out.
+WITHIN_RUNS_VALIDATION = 0.2
 
 
 def read(settings: Settings, manifest: Path) -> Data:
@@ -65,3 +75,65 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
         return {"samples": len(trials.targets), "shape": list(trials.values.shape[1:])}
 
     store.publish(manifest, identity, FILES, fill)
+
+
+def from_arrays(workload: OwnSeries, fetched: Path | None = None) -> Samples:
+    """The trials of a workload, and their one split; nothing is fetched.
+
+    Its files have signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With
+    split: given, trials of one group have it in common.
+
+    Raises:
+        UserError: an array has another shape or type, or there are too few trials or groups.
+    """
+    there = own_samples.read(workload, ARRAYS)
+    signals, where = there["samples"]
+    if signals.ndim != 3 or not signals.size:
+        raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
+    data = arrays.single(signals, where)
+    marks = overlaps.marks(data)
+    if workload.standardise:
+        data = standardised(data)
+    samples = own_samples.divided(workload, there, data, "trial")
+    return replace(samples, marks=np.append(marks, samples.marks, axis=0))
+
+
+def folds(trials: Samples, split: str, seed: int) -> list[Parts]:
+    """One split by subjects, or one split for each held-out run.
+
+    split: 'subjects' or 'runs'.
+    """
+    return [by_subject(trials, seed)] if split == "subjects" else leaving_one_run_out(trials, seed)
+
+
+def by_subject(trials: Samples, seed: int) -> Parts:
+    """70/15/15 % of the subjects, drawn with `seed`, for train, validation and test: no subject is in two parts.
+
+    Raises:
+        UserError: there are fewer than three subjects, or a class has no training sample.
+    """
+    held_out = 1 - TRAIN_SHARE - VALIDATION_SHARE
+    parts = by_group(trials.groups["subjects"], held_out, held_out, seed, "subjects")
+    check_trained(parts, trials.targets, trials.names, "choose another split_seed, or add subjects")
+    return parts
+
+
+def leaving_one_run_out(trials: Samples, seed: int) -> list[Parts]:
+    """A split for each run, in which that run is the test; validation is drawn from the other runs' trials.
+
+    Raises:
+        UserError: there is more than one subject or only one run, or the other runs have too few trials.
+    """
+    of_run = trials.groups["runs"]
+    runs, subjects = np.unique(of_run), np.unique(trials.groups["subjects"])
+    if len(subjects) > 1 or len(runs) < 2:
+        raise UserError("a split by runs needs one subject and two runs or more")
+    folds = []
+    for run in runs:
+        others = np.flatnonzero(of_run != run)
+        if np.bincount(trials.targets[others], minlength=len(trials.names)).min() < 2:
+            raise UserError(f"without run {run} there are fewer than 2 trials of a class: add runs")
+        count = max(2, round(WITHIN_RUNS_VALIDATION * len(others)))
+        train, validation = stratified(trials.targets, others, count, seed, "eeg")
+        folds.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
+    return folds

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems.eeg.trials import folds
-from ketscale.problems.eeg.workloads import CLASSES
+from ketscale.problems.eeg.prepared import folds
+from ketscale.problems.eeg.specification import CLASSES
 from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
-    from ketscale.problems.eeg.workloads import EegSynthetic
+    from ketscale.problems.eeg.specification import EegSynthetic
 
 CHANNELS = 64
 # Indices of FC3, C5, C3, C1, CP3 and of FC4, C6, C4, C2, CP4 in eegmmidb's order of channels.

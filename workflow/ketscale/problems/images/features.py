@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ketscale.config import Data, Settings
+from ketscale.config import Data, Settings, Split
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
 from ketscale.problems import store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.images import resnet
 from ketscale.problems.images.pretrain import origin_of, pretrain
-from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, ImageFolder, ImageWorkload
+from ketscale.problems.images.specification import IMAGENET_FILE, PRETRAIN_STEPS, ImageFolder, ImageWorkload
 from ketscale.problems.preprocessing import Pictures
 from ketscale.problems.samples import Samples
 from ketscale.problems.vectors import prepared
@@ -37,9 +37,8 @@ def read(settings: Settings, manifest: Path) -> Data:
     workload, inline = settings.workload, settings.protocol.features == "inline"
     assert isinstance(workload, ImageWorkload)
     folder = store.opened(manifest, FEATURES_VERSION)
-    return prepared.data(
-        folder, dataset(folder, isinstance(workload, ImageFolder), inline), workload.split_by
-    )
+    content = dataset(folder, isinstance(workload, ImageFolder), inline)
+    return folder.data(content, Split(workload.split_by, shared=folder.entries["shared"]))
 
 
 def dataset(folder: store.PreparedFolder, files: bool = False, inline: bool = False) -> Dataset:

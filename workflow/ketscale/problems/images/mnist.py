@@ -17,7 +17,7 @@ from ketscale.problems.samples import Samples
 from ketscale.problems.splits import stratified
 
 if TYPE_CHECKING:
-    from ketscale.problems.images.workloads import Digits, Mnist
+    from ketscale.problems.images.specification import Digits, Mnist
 
 PEAK = 255
 DIGITS_PEAK = 16  # the scans have 17 levels of ink, 0..16, which are kept exactly
@@ -108,7 +108,5 @@ def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
         try:
             pooch.retrieve(f"{mirror}/{name}", f"sha256:{digest}", name, folder)
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"{mirror}/{name}: cannot be fetched ({short(error)}); fetch it elsewhere and set the workload's folder"
-            ) from None
+            raise UserError(f"{mirror}/{name}: cannot be fetched ({short(error)}); set folder") from None
     return [folder / name for name in SHA256]

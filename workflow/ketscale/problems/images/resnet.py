@@ -220,8 +220,7 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
         )
     except Exception as error:  # the library's errors have no common base but Exception
         raise UserError(
-            f"weights: imagenet: {source} cannot be read ({short(error)}); fetch {IMAGENET} where there is a network, set "
-            "weights_folder to a download of it, or choose weights: selfsupervised"
+            f"weights: imagenet: {source} cannot be read ({short(error)}); set weights_folder"
         ) from None
     network, loaded = result
     others = [key for key in loaded["unexpected_keys"] if not key.startswith("classifier.")]

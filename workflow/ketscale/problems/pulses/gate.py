@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from ketscale.config.simulators.pulses import PulseSimulator
 from ketscale.dynamics import Frame, bare_frame, dressed_frame, evolve
 from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.dynamics.system import System
@@ -21,7 +20,7 @@ from ketscale.engines.randomness import Step
 from ketscale.errors import UserError
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.shapes import PulseModel
-from ketscale.problems.pulses.workloads import PulseWorkload
+from ketscale.problems.pulses.workloads import PulseSimulator, PulseWorkload
 from ketscale.problems.samplers import All
 from ketscale.spans import span, with_backward_span
 

@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import Data, Family, Metric, Model, Settings, SizeAxis
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES
-from ketscale.config.simulators.pulses import PulseSimulator
-from ketscale.problems.pulses.workloads import FluxoniumChain, FluxoniumLattice, PulseWorkload, TransmonChain
+from ketscale.config.circuits import CIRCUIT_SIZES
+from ketscale.problems.pulses.workloads import (
+    FluxoniumChain,
+    FluxoniumLattice,
+    PulseSimulator,
+    PulseWorkload,
+    TransmonChain,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from ketscale.problems.problem import Problem
 
-# fmt: off
 Trained = Annotated[tuple[Literal["amplitude", "frequency", "phase", "length", "device"], ...], Meta(min_length=1,
     description="What is trained. amplitude, frequency, phase, length: of the pulses; device: all energies, fluxes and "
-    "couplings of the device")]
-# fmt: on
+    "couplings of the device")]  # fmt: skip
 
 
 class PulseSettings(Model, frozen=True, kw_only=True):

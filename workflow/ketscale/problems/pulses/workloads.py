@@ -1,4 +1,7 @@
-"""The workloads of pulses: a device, a chain or a lattice, and the gate that pulses have to make of it. Imports nothing heavy."""
+"""The workloads of pulses: a device, a chain or a lattice, and the gate that pulses have to make of it; and integrators.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Settings, Workload
+from ketscale.config import Settings, Simulator, Workload
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.gates import GateName, qubits_of
 from ketscale.engines.pulses.published import (
     CHAIN,
@@ -25,10 +29,15 @@ from ketscale.engines.pulses.published import (
     SPREAD,
     TRANSMON_COUPLING,
 )
-from ketscale.engines.quantities import Time
+from ketscale.engines.pulses.schemes import DEVICES
+from ketscale.engines.quantities import Step, Time
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
+
+    Integrator = str
+else:
+    Integrator = Literal[DEVICES]
 
 
 # More levels do not fit the basis in which circuits are diagonalised; see `engines.pulses.circuits`.
@@ -93,10 +102,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         run, protocol, levels = settings.run, settings.protocol, settings.sizes["levels"]
         columns = self.samples(settings.sizes["qubits"])
         if protocol.precision != "fp64":
-            yield (
-                f"protocol {run.protocol} has precision: {protocol.precision}, too coarse for carriers and many steps of "
-                f"{run.workload}; use fp64"
-            )
+            yield f"precision: {protocol.precision} is too coarse for {run.workload}; give {run.protocol} fp64"
         if levels < 2:
             yield f"levels: {levels} make no qubit; use 2 or more"
         if levels > MOST_LEVELS:
@@ -105,10 +111,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             yield f"every step uses all columns of {run.workload}; use batch {columns}, not {run.batch}"
         dt = getattr(settings.simulator, "dt", 0.0)
         if dt > self.start_length:
-            yield (
-                f"simulator {run.simulator} has dt: {dt:g}, longer than the pulses of {run.workload}, "
-                f"{self.start_length:g} ns; use at most that"
-            )
+            yield f"simulator {run.simulator} has dt: {dt:g}, longer than pulses of {self.start_length:g} ns"
 
 
 # Settings that earlier versions had of all fluxoniums, and of all published devices.
@@ -191,3 +194,27 @@ class TransmonChain(PulseWorkload, frozen=True, kw_only=True):
         from ketscale.engines.pulses import transmon_chain
 
         return transmon_chain(qubits)
+
+
+class PulseSimulator(Simulator, frozen=True, kw_only=True):
+    """How columns are evolved under pulses, and differentiated."""
+
+    devices: ClassVar[tuple[str, ...]] = DEVICES
+
+    # fmt: off
+    device: Annotated[Integrator, Meta(description="trotter2: exponential midpoint with couplings split from driven sites, "
+        "in order 2; suzuki4: in order 4; interaction4: driven sites nearly exactly, so that the error is that of the "
+        "couplings (of order 4 where layers of couplings commute, otherwise of order 2); whole-space: commutator-free of "
+        "order 6, with the exact propagator of the whole system")]
+    dt: Annotated[Step, Meta(description="Largest step, ns; all steps of a pulse are equal")]
+    route: Annotated[Route, Meta(description="compiled: machine code, on the CPU; torch: torch's operators; auto: "
+        "compiled on the CPU, else torch")] = "auto"
+    tolerance: Annotated[float, Meta(gt=0, description="The largest relative difference of its losses from exact "
+        "ones, as measured; parity allows it")]
+    # fmt: on
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """Compiled code computes on the CPU only."""
+        run = settings.run
+        if self.route == "compiled" and settings.on_gpu:
+            yield f"simulator {run.simulator} has route: compiled, for CPUs alone; use auto or torch"

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import REGRESSION, Draft
+from ketscale.config import REGRESSION
 from ketscale.errors import UserError, damaged, short, within
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples
 from ketscale.problems.arrays import Source
-from ketscale.problems.columns import Column, of_columns
 from ketscale.problems.own_data import Step
+from ketscale.problems.preprocessing import Column, of_columns
 from ketscale.problems.samples import Samples
 from ketscale.words import counted, suggestion
 
@@ -106,7 +106,7 @@ def read(path: Path) -> pd.DataFrame:
         names = [name.strip() for name in head]
         if len(names) < 2:
             raise UserError(
-                f"{path}: has {'one' if names else 'no'} column; separate columns by commas, semicolons or tabs, and add features"
+                f"{path}: has fewer than two columns; separate them by commas, semicolons or tabs"
             )
         if "" in names or len({*names}) < len(names):
             twice = next(name for name in names if not name or names.count(name) > 1)
@@ -148,14 +148,14 @@ def features_of(workload: Table, names: Sequence[str]) -> list[str]:
         ):
             if is_such(name):
                 raise UserError(
-                    f"file: is column {name} a feature? Set {setting}: {name}, or put it under ignore, or rename it"
+                    f"file: is column {name} a feature? Set {setting}: {name}, or ignore or rename it"
                 )
     if not features:
         raise UserError("file: has no column but those that settings name; add features")
     return features
 
 
-def draft(path: Path, targets: Sequence[str]) -> Draft:
+def draft(path: Path, targets: Sequence[str]) -> own_samples.Draft:
     """The settings of a CSV file in a first config: the target is the named column, one that is called so, or the last.
 
     Text becomes categories, dates numbers of days, and gaps the median or the most frequent value. Columns that only number
@@ -174,9 +174,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
     parts = [name for name in others if own_samples.names_parts(name) or own_samples.are_parts(table[name])]
     groups = [name for name in others if own_samples.names_groups(name)]
     if len(groups) > 1:
-        raise UserError(
-            f"{path}: {' and '.join(groups)} may each say which rows belong together; remove or rename one"
-        )
+        raise UserError(f"{path}: {' and '.join(groups)} may both be groups; remove or rename one")
     by_role = {"split_column": parts, "groups_column": groups}
     roles = {role: columns[0] for role, columns in by_role.items() if columns}
     others = [name for name in others if name not in roles.values()]
@@ -217,7 +215,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
         *(f"{name}: {_in_words(usable[name], table[name])}" for name in columns),
         *(f"ignored: {name} ({why})" for name, why in ignored.items()),
     ]
-    return Draft(
+    return own_samples.Draft(
         {name: value for name, value in settings.items() if value},
         len(table),
         not parts or own_samples.has_validation(table[parts[0]]),
@@ -228,9 +226,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
 def _integers(column: pd.Series[Any]) -> NDArray[Any]:
     """The values of a column without gaps, numbers or text."""
     if (missing := column.isna()).any():
-        raise UserError(
-            f"row {int(missing.argmax()) + 1}, column {column.name}: is empty; write a value, or leave the row out"
-        )
+        raise UserError(f"row {int(missing.argmax()) + 1}, column {column.name}: is empty; leave the row out")
     return column.to_numpy(str if column.dtype.kind == "O" else None)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import METRICS, REGRESSION, Family, FileModel, Positive, Seed, WithTargets, lazily
-from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
+from ketscale.config.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.datasets import build
 from ketscale.problems.own_data import (
     File,
@@ -23,10 +23,8 @@ from ketscale.problems.own_data import (
 )
 from ketscale.problems.vectors.settings import MODELS
 
-# fmt: off
 Task = Annotated[Literal["classification", "regression"], Meta(description="classification: a class is predicted; "
-    "regression: one number or several")]
-# fmt: on
+    "regression: one number or several")]  # fmt: skip
 Column = Annotated[str, Meta(min_length=1)]
 # Steps that exclude each other.
 _EXCLUSIVE = ({"one-hot", "date"}, {"median", "most-frequent"}, {"median", "one-hot"})
@@ -138,10 +136,8 @@ class SampleTable(RowsWorkload, frozen=True, kw_only=True):
 
     loader: ClassVar[str] = "ketscale.problems.rows.generated:sample_table"
 
-    # fmt: off
     table: Annotated[Literal["breast-cancer", "diabetes", "iris", "wine"], Meta(description="The table; diabetes "
-        "is a regression, the others are classifications")]
-    # fmt: on
+        "is a regression, the others are classifications")]  # fmt: skip
     split_seed: SplitSeed
 
     @property

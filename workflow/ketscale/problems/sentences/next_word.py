@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ketscale.config import Simulator, checked
-from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.circuits.simulator import replays
 from ketscale.engines.members import batched, selected
 from ketscale.engines.randomness import Step
@@ -16,7 +16,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
 from ketscale.problems.sentences.likelihood import ClosedForm, Likelihood, ShiftedClosedForm, Simulated
 from ketscale.problems.sentences.sentences import PreparedSentences, embed
-from ketscale.problems.sentences.settings import LikelihoodSimulator
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import PAIR, SuperpositionTransformer, Transitions, loss
 from ketscale.simulators.factory import build_simulator
 from ketscale.spans import span

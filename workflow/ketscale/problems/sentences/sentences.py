@@ -22,7 +22,7 @@ from ketscale.problems import store
 from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
 
 if TYPE_CHECKING:
-    from ketscale.problems.sentences.settings import SentencesWorkload
+    from ketscale.problems.sentences.specification import SentencesWorkload
 
 BUILT_IN = (
     "The bird sings",
@@ -84,8 +84,7 @@ def read(path: Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         if len(line.split()) == 1:
             raise UserError(
-                f"{path}, line {number}: {short(repr(line.strip()))} is one word, which has no next word; "
-                "write sentences of two words or more, one on each line"
+                f"{path}, line {number}: {short(repr(line.strip()))} is one word; write two or more"
             )
     sentences = [line for line in lines if line.split()]
     if not sentences:
@@ -120,10 +119,7 @@ def split(equal: NDArray[np.int64], held_out: int, seed: int) -> Parts:
     different = np.unique(equal)
     count = len(different)
     if 2 * held_out >= count:
-        raise UserError(
-            f"held_out: {held_out} of {count} different sentences each for validation and test leave "
-            "none to train on; hold out fewer"
-        )
+        raise UserError(f"held_out: {held_out} of {count} different sentences, twice, leave none to train on")
     order = different[np.random.default_rng(seed).permutation(count)] if held_out else different
     parts = (order[2 * held_out :], order[held_out : 2 * held_out], order[:held_out])
     return with_copies(dict(zip(SPLITS, parts, strict=True)), equal)

@@ -75,9 +75,7 @@ class VectorMachine(Fitted):
         super().__init__()
         self.inputs, self.outputs, self.width = inputs, outputs, width
         if width > inputs:
-            raise UserError(
-                f"{self.name} has qubits: {width}, but samples have {inputs} features; use at most as many"
-            )
+            raise UserError(f"{self.name} has qubits: {width}, more than the {inputs} features of a sample")
         self.costs = COSTS if cost is None else (cost,)
         self.bandwidths = BANDWIDTHS if bandwidth is None else (bandwidth,)
         self.register_buffer("mean", torch.zeros(0))
@@ -124,9 +122,7 @@ class VectorMachine(Fitted):
         """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
         features, targets = train
         if len(self.costs) * len(self.bandwidths) > 1 and validation is None:
-            raise UserError(
-                f"{self.name} chooses cost and bandwidth by validation, and there are no such samples; give it both"
-            )
+            raise UserError(f"{self.name} has no validation to choose cost and bandwidth by; give it both")
         if self.width < self.inputs:
             self.mean, self.axes = _principal(features, self.width)
         self.votes.fill_(targets.ndim == 1)

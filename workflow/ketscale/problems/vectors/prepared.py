@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from ketscale.config import Data, Settings, Split, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems import store
-from ketscale.problems.columns import Column
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.leaks import leaks
 from ketscale.problems.own_data import OwnSamples
-from ketscale.problems.preprocessing import Features, scaled
+from ketscale.problems.preprocessing import Column, Features, scaled
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import Parts
 
@@ -46,16 +45,11 @@ def dataset(folder: store.PreparedFolder) -> Dataset:
     return Dataset(features, targets, names, splits, features.shape[1], preprocessing=preprocessing)
 
 
-def data(folder: store.PreparedFolder, content: Dataset, split_by: str) -> Data:
-    """The data of a run. split_by: see `Split`."""
-    return folder.data(content, Split(split_by, shared=folder.entries["shared"]))
-
-
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the features of rows and their targets."""
     assert isinstance(settings.workload, OwnSamples)
     folder = store.opened(manifest, VERSION)
-    return data(folder, dataset(folder), settings.workload.split_by)
+    return folder.data(dataset(folder), Split(settings.workload.split_by, shared=folder.entries["shared"]))
 
 
 def prepare(workload: WithTargets, manifest: Path, fetched: Path | None) -> None:
@@ -112,9 +106,7 @@ def _check_targets(data: Samples) -> None:
     mean, std = _finite_statistics(data.targets[data.splits["train"]], "targets: are")
     for name, constant in zip(data.names, _constant(mean, std), strict=True):
         if constant:
-            raise UserError(
-                f"target {name}: has one value in all training samples; leave it out, or choose another split"
-            )
+            raise UserError(f"target {name}: has one value in all training samples; leave it out")
 
 
 def _finite_statistics(values: NDArray[Any], what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

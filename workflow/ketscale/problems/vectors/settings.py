@@ -16,10 +16,8 @@ _TUNED = "chosen by validation if left out"
 class _VectorMachine(Model, frozen=True, kw_only=True):
     fitted: ClassVar[bool] = True
 
-    # fmt: off
     cost: Annotated[float, Meta(gt=0, description="Penalty C of a sample on the wrong side of its margin; "
-        f"{_TUNED}")] | None = None
-    # fmt: on
+        f"{_TUNED}")] | None = None  # fmt: skip
     bandwidth: Annotated[float, Meta(gt=0, description=f"Factor on the features; {_TUNED}")] | None = None
 
 
@@ -43,10 +41,8 @@ class LinearSettings(Baseline, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.vectors.linear:Linear"
 
-    # fmt: off
     penalty: Annotated[float, Meta(gt=0, description=f"Factor of the squared weights; {_TUNED}, and 1 without "
-        "any")] | None = None
-    # fmt: on
+        "any")] | None = None  # fmt: skip
 
 
 class MajoritySettings(Baseline, frozen=True, kw_only=True):
@@ -63,11 +59,9 @@ class VQCSettings(Model, frozen=True, kw_only=True):
     stacks: ClassVar[bool] = True
     control: ClassVar[str | None] = "mlp"
 
-    # fmt: off
     ansatz: Annotated[Literal["ring", "strongly-entangling", "product"], Meta(description="Its circuit. ring: RY and a "
         "ring of CNOT; strongly-entangling: three angles a wire, and rings of CNOT; product: RZ and RY, without "
-        "entanglement")] = "ring"
-    # fmt: on
+        "entanglement")] = "ring"  # fmt: skip
 
 
 class MLPSettings(Model, frozen=True, kw_only=True):

@@ -1,1 +1,0 @@
-"""The settings of simulators: of circuits, dynamics and pulses."""
