@@ -28,6 +28,8 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
+    if command == "--version":
+        cli.main()
     name = sys.argv[2] if command in ("launch", "fetch", "prepare") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
