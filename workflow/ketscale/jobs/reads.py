@@ -25,8 +25,9 @@ _OTHERS = (
     "ketscale.", "importlib._", "linecache", "torch._dynamo", "torch._inductor", "triton.", "numba.", "jax.",
 )  # fmt: skip
 # The folders of this package, of Python and of the system.
-_PYTHON = sys.prefix, sys.base_prefix, site.getusersitepackages(), *sysconfig.get_paths().values()
-_FOLDERS = [Path(place).resolve() for place in (Path(__file__).parents[1], *_PYTHON, "/proc", "/sys", "/dev")]
+_PYTHON = [sys.prefix, sys.base_prefix, site.getusersitepackages(), *sysconfig.get_paths().values()]
+_SYSTEM = ["/proc", "/sys", "/dev", str(Path(__file__).parents[1])]
+_FOLDERS = [Path(place).resolve() for place in (*_PYTHON, *_SYSTEM)]
 # The files that the user's code has read in each `watched` block that is open.
 _watches: list[set[str]] = []
 
