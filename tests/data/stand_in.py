@@ -28,8 +28,6 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
-    if command == "--version":
-        cli.main()
     name = sys.argv[2] if command in ("launch", "fetch", "prepare") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
@@ -42,7 +40,7 @@ def main() -> None:
         json.loads(option("--local"))
         write(option("--out"), option("--settings"))
     else:
-        # The command itself reads the config so, before it does anything.
+        # The command itself reads the config so, before it does anything; `--version` ends here.
         config, results = of_study.study(cli._parser().parse_args(sys.argv[1:]))
         part = option("--only")
         if part == "tables":

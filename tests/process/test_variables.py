@@ -8,7 +8,7 @@ import pytest
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.jobs import launch, locks
+from ketscale.jobs import host_lock, launch
 from ketscale.parallel import world
 from tests.toys import run_at
 
@@ -82,9 +82,9 @@ def test_what_a_launch_starts_has_no_variables_of_other_ranks(monkeypatch):
 
 def test_outside_of_a_job_a_node_has_its_own_name(monkeypatch):
     """Otherwise two timed runs of one host would take two locks."""
-    here = locks.host_path()
+    here = host_lock.path()
     set_all(monkeypatch, {"SLURMD_NODENAME": "elsewhere", "SLURM_JOB_ID": ""})
-    assert process.slurm_job() is None and locks.host_path() == here
+    assert process.slurm_job() is None and host_lock.path() == here
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert process.node_name() == "elsewhere"
 

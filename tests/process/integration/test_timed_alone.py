@@ -10,7 +10,7 @@ import time
 import pytest
 
 from ketscale.analysis import points
-from ketscale.jobs import locks, session
+from ketscale.jobs import host_lock, session
 from ketscale.measure import passes as passes_of
 from ketscale.measure.quiet import quietness
 from tests.process.integration import study
@@ -22,7 +22,7 @@ RUN = study.run(protocol="timed")
 def host(tmp_path, monkeypatch):
     """The lock of a host that nobody else uses, held."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with locks.host_path().open("w") as lock:
+    with host_lock.path().open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
@@ -31,7 +31,7 @@ def test_a_timed_run_waits_for_the_host(tmp_path, digits_features, host):
     """Another process holds the host: this one says so, and starts when the host is let go."""
     run = study.run(protocol="timed")
     with study.launch(tmp_path, run, digits_features, env=study.forked()) as process:
-        assert locks.WAITS in process.stderr.readline()
+        assert host_lock.WAITS in process.stderr.readline()
         assert process.poll() is None and not (study.results(tmp_path, run) / "checkpoint").exists()
         fcntl.flock(host, fcntl.LOCK_UN)
         out, error = process.communicate(timeout=600)
@@ -48,7 +48,7 @@ def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
 ):
     run = study.run(protocol=protocol)
     with study.launch(tmp_path, run, digits_features, env=study.forked()) as process:
-        assert locks.WAITS in process.stderr.readline()
+        assert host_lock.WAITS in process.stderr.readline()
         process.terminate()
         process.communicate(timeout=600)
     assert process.returncode in (143, -signal.SIGTERM)  # not 137: one that does not listen is killed

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ketscale import process
-from ketscale.jobs import locks
+from ketscale.jobs import host_lock, locks
 from ketscale.jobs.locks import Lock
 
 WRITER = """
@@ -23,8 +23,8 @@ lock.release()
 """
 RUN = """
 import sys
-from ketscale.jobs import locks
-with locks.hold_host(sys.argv[2] == "timed"):
+from ketscale.jobs import host_lock
+with host_lock.hold(sys.argv[2] == "timed"):
     print("in", flush=True)
     sys.stdin.read()
 """
@@ -114,15 +114,15 @@ def test_a_timed_run_has_its_host_to_itself(start, holder, timed, waits):
     assert first.stdout.readline() == "in\n"
     second = start(RUN, timed)
     if waits:
-        assert locks.WAITS in second.stderr.readline()
+        assert host_lock.WAITS in second.stderr.readline()
         first.kill()
     assert second.stdout.readline() == "in\n"
 
 
 def test_a_second_user_can_take_the_lock_that_a_first_one_made(monkeypatch):
     """As the kernel does with fs.protected_regular=2: O_CREAT of another user's file in a sticky folder fails."""
-    with locks.hold_host(False):
-        assert locks.host_path().stat().st_mode & 0o777 == 0o666
+    with host_lock.hold(False):
+        assert host_lock.path().stat().st_mode & 0o777 == 0o666
     real = os.open
 
     def protected(path, flags, *mode):
@@ -131,5 +131,5 @@ def test_a_second_user_can_take_the_lock_that_a_first_one_made(monkeypatch):
         return real(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", protected)
-    with locks.hold_host(True):
+    with host_lock.hold(True):
         pass

@@ -96,7 +96,7 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _launched(options: argparse.Namespace) -> int:
-    from ketscale.jobs import cohorts, finished, launch, locks, supervise, tried
+    from ketscale.jobs import cohorts, finished, host_lock, launch, supervise, tried
 
     run, folder, settings = _run(options), _folder(options), options.settings
     # The ranks check them while they start; those of another run are rejected first.
@@ -111,7 +111,7 @@ def _launched(options: argparse.Namespace) -> int:
     for name, value in (("features", options.features), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]
-    with locks.hold_host(json_object(settings, "--settings")["protocol"]["timed"]):
+    with host_lock.hold(json_object(settings, "--settings")["protocol"]["timed"]):
         # Another process may have trained it in the meantime.
         if _has_result(options, folder):
             return 0

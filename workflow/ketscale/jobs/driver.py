@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ketscale.jobs.slurm.requests import Requests
 
 # What a call keeps in Snakemake's own folder; its lock is there too.
-FOLDER = queue.OF_CALL
+FOLDER = internals.FOLDER / "ketscale"
 # A file that is as old as the last call.
 BEGAN = FOLDER / "began"
 # A new call waits no longer for what a killed one has left in the queue.

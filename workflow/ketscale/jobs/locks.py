@@ -1,4 +1,4 @@
-"""One writer for a run, one Snakemake for a folder, and one timed run for a host.
+"""One writer for a run, and one Snakemake for a folder.
 
 The kernel gives the lock of a process back when that ends, whatever ends it. On a file system without locks filelock
 leaves a file instead, which stays there if its process is killed on another host.
@@ -7,9 +7,7 @@ leaves a file instead, which stays there if its process is killed on another hos
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,13 +16,11 @@ from filelock import FileLock, Timeout
 
 from ketscale import process
 from ketscale.files import write_atomic
-from ketscale.words import notice
 
 # The lock's file in the folder that it is about, and what its last holder says about itself.
 LOCK, HOLDER = "run.lock", "holder.json"
 # Somebody who only asks who holds a lock has it for some microseconds.
 _PATIENCE_S, _POLL_S = 0.3, 0.02
-WAITS = "waiting for this host"
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -118,36 +114,3 @@ def holder(folder: Path) -> Holder | None:
 def now() -> str:
     """The time of day, in UTC."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def host_path() -> Path:
-    """The file whose lock is the host's; everybody who uses the host must have the same folder for temporary files."""
-    return Path(os.environ.get("TMPDIR") or "/tmp") / f"ketscale-host-{process.node_name()}.lock"
-
-
-@contextlib.contextmanager
-def hold_host(exclusive: bool) -> Iterator[None]:
-    """Hold the lock of this host: alone for a timed run, shared for untimed ones, which filelock cannot."""
-    kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-    file = _open(host_path())
-    try:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            notice(f"{WAITS}, on which others train (`fuser -v {host_path()}` names them)")
-            fcntl.flock(file, kind)
-        yield
-    finally:
-        os.close(file)
-
-
-def _open(lock: Path) -> int:
-    """Open the file, and make it for all users if there is none.
-
-    In folders such as /tmp the kernel does not open another user's file with O_CREAT (fs.protected_regular in proc(5)).
-    """
-    with contextlib.suppress(FileNotFoundError):
-        return os.open(lock, os.O_RDWR)
-    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    os.fchmod(file, 0o666)
-    return file

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from ketscale.config import Block, Config, load, parse
 from ketscale.config.block import Text
-from ketscale.errors import UserError
+from ketscale.errors import UserError, within
 from ketscale.grid import BACKENDS, LAYOUT, POINT, Run
 from ketscale.jobs import driver
 from ketscale.words import suggestion
@@ -143,12 +143,10 @@ def load_site(config: Config, path: Path = PATH) -> Site:
     Raises:
         UserError: the file is missing or is not YAML, or a setting is wrong.
     """
-    file = read_file(path)
-    names = (*_AXES, *config.size_names, *_REQUESTS)
+    file, names = read_file(path), (*_AXES, *config.size_names, *_REQUESTS)
     for number, line in enumerate(file.limits):
-        for key in line:
-            if key not in names:
-                raise UserError(f"{path}: limits.{number}.{key}: unknown setting{suggestion(key, names)}")
+        for key in (key for key in line if key not in names):
+            raise UserError(f"{path}: limits.{number}.{key}: unknown setting{suggestion(key, names)}")
     return Site(file, config.sizes)
 
 
@@ -158,19 +156,14 @@ def read_file(path: Path = PATH) -> SiteFile:
     Raises:
         UserError: as for `load_site`.
     """
-    try:
-        # A setting that is null is the same as a missing one.
-        settings = {key: value for key, value in load(path).items() if value is not None}
+    # A setting that is null is the same as a missing one.
+    settings = {key: value for key, value in load(path).items() if value is not None}
+    with within(path):
         file = parse(SiteFile, settings, "")
         for number, line in enumerate(file.limits):
             request = {key: line[key] for key in _REQUESTS if key in line}
             parse(Preparation, {"minutes": 1, "memory_mb": 100} | request, f"limits.{number}")
-        return file
-    except UserError as error:
-        lines = map(str, error.args)
-        raise UserError(
-            *(line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
-        ) from None
+    return file
 
 
 def gpus_per_node(run: Run) -> int:
