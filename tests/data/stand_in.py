@@ -40,7 +40,7 @@ def main() -> None:
         json.loads(option("--local"))
         write(option("--out"), option("--settings"))
     else:
-        # The command itself reads the config so, before it does anything.
+        # The command itself reads the config so, before it does anything; `--version` ends here.
         config, results = of_study.study(cli._parser().parse_args(sys.argv[1:]))
         part = option("--only")
         if part == "tables":

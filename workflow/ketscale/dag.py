@@ -20,7 +20,7 @@ from ketscale.analysis import analysed
 from ketscale.config import Config, Settings, load, merge, sources
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import choice, launch, prepared, tried
+from ketscale.jobs import choice, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.measure import record
 
@@ -54,7 +54,6 @@ class Jobs:
             # Files that no run reads need not be there.
             for name in self.config.studied:
                 sources(self.config, name)
-            launch.check_length(self.config.text, self.places)
         except UserError as error:
             sys.exit(f"Error in {', '.join(map(str, workflow.configfiles)) or 'the config'}: {error}")
         # A dry run writes nothing. Only when the jobs are planned does Snakemake know that it is one.

@@ -29,7 +29,7 @@ if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
 from ketscale import dag, grid
-from ketscale.jobs.campaign import Campaign
+from ketscale.jobs.driver import Campaign
 from ketscale.jobs.slurm.requests import Requests
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from ketscale import cli
-from ketscale.jobs.signals import Signals
+from ketscale.jobs.started import Signals
 from ketscale.training.fit import Fit
 from ketscale.training.stack import Stack
 from ketscale.training.step import Stepper

@@ -189,15 +189,6 @@ def test_a_workload_that_no_study_uses_is_checked_at_the_start_and_never_in_the_
     assert result.returncode == 1 and "workloads.own" in result.stderr
 
 
-def test_a_config_that_no_command_can_be_given_is_refused_before_anything_runs(fresh: Path) -> None:
-    config = fresh / "config.yaml"
-    config.write_text(
-        config.read_text().replace("What does a larger", f"What {'really ' * 30_000} does a larger")
-    )
-    result = run_in(fresh, *LOCAL, "-n", check=False)
-    assert result.returncode == 1 and "the config is longer than a command may be" in result.stderr
-
-
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     """One over files of one's own, whose contents decide what is to be done, writes nothing either."""
     np.savez(tmp_path / "flowers.npz", x=np.random.default_rng(0).normal(size=(30, 4)), y=np.arange(30) % 3)

@@ -11,7 +11,7 @@ from ketscale import analysis
 from ketscale.analysis.advice import plan
 from ketscale.analysis.report.page import provenance
 from ketscale.errors import UserError
-from ketscale.jobs.status import report
+from ketscale.jobs import status
 from tests import records_factory as factory
 from tests.searched import GIVEN
 
@@ -45,7 +45,7 @@ def test_a_missing_trial_is_missed_and_a_partial_report_has_no_run_that_chose_by
 
 def test_status_and_plan_count_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    message = report.as_text(report.report(CONFIG, Path("config.yaml"), tmp_path))
+    message = status.as_text(CONFIG, Path("config.yaml"), tmp_path)
     assert ["accuracy", "14", ".", "14"] in map(str.split, message.splitlines())
     outline = plan.make(CONFIG, Path("config.yaml"), None, ())
     assert len(outline.omitted) == 14 and sum(map(CONFIG.is_trial, outline.omitted)) == 8

@@ -40,5 +40,5 @@ def judge(samples: Sequence[Sample]) -> str:
 
 if __name__ == "__main__":
     known = below(map(Path, sys.argv[1:]))
-    print(f"{len(known)} records, {sum(one.quiet for one in known)} of them of a quiet machine")
+    print(f"{len(known)} records")
     print(judge(known))

@@ -12,9 +12,8 @@ import pytest
 from ketscale import analysis
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import choice, records
-from ketscale.jobs.status import survey
-from ketscale.jobs.status.survey import Queue
+from ketscale.jobs import choice, records, status
+from ketscale.jobs.status import Queue
 from ketscale.measure import record
 from tests import record_maker as maker
 from tests.searched import GIVEN
@@ -88,7 +87,7 @@ def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: P
     with pytest.raises(UserError, match=r"none of 4 trials can be chosen \(3 diverged, 1 without accuracy\)"):
         choice_of(folder)
     assert "none of 4 trials" in records.read(CONFIG, folder).checked[FINALS[0]].why
-    (state,) = (one for one in survey.survey(CONFIG, tmp_path, Queue()) if one.run == FINALS[0])
+    (state,) = (one for one in status.survey(CONFIG, tmp_path, Queue()) if one.run == FINALS[0])
     assert state.state == "failed" and state.reason.endswith("give `search` other settings")
 
 

@@ -36,7 +36,7 @@ def known_case(settings):
 def samples_of(config, noise, seed=0):
     draw = random.Random(seed)
     every = [config.settings(run) for run in config.runs]
-    return [Sample(known_case(one), law(one) * math.exp(draw.gauss(0, noise)), True) for one in every]
+    return [Sample(known_case(one), law(one) * math.exp(draw.gauss(0, noise))) for one in every]
 
 
 def grid(**axes):
@@ -66,7 +66,7 @@ def test_of_what_no_record_tells_nothing_is_said():
     config = study(simulator=["fused", "default.qubit"])
     [fused] = [run for run in config.runs if run.simulator == "fused"]
     assert Costs([]).forecasts(every(config)) == {}
-    costs = Costs([Sample(known_case(config.settings(fused)), 9.0, True)])
+    costs = Costs([Sample(known_case(config.settings(fused)), 9.0)])
     assert {*costs.forecasts(every(config))} == {fused}
     for far in (
         study(model="mlp", qubits=0, layers=0, simulator="none"),
@@ -80,7 +80,7 @@ def test_of_what_no_record_tells_nothing_is_said():
 def test_another_seed_costs_what_the_seeds_of_its_point_did():
     config = study(seed=[0, 1, 2], qubits=[2, 4], backend="mpi-n2r2t1")
     case = known_case(config.settings(config.runs[0]))
-    told = Costs([Sample(case, seconds, True) for seconds in (8.0, 12.5)])
+    told = Costs([Sample(case, seconds) for seconds in (8.0, 12.5)])
     result = told.forecasts(every(config))
     assert result.keys() == {*config.runs}
     one = result[config.runs[-2 if config.runs[-1].size != config.runs[0].size else -1]]

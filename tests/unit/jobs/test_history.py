@@ -15,8 +15,6 @@ from ketscale.training.history import History
 from tests import record_maker as maker
 from tests.toys import classification, trainer
 
-KEY = "a" * 64
-
 
 def rows(count, first=0):
     return [{"epoch": n, "step": 3 * n, "loss": 1 / (n + 1), "auc": None} for n in range(first, count)]
@@ -107,18 +105,17 @@ def test_a_history_that_was_tampered_with_is_refused(tmp_path, damage, message):
 
 def test_a_run_without_its_history_does_not_go_on(tmp_path):
     """As a run's own session says it: which file is missing; the next start begins anew."""
-    path = checkpoint.history_of(tmp_path, KEY)
+    config = maker.config(one=maker.study(seed=0))
+    run = started.ActiveRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None)
+    path = checkpoint.history_of(tmp_path, run.key)
     loop = trainer(classification(), {"epochs": 3}, history=History(path))
     loop.run()
-    saved = {**loop.state(), "resumed": 0}
+    checkpoint.save(tmp_path, run.key, {**loop.state(), "resumed": 0})
     path.unlink()
     other = trainer(classification(), {"epochs": 3}, history=History(path))
-    config = maker.config(one=maker.study(seed=0))
-    run = started.ActiveRun(config.settings(config.runs[0]), tmp_path, Lock(tmp_path), None, trainer=other)
-    checkpoint.save(tmp_path, KEY, saved)
     with pytest.raises(UserError, match=f"{path}: is missing.*put aside: run it again"):
-        run._restore(saved, checkpoint.path_of(tmp_path, KEY), other.world)
-    assert checkpoint.load(tmp_path, KEY) is None
+        run._resume(other, other.world)
+    assert checkpoint.load(tmp_path, run.key) is None
 
 
 def test_a_run_that_starts_anew_says_whose_checkpoint_is_of_no_use_and_forgets_its_rows(tmp_path, capsys):

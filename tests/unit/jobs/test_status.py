@@ -12,7 +12,7 @@ from ketscale.grid import HISTORY, RECORD, config_hash
 from ketscale.jobs import driver, finished, locks
 from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.status.survey import Queue, survey
+from ketscale.jobs.status import Queue, survey
 from tests import record_maker as maker
 from tests import records_factory as factory
 

@@ -166,18 +166,18 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
 
 
 def _status(options: argparse.Namespace) -> None:
-    from ketscale.jobs.status import report
+    from ketscale.jobs.status import as_text
     from ketscale.problems.registry import read_config
 
     config = read_config(options.config)
     if options.follow is None:
-        print(report.as_text(report.report(config, options.config, Path()), options.failed))
+        print(as_text(config, options.config, Path(), options.failed))
         return
     if not sys.stdout.isatty():
         raise UserError("--follow needs a terminal; elsewhere call `ketscale status` again and again")
     with contextlib.suppress(KeyboardInterrupt):
         while True:
-            text = report.as_text(report.report(config, options.config, Path()), options.failed)
+            text = as_text(config, options.config, Path(), options.failed)
             # On an empty screen, from its first line.
             print(f"\x1b[2J\x1b[H{text}\n\n{time.strftime('%H:%M:%S')}; Ctrl-C ends", flush=True)
             time.sleep(max(1.0, options.follow))

@@ -18,8 +18,7 @@ from ketscale.grid import RECORD
 from ketscale.jobs import choice, finished, outcome, prepared, results, started
 from ketscale.jobs.context import Context
 from ketscale.jobs.locks import Lock
-from ketscale.jobs.signals import Signals
-from ketscale.jobs.started import ActiveRun
+from ketscale.jobs.started import ActiveRun, Signals
 from ketscale.measure.clock import Clock
 from ketscale.training import checkpoint, cohort
 from ketscale.training.loop import Trainer

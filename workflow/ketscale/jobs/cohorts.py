@@ -8,17 +8,15 @@ Imports next to nothing: `ketscale launch` asks here.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
 import shutil
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ketscale import process
+from ketscale import process, strict_json
 from ketscale.files import write_atomic
 from ketscale.grid import BACKENDS, Run, canonical
 
@@ -32,6 +30,8 @@ MOST = 32
 # The folder of all calls' cohorts in that of the results, and the variable by which jobs find that of their call.
 FOLDER = "cohorts"
 VARIABLE = "KETSCALE_COHORTS"
+# The file of each run's cohort there, by the path of its record.
+_INDEX = "index.json"
 
 
 def shape(settings: Settings) -> str | None:
@@ -97,10 +97,13 @@ def plan(
 
 def write(results: Path, cohorts: Sequence[Sequence[Settings]]) -> None:
     """Write down the cohorts of this call, for its jobs, which inherit the name of the folder."""
-    folder = results / FOLDER / str(process.call())
+    folder, index = results / FOLDER / str(process.call()), dict[str, str]()
     for number, cohort in enumerate(cohorts):
         content = json.dumps([settings.content for settings in cohort])
-        write_atomic(folder / f"{_digest(cohort[0].run)}-{number}.json", content.encode())
+        write_atomic(folder / f"{number}.json", content.encode())
+        index |= {settings.run.path: f"{number}.json" for settings in cohort}
+    if index:
+        strict_json.write(folder / _INDEX, index)
     os.environ[VARIABLE] = str(folder.resolve())
 
 
@@ -117,13 +120,8 @@ def forget() -> None:
 def file_of(run: Run) -> Path | None:
     """The file of the cohort of a run in this call; None if it trains alone."""
     folder = os.environ.get(VARIABLE)
-    if not folder:
-        return None
-    files = sorted(Path(folder).glob(f"{_digest(run)}-*.json"))
-    content = asdict(run)
-    return next(
-        (file for file in files if any(one["run"] == content for one in json.loads(file.read_bytes()))), None
-    )
+    name = strict_json.of_note(Path(folder, _INDEX)).get(run.path) if folder else None
+    return Path(str(folder), name) if name else None
 
 
 def read(file: Path, families: Families) -> list[Settings]:
@@ -131,8 +129,3 @@ def read(file: Path, families: Families) -> list[Settings]:
     from ketscale.config import Settings
 
     return [Settings.of(content, families, str(file)) for content in json.loads(file.read_bytes())]
-
-
-def _digest(run: Run) -> str:
-    """A digest of the axes that all runs of a cohort share."""
-    return hashlib.sha256(repr(run.without("seed", "protocol")).encode()).hexdigest()[:16]

@@ -8,12 +8,13 @@ records of its kind of model, simulator and backend. A run without such records 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +74,11 @@ class Case:
         return (*(self.names[name] for name in ("kind", "simulator", "backend")), *sorted(self.numbers))
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What a run cost: all of its seconds, in a cohort its share. quiet: whether it had the machine to itself."""
+class Sample(NamedTuple):
+    """What a run cost: all of its seconds, in a cohort its share."""
 
     case: Case
     seconds: float
-    quiet: bool
 
 
 @dataclass(frozen=True)
@@ -137,57 +136,47 @@ def sample(of: Record) -> Sample | None:
     """The sample that a record is; None if the run failed or was resumed."""
     if of.status not in ("completed", "timed_out") or of.resumed:
         return None
-    timing = of.timing
-    seconds = 3600 * of.node_hours / Run.of(of.run).nodes + timing.startup_s / (1 + len(of.cohort))
-    # Steps that were taken again, since others used the cores.
-    seconds -= (of.quiet.passes - 1) * timing.train_s
-    at = case(of.config, of.sizes, hardware(of.machine))
-    return Sample(at, seconds, of.quiet.quiet) if seconds > 0 else None
+    seconds = 3600 * of.node_hours / Run.of(of.run).nodes + of.timing.startup_s / (1 + len(of.cohort))
+    return Sample(case(of.config, of.sizes, hardware(of.machine)), seconds) if seconds > 0 else None
 
 
 def below(folders: Iterable[Path], records: Mapping[Path, Record] | None = None) -> list[Sample]:
     """The samples of all whole records in results folders, whatever config they are of.
-
-    The busy runs of a point that has quiet ones are excluded.
 
     Args:
         records: records that have been read, by their paths.
     """
     paths = [path for folder in folders for path in sorted(folder.glob(RECORDS))]
     read = ((records or {}).get(path) or record.read(path).record for path in paths)
-    samples = [one for each in read if each and (one := sample(each))]
-    quiet = {one.case.point for one in samples if one.quiet}
-    return [one for one in samples if one.quiet or one.case.point not in quiet]
+    return [one for each in read if each and (one := sample(each))]
 
 
 class Law:
-    """The seconds of runs that have the same numbers by name, and what follows for others."""
+    """The seconds of runs that have the same numbers by name: of a point that has records, and of others by a fit to these.
+
+    The logarithms are fitted by ridge regression, whose interval has the errors of each point's prediction from all others.
+    """
 
     def __init__(self, samples: Iterable[Sample]) -> None:
-        runs: dict[str, list[Sample]] = {}
+        logs: dict[str, list[float]] = {}
+        cases = {one.case.point: one.case for one in samples}
         for one in samples:
-            runs.setdefault(one.case.point, []).append(one)
-        points = [of[0].case for of in runs.values()]
-        logs = [np.log([one.seconds for one in of]) for of in runs.values()]
-        means = np.array([of.mean() for of in logs])
-        self._own = {at.point: (mean, len(of)) for at, mean, of in zip(points, means, logs, strict=True)}
-        repeats = np.concatenate([of - of.mean() for of in logs if len(of) > 1] or [np.zeros(1)])
-        self._noise = max(_LEAST, float(np.sqrt(np.mean(repeats**2))))
-        self._numbers = [*points[0].numbers]
-        self._names = sorted({pair for at in points for pair in at.names.items()})
-        rows = np.array([self._row(at) for at in points])
+            logs.setdefault(one.case.point, []).append(math.log(one.seconds))
+        self._own = {point: (statistics.fmean(own), len(own)) for point, own in logs.items()}
+        repeats = [log - self._own[point][0] for point, own in logs.items() if len(own) > 1 for log in own]
+        self._noise = _spread(repeats)
+        self._numbers = [*next(iter(cases.values())).numbers]
+        self._names = sorted({pair for at in cases.values() for pair in at.names.items()})
+        rows = np.array([self._row(at) for at in cases.values()])
+        means = np.array([self._own[point][0] for point in cases])
         self._least, self._most = (ends(rows[:, : len(self._numbers)], axis=0) for ends in (np.min, np.max))
         self._centre, self._mean = rows.mean(axis=0), means.mean()
         rows -= self._centre
-        shrinkage = _SHRINKAGE * np.eye(rows.shape[1])
-        targets = np.append(means - self._mean, 0 * self._centre)
-        self._slopes = np.linalg.lstsq(np.vstack([rows, shrinkage]), targets, rcond=None)[0]
-        self._inverse = np.linalg.inv(rows.T @ rows + shrinkage**2)
+        self._inverse = np.linalg.inv(rows.T @ rows + _SHRINKAGE**2 * np.eye(rows.shape[1]))
+        self._slopes = self._inverse @ rows.T @ (means - self._mean)
         leverage = 1 / len(rows) + np.sum(rows @ self._inverse * rows, axis=1)
-        # How far the fit to all others is from each point, over what that errs more.
-        residuals = (means - self._mean - rows @ self._slopes) / np.sqrt(np.maximum(1 - leverage, 1e-6))
-        enough = len(rows) - leverage.sum() >= 2
-        self._spread = max(_LEAST, float(np.sqrt(np.mean(residuals**2)))) if enough else _UNKNOWN
+        errors = (means - self._mean - rows @ self._slopes) / np.sqrt(np.maximum(1 - leverage, 1e-6))
+        self._spread = _spread(errors) if len(rows) - leverage.sum() >= 2 else _UNKNOWN
 
     def interval(self, case: Case) -> Interval | None:
         """The seconds of a run of a case; None if one of its numbers is too far from those of all records.
@@ -210,6 +199,11 @@ class Law:
     def _row(self, at: Case) -> NDArray[np.float64]:
         names = [float(at.names[name] == value) for name, value in self._names]
         return np.array([*(at.numbers[name] for name in self._numbers), *names])
+
+
+def _spread(errors: Sequence[float] | NDArray[np.float64]) -> float:
+    """The root of the mean square of errors of logarithms, or the least that is ever assumed."""
+    return max(_LEAST, float(np.sqrt(np.mean(np.square(errors))))) if len(errors) else _LEAST
 
 
 class Costs:

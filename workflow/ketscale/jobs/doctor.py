@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ketscale.errors import UserError
@@ -41,47 +42,45 @@ class Capability(NamedTuple):
 def diagnose() -> int:
     """Print every finding; 0 if a run in one CPU process can work here, else 1."""
     essential = True
-    for check in (_environment, _machine, _worlds):
-        for feature in check():
-            print(f"{'ok     ' if feature.present else 'missing'}  {feature.name}: {feature.detail}")
-            if not feature.present:
-                print(f"{'':9}it would enable {feature.enables}")
-                essential &= feature.name != "environment"
+    for each in itertools.chain(_environment(), _machine(), _worlds()):
+        print(f"{'ok     ' if each.present else 'missing'}  {each.name}: {each.detail}")
+        if not each.present:
+            print(f"{'':9}it would enable {each.enables}")
+            essential &= each.name != "environment"
     return 0 if essential else 1
 
 
 def _environment() -> Iterator[Capability]:
     base = "pip install ketscale (in a checkout: make setup)"
-    yield _installed("environment", distributions(), base, "any run at all")
-    for name, extra in EXTRAS.items():
-        yield _installed(f"extra {name}", distributions(name), remedy(name), extra.enables)
-
-
-def _installed(name: str, of: Mapping[str, str], remedy: str, enables: str) -> Capability:
-    versions = {package: _version(package) for package in of.values()}
-    absent = [package for package, version in versions.items() if not version]
-    there = ", ".join(f"{package} {version}" for package, version in versions.items())
-    return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else there, enables)
+    parts = [("environment", "", base, "any run at all")]
+    parts += [(f"extra {name}", name, remedy(name), extra.enables) for name, extra in EXTRAS.items()]
+    for title, name, install, enables in parts:
+        needed = distributions(name).values()
+        installed = versions(needed)
+        absent = [package for package in needed if package not in installed]
+        there = ", ".join(f"{package} {version}" for package, version in installed.items())
+        yield Capability(
+            title, not absent, f"no {', '.join(absent)}; {install}" if absent else there, enables
+        )
 
 
 def _machine() -> Iterator[Capability]:
     import torch
 
-    cores = len(os.sched_getaffinity(0))
-    yield Capability("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
+    cores = f"{len(os.sched_getaffinity(0))} for this process of {os.cpu_count()}"
+    yield Capability("cores", True, cores, "ranks and threads")
     count = torch.cuda.device_count()
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(count))
     enables = "the backend gpu, with several GPUs ddp"
     yield Capability("GPU", count > 0, names or f"torch {torch.__version__} sees none", enables)
-    enables = "`snakemake --profile slurm`"
     try:
         partitions = (
             queue.ask("sinfo", "-h", "-o", "%P %D nodes %c cores %m MB %l").strip().replace("\n", "; ")
         )
-        detail = partitions or "sinfo shows no partition"
-        yield Capability("SLURM", bool(partitions), detail, enables)
+        present, detail = bool(partitions), partitions or "sinfo shows no partition"
     except UserError as error:
-        yield Capability("SLURM", False, str(error), enables)
+        present, detail = False, str(error)
+    yield Capability("SLURM", present, detail, "`snakemake --profile slurm`")
 
 
 def _worlds() -> Iterator[Capability]:
@@ -96,12 +95,8 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         command = f'exec {prefix_here(run)} {shlex.quote(sys.executable)} -c "{probe}"'
     except UserError as error:
         return False, str(error)
-    result = subprocess.run(
-        ["timeout", "--kill-after=10", f"{_PATIENCE_S:g}", "sh", "-c", command],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    call = ["timeout", "--kill-after=10", f"{_PATIENCE_S:g}", "sh", "-c", command]
+    result = subprocess.run(call, env=environment(), capture_output=True, text=True)
     if result.returncode in (124, 137):
         return False, f"no answer in {_PATIENCE_S:g} s"
     worlds = [line for line in result.stdout.splitlines() if line.startswith("world")]
@@ -110,7 +105,3 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
     if worlds:
         return False, "two processes that each see a world of one rank: launcher and library do not match"
     return False, (result.stderr.strip().splitlines() or [f"exit status {result.returncode}"])[-1]
-
-
-def _version(package: str) -> str | None:
-    return versions([package]).get(package)

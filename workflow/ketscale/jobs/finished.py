@@ -51,18 +51,13 @@ def has_result(folder: Path, settings: Settings, features_hash: str | None) -> b
 
 def result(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
     """The record of a run that need not be trained, in its place and newer than all that it was made from; else None."""
-    record = right(folder / KEPT, settings, features_hash)
-    if record is not None:
-        _put_in_place(folder)
+    if record := right(folder / KEPT, settings, features_hash):
+        # The record comes last, since it is invalid without the others.
+        for name in (HISTORY, RECORD):
+            if (folder / KEPT / name).exists():
+                copy_atomic(folder / KEPT / name, folder / name)
+        shutil.rmtree(folder / KEPT, ignore_errors=True)
     elif record := right(folder, settings, features_hash):
         for name in (HISTORY, RECORD):
             os.utime(folder / name)
     return record
-
-
-def _put_in_place(folder: Path) -> None:
-    # The record comes last, since it is invalid without the others.
-    for name in (HISTORY, RECORD):
-        if (folder / KEPT / name).exists():
-            copy_atomic(folder / KEPT / name, folder / name)
-    shutil.rmtree(folder / KEPT, ignore_errors=True)

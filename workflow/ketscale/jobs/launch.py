@@ -41,8 +41,6 @@ _RENDEZVOUS = (
 # Ranks of one node meet on it; its own name may not resolve to an address.
 _HERE = "--standalone --local-addr=localhost"
 _PACKAGE = Path(__file__).resolve().parents[1]
-# The longest argument that Linux gives to a program, and so the longest shell command of a job (execve(2)).
-_LONGEST = 2**17 - 2000
 
 
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
@@ -105,21 +103,6 @@ def prefix_here(run: Run) -> str:
     return prefix(run, site.read_file().mpi)
 
 
-def check_length(study: str, places: str) -> None:
-    """Check that a study is short enough for the commands that make its tables, figures and page.
-
-    They would fail after all runs.
-
-    Raises:
-        UserError: it is too long.
-    """
-    if len(shlex.quote(study).encode()) + len(shlex.quote(places).encode()) > _LONGEST:
-        raise UserError(
-            f"the config is longer than a command may be ({len(study)} characters as JSON): use lists of values instead of "
-            "single points, or split the study into several configs"
-        )
-
-
 def check_package() -> None:
     """Check that jobs, which call the `ketscale` that PATH finds first, use the package of this process.
 
@@ -129,11 +112,6 @@ def check_package() -> None:
     command = shutil.which("ketscale")
     if command is None:
         raise UserError(f"no command `ketscale` is in PATH; activate the environment of {sys.executable}")
-    with open(command, "rb") as script:
-        interpreter = script.readline().removeprefix(b"#!").decode(errors="replace").strip()
-    if Path(interpreter).parent == Path(sys.executable).parent:
-        return
-    # A command of another environment, or one that is no script of Python, says where its package is.
     answer = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
     folder = answer.strip().partition(" from ")[2]
     if not folder or Path(folder).resolve() != _PACKAGE:

@@ -15,7 +15,6 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from ketscale.config import FileModel
@@ -23,21 +22,14 @@ from ketscale.errors import OWN, UserError
 
 # What opens files of its own, such as a cache of compiled code.
 _OTHERS = (
-    "ketscale.",
-    "importlib._",
-    "linecache",
-    "torch._dynamo",
-    "torch._inductor",
-    "triton.",
-    "numba.",
-    "jax.",
-)
-
-
-class _Watch:
-    """The files that the user's code has read so far; None while none are recorded."""
-
-    read: set[str] | None = None
+    "ketscale.", "importlib._", "linecache", "torch._dynamo", "torch._inductor", "triton.", "numba.", "jax.",
+)  # fmt: skip
+# The folders of this package, of Python and of the system.
+_PYTHON = [sys.prefix, sys.base_prefix, site.getusersitepackages(), *sysconfig.get_paths().values()]
+_SYSTEM = ["/proc", "/sys", "/dev", str(Path(__file__).parents[1])]
+_FOLDERS = [Path(place).resolve() for place in (*_PYTHON, *_SYSTEM)]
+# The files that the user's code has read in each `watched` block that is open.
+_watches: list[set[str]] = []
 
 
 @contextlib.contextmanager
@@ -49,11 +41,11 @@ def watched() -> Iterator[set[str]]:
     """
     _listen()
     before, paths = set(sys.modules), set[str]()
-    _Watch.read = paths
+    _watches.append(paths)
     try:
         yield paths
     finally:
-        _Watch.read = None
+        _watches.pop()
         for name in sys.modules.keys() - before:
             path = Path(os.path.realpath(getattr(sys.modules[name], "__file__", None) or "/"))
             if _is_users(path) and path.is_relative_to(Path.cwd()) and not name.startswith(OWN):
@@ -68,7 +60,10 @@ def check(paths: set[str], name: str, model: FileModel) -> None:
     Raises:
         UserError: they lack some; says what to add to the config.
     """
-    new = sorted(map(_label, paths - {os.path.realpath(Path(each).expanduser()) for each in model.reads}))
+    here = Path.cwd()
+    lacking = sorted(paths - {os.path.realpath(Path(each).expanduser()) for each in model.reads})
+    # As a config has them: relative to the working directory if they are below it.
+    new = [os.path.relpath(each) if Path(each).is_relative_to(here) else each for each in lacking]
     if new:
         names = (
             each if re.fullmatch(r"[\w./~$-]+", each) else json.dumps(each) for each in (*model.reads, *new)
@@ -86,16 +81,16 @@ def _listen() -> None:
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    if event != "open" or _Watch.read is None or isinstance(arguments[0], int) or arguments[2] & os.O_WRONLY:
+    if event != "open" or not _watches or isinstance(arguments[0], int) or arguments[2] & os.O_WRONLY:
         return
     if _by_user() and _is_users(path := Path(os.path.realpath(os.fsdecode(arguments[0])))):
-        _Watch.read.add(str(path))
+        _watches[-1].add(str(path))
 
 
 def _by_user() -> bool:
     """Whether the user's code leads to a call, and not by way of KetScale, an import, a compiler or a line that is shown."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame:
+    frame = sys._getframe(2)
+    while frame.f_back:
         name = str(frame.f_globals.get("__name__"))
         if name.startswith((OWN, *_OTHERS)):
             return name.startswith(OWN)
@@ -105,25 +100,4 @@ def _by_user() -> bool:
 
 def _is_users(path: Path) -> bool:
     """Whether a path is that of a file, and not in a folder of the system, of Python or of this package."""
-    return path.is_file() and not any(map(path.is_relative_to, _folders()))
-
-
-@functools.cache
-def _folders() -> tuple[Path, ...]:
-    package, python = str(Path(__file__).parents[1]), sysconfig.get_paths().values()
-    places = (
-        package,
-        sys.prefix,
-        sys.base_prefix,
-        site.getusersitepackages(),
-        *python,
-        "/proc",
-        "/sys",
-        "/dev",
-    )
-    return tuple(Path(place).resolve() for place in places)
-
-
-def _label(name: str) -> str:
-    """A path as a config has it: relative to the working directory if it is below."""
-    return os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name
+    return path.is_file() and not any(map(path.is_relative_to, _FOLDERS))

@@ -37,11 +37,7 @@ from ketscale.training.training import Training
 
 
 def write(
-    run: ActiveRun,
-    result: Outcome,
-    context: Context,
-    ranks: list[dict[str, Any]],
-    passes: int = 1,
+    run: ActiveRun, result: Outcome, context: Context, ranks: list[dict[str, Any]], passes: int = 1
 ) -> None:
     """Write what a run leaves, the record last, and delete what it needed to resume.
 
@@ -52,10 +48,8 @@ def write(
     settings, folder, trainer = run.settings, run.folder, run.trainer
     # What is an output of a job for Snakemake is written by that job only.
     place = folder / finished.KEPT if run.guest else folder
-    history = trainer.history if trainer else History(None)
-    history_hash = history.finish(place / HISTORY)
-    trained = trainer and result.status == "completed"
-    model = trainer.problem if trainer and trained else None
+    history_hash = (trainer.history if trainer else History(None)).finish(place / HISTORY)
+    model = trainer.problem if trainer and result.status == "completed" else None
     evolution = trainer.problem.evolution() if trainer else None
     seconds = time.monotonic() - context.clock_s
     measured = {
@@ -66,75 +60,58 @@ def write(
         "mpi_library": context.world.library,
         "machine": {**context.machine, "ranks": ranks},
         "quiet": {**quietness(ranks), "passes": passes},
-        "files": {
-            HISTORY: history_hash,
-            **_keep_code(settings, folder),
-            **_keep(settings, model, result.outputs, folder),
-        },
-        "timing": {
-            "startup_s": context.startup_s,
-            "data_s": run.data_s,
-            **timing(trainer, result),
-        },
+        "files": {HISTORY: history_hash, **_keep(settings, model, result.outputs, folder)},
+        "timing": {"startup_s": context.startup_s, "data_s": run.data_s, **timing(trainer, result)},
         **costs(context.started, seconds, settings.run, context.world.device, run.share_s),
     }
     made = record_of(settings, run.data, trainer, result, measured)
     record.write(place / RECORD, settings, made)
-    if run.guest and process.call():
-        write_atomic(place / finished.OF_CALL.format(process.call()), b"")
     if not run.guest:  # what an earlier call has left there must not follow this record
         shutil.rmtree(folder / finished.KEPT, ignore_errors=True)
+    elif process.call():
+        write_atomic(place / finished.OF_CALL.format(process.call()), b"")
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
     run.lock.finished = True
 
 
-def _keep_code(settings: Settings, folder: Path) -> dict[str, str]:
-    """Write the code of a model in a user's own file as it was imported; as `_keep`."""
-    (folder / CODE).unlink(missing_ok=True)
-    code = importer.in_use(settings.model.code) if isinstance(settings.model, FileModel) else None
-    if code is None:
-        return {}
-    write_atomic(folder / CODE, code.packed())
-    return {CODE: hashlib.sha256(code.packed()).hexdigest()}
-
-
 def _keep(
     settings: Settings, problem: Problem | None, outputs: torch.Tensor | None, folder: Path
 ) -> dict[str, str]:
-    """Write the trained model and its test predictions, unless the protocol sets keep_model: false.
+    """Write the trained model, its test predictions and, of a model in a user's own file, the code as it was imported.
 
-    Files of an earlier training of the run are deleted. problem: None if the run was not completed.
+    With keep_model: false, and if the run was not completed (problem: None), the code alone. Files of an earlier training of the
+    run are deleted.
 
     Returns:
         SHA-256 by file name.
     """
-    for name in (models.WEIGHTS, PREDICTIONS):
+    files = dict[str, bytes]()
+    if isinstance(settings.model, FileModel) and (code := importer.in_use(settings.model.code)):
+        files[CODE] = code.packed()
+    if problem is not None and settings.protocol.keep_model:
+        files[models.WEIGHTS] = models.saved(settings, problem)
+        if outputs is not None:
+            buffer, arrays = io.BytesIO(), problem.predictions("test", outputs)
+            rows = {name: array.cpu().numpy() for name, array in arrays.items()}
+            np.savez(buffer, allow_pickle=False, **rows)
+            files[PREDICTIONS] = buffer.getvalue()
+    for name in (CODE, models.WEIGHTS, PREDICTIONS):
         (folder / name).unlink(missing_ok=True)
-    if problem is None or not settings.protocol.keep_model:
-        return {}
-    files = {models.WEIGHTS: models.saved(settings, problem)}
-    if outputs is not None:
-        buffer = io.BytesIO()
-        arrays = problem.predictions("test", outputs)
-        np.savez(buffer, allow_pickle=False, **{name: rows.cpu().numpy() for name, rows in arrays.items()})
-        files[PREDICTIONS] = buffer.getvalue()
-    for name, content in files.items():
-        write_atomic(folder / name, content)
+        if name in files:
+            write_atomic(folder / name, files[name])
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
 def record_of(
-    settings: Settings,
-    data: Data,
-    trainer: Training | None,
-    result: Outcome,
-    measured: Mapping[str, Any],
+    settings: Settings, data: Data, trainer: Training | None, result: Outcome, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The record: what was requested, how it ended, and what was measured.
 
     trainer: None if memory ran out before there was one.
     """
+    parameters = trainer.problem.model.parameters() if trainer else ()
+    gradients = [parameter for parameter in parameters if parameter.requires_grad]
     return {
         "schema": SCHEMA_VERSION,
         "family": settings.family.name,
@@ -144,7 +121,7 @@ def record_of(
         "reason": result.reason,
         "call": process.call(),
         "parameters": parameter_count(trainer.problem.model) if trainer else None,
-        "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer and trainer.stepped else None,
+        "gradient_bytes": sum(p.nbytes for p in gradients) if trainer and trainer.stepped else None,
         "config": settings.content,
         "config_hash": settings.hash,
         "data_hash": data.data_hash,
@@ -158,10 +135,6 @@ def record_of(
         "weights_hash": trainer.weights_hash() if trainer and result.status == "completed" else None,
         **measured,
     }
-
-
-def _gradient_bytes(model: torch.nn.Module) -> int:
-    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
 def timing(trainer: Training | None, result: Outcome) -> dict[str, Any]:

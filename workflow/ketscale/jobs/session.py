@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ketscale import process
-from ketscale.config import Protocol, Settings
+from ketscale.config import Settings
 from ketscale.errors import in_words
 from ketscale.files import clear
 from ketscale.jobs import (
@@ -29,11 +27,9 @@ from ketscale.jobs import (
 )
 from ketscale.jobs.context import Context
 from ketscale.jobs.locks import Lock
-from ketscale.jobs.signals import Signals
-from ketscale.jobs.started import ActiveRun
+from ketscale.jobs.started import ActiveRun, Signals
 from ketscale.measure import host
 from ketscale.measure.clock import MOST_PASSES, Clock, Pass, best, next_pass, repeats, sampled_steps
-from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_variables, open_world
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
@@ -42,12 +38,7 @@ from ketscale.training.loop import Stopped
 from ketscale.words import notice, say
 
 
-def train(
-    settings: Settings,
-    folder: Path,
-    manifest: Path | None,
-    cohort: Path | None = None,
-) -> str:
+def train(settings: Settings, folder: Path, manifest: Path | None, cohort: Path | None = None) -> str:
     """Train a run, write `folder`/metrics.json, history.csv and the trained model, and return the run's status.
 
     Every rank calls this. A run that diverges, or does not fit in memory, leaves a record that says so.
@@ -82,9 +73,13 @@ def train(
         lock = Lock(folder)
         waited = _hold(lock, world, signals, locked)
         current = ActiveRun(settings, folder, lock, manifest)
+        record = None
         if world.rank == 0:
             clear(folder, folder / checkpoint.FOLDER, folder / finished.KEPT)
-        status = _finished_elsewhere(current, world) if waited or cohort is not None else None
+            if waited or cohort is not None:  # the previous process may have left a result
+                record = finished.result(folder, settings, prepared.features_hash(manifest))
+        # Other nodes may see the file later.
+        status = world.gather(record and record.status)[0]
         return status or _train(current, world, signals, cohort)
 
 
@@ -146,14 +141,6 @@ def _hold(lock: Lock, world: World, signals: Signals, locked: contextlib.ExitSta
         waited = True
 
 
-def _finished_elsewhere(run: ActiveRun, world: World) -> str | None:
-    """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
-    record = None
-    if world.rank == 0:
-        record = finished.result(run.folder, run.settings, prepared.features_hash(run.manifest))
-    return world.gather(record and record.status)[0]
-
-
 def _train_single(run: ActiveRun, context: Context, signals: Signals) -> str:
     """Train one run on all ranks of the world, write its record and return its status. Every rank calls this.
 
@@ -187,10 +174,8 @@ def _pass(
     # If it does not fit on one rank, the others must not wait for that one.
     misfit = next((why for why in world.gather(memory.ran_out) if why), None)
     if run.problem is not None and misfit is None:
-        watch = context.watch if protocol.timed else None
-        clock = _clock(protocol, run.problem, run.settings.run.batch, world.device, watch)
         with memory:
-            run.begin(world, clock, signals)
+            run.begin(world, _clock(run.settings, run.problem, context), signals)
     trainer, unfit = run.trainer, misfit or memory.ran_out
     result = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
@@ -203,12 +188,10 @@ def _pass(
     return result, collective
 
 
-def _clock(
-    protocol: Protocol, problem: Problem, batch: int, device: torch.device, watch: Watch | None
-) -> Clock:
+def _clock(settings: Settings, problem: Problem, context: Context) -> Clock:
+    protocol, device = settings.protocol, context.world.device
     if not protocol.stepped:
         return Clock(device, 0, frozenset())
-    steps = protocol.steps or problem.sampler.steps_per_epoch(batch)
-    return Clock(
-        device, protocol.warmup, sampled_steps(steps, protocol.warmup, protocol.sampled_steps), watch
-    )
+    steps = protocol.steps or problem.sampler.steps_per_epoch(settings.run.batch)
+    sampled = sampled_steps(steps, protocol.warmup, protocol.sampled_steps)
+    return Clock(device, protocol.warmup, sampled, context.watch if protocol.timed else None)

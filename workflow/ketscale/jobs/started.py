@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from ketscale.config import Data, Settings
 from ketscale.errors import UserError
 from ketscale.jobs import locks, prepared
 from ketscale.jobs.provenance import code_hash, sources_hash
-from ketscale.jobs.signals import Signals
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
@@ -25,6 +25,28 @@ from ketscale.training.loop import Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.training import Training
 from ketscale.words import notice
+
+
+class Signals:
+    """A request that the trainer sees between steps: to stop (SIGTERM, SIGINT).
+
+    A second Ctrl-C does not wait for the end of the step.
+    """
+
+    def __init__(self) -> None:
+        """At first SIGTERM ends the process at once, in whatever library it waits for the other ranks."""
+        self.stop = False
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def heed_stop(self) -> None:
+        """From now on there may be something to save, so SIGTERM and SIGINT are requests."""
+        signal.signal(signal.SIGTERM, self._ask_to_stop)
+        signal.signal(signal.SIGINT, self._ask_to_stop)
+
+    def _ask_to_stop(self, signum: int, frame: Any) -> None:
+        self.stop = True
+        if signum == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclasses.dataclass
@@ -118,50 +140,38 @@ class ActiveRun:
 
     def _resume(self, trainer: Training, world: World) -> None:
         # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-        saves = world.rank == 0 and not trainer.no_checkpoints
-        saved = world.gather(self._checkpoint() if saves else None)[0]
-        if saved is not None:
-            self._restore(saved, checkpoint.path_of(self.folder, self.key), world)
+        saved = world.gather(self._checkpoint(trainer) if world.rank == 0 else None)[0]
+        if saved is None:
             return
-        if world.rank:
-            return
-        checkpoint.history_of(self.folder, self.key).unlink(missing_ok=True)
-        if checkpoint.others(self.folder, self.key):
-            notice(
-                f"the checkpoint in {self.folder} belongs to other settings, features or code: starting from the beginning"
-            )
-        if trainer.no_checkpoints and self.lock.former is not None:
-            notice(
-                f"this run was stopped before it had ended; {trainer.no_checkpoints} has no checkpoints: starting from the "
-                "beginning"
-            )
-
-    def _checkpoint(self) -> dict[str, Any] | None:
-        """The state in the checkpoint; a damaged one is put aside, and the run starts from the beginning."""
+        assert isinstance(trainer, Trainer)
         try:
-            return checkpoint.load(self.folder, self.key)
-        except MemoryError:
-            raise UserError(f"{self.folder}: memory does not suffice to read its checkpoint") from None
-        except UserError as error:
-            aside = checkpoint.set_aside(checkpoint.path_of(self.folder, self.key))
-            notice(f"{error}: it is now {aside.name}, and the run starts from the beginning")
-            return None
-
-    def _restore(self, saved: dict[str, Any], path: Path, world: World) -> None:
-        """Continue from the state in the checkpoint at `path`.
-
-        Raises:
-            UserError: its history is missing or damaged. The checkpoint is put aside.
-        """
-        assert isinstance(self.trainer, Trainer)
-        try:
-            self.trainer.restore(saved)
-        except UserError as error:
+            trainer.restore(saved)
+        except UserError as error:  # its history is missing or damaged
             if world.rank == 0:
-                checkpoint.set_aside(path)
+                checkpoint.set_aside(checkpoint.path_of(self.folder, self.key))
             raise UserError(f"{error}; its checkpoint is put aside: run it again") from None
         self.resumed = saved["resumed"] + 1
         self.cohort.update(saved["cohort"])
+
+    def _checkpoint(self, trainer: Training) -> dict[str, Any] | None:
+        """The state in the checkpoint; None, and what there is of another one is said, if the run starts from the beginning."""
+        folder, start = self.folder, "starting from the beginning"
+        try:
+            saved = None if trainer.no_checkpoints else checkpoint.load(folder, self.key)
+        except MemoryError:
+            raise UserError(f"{folder}: memory does not suffice to read its checkpoint") from None
+        except UserError as error:
+            aside = checkpoint.set_aside(checkpoint.path_of(folder, self.key))
+            notice(f"{error}: it is now {aside.name}; {start}")
+            saved = None
+        if saved is None:
+            checkpoint.history_of(folder, self.key).unlink(missing_ok=True)
+            if checkpoint.others(folder, self.key):
+                notice(f"the checkpoint in {folder} belongs to other settings, features or code: {start}")
+            if trainer.no_checkpoints and self.lock.former is not None:
+                reason = f"{trainer.no_checkpoints} has no checkpoints"
+                notice(f"this run was stopped before it had ended; {reason}: {start}")
+        return saved
 
 
 def read(settings: Settings, manifest: Path | None) -> Data:

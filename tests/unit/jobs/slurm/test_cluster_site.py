@@ -7,7 +7,7 @@ import pytest
 from ketscale.config import Config, load, parse
 from ketscale.errors import UserError
 from ketscale.grid import Run, decode
-from ketscale.jobs.slurm import packs, site
+from ketscale.jobs.slurm import site
 from ketscale.problems.registry import FAMILIES, read_config
 from tests import ROOT
 from tests.toys import run_at
@@ -28,7 +28,7 @@ def of(**settings) -> site.Site:
 
 
 def read(path: Path, config: Config = CONFIG) -> site.Site:
-    return site.load_site(config.sizes, config.size_names, path)
+    return site.load_site(config, path)
 
 
 def timed(run: Run) -> bool:
@@ -94,7 +94,7 @@ def test_a_run_without_limits_is_refused():
 
 
 def packed(runs, actual):
-    names = packs.packs(runs, timed, actual, CONFIG.is_trial)
+    names = site.packs(runs, timed, actual, CONFIG.is_trial)
     assert set(names) == set(runs)
     members = {}
     for run, name in names.items():
@@ -115,7 +115,7 @@ def test_the_points_of_a_ratio_share_a_pack_however_small_packs_are():
                 if (run.workload, run.model, run.size, run.seed) == alike and run.nodes == 1
             ]
             assert len(points) > 1
-            names = packs.packs(runs, timed, of(pack={"minutes": 1, "runs": 30}), CONFIG.is_trial)
+            names = site.packs(runs, timed, of(pack={"minutes": 1, "runs": 30}), CONFIG.is_trial)
             assert len({names[run] for run in points}) == 1
     # Untimed runs alone fill packs of one.
     assert all(len(of_pack) == 1 for of_pack in members.values() if not timed(of_pack[0]))
@@ -145,7 +145,7 @@ def test_timed_and_untimed_runs_and_gpus_never_mix():
 
 def test_trials_and_the_runs_that_wait_for_them_never_mix():
     runs = [run_at("cpu-n1r1t1", protocol=protocol) for protocol in ("tuned-t00", "tuned-t01", "tuned")]
-    names = packs.packs(
+    names = site.packs(
         runs, timed, of(pack={"minutes": 1000, "runs": 30}), lambda run: run.protocol != "tuned"
     )
     assert names[runs[0]] == names[runs[1]] != names[runs[2]]

@@ -13,10 +13,9 @@ from ketscale.analysis.intervals import FEWEST
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import driver
+from ketscale.jobs import driver, status
 from ketscale.jobs.costs import Costs, Forecast, below, total
 from ketscale.jobs.slurm import site as sites
-from ketscale.jobs.status import survey
 from ketscale.words import aligned, counted, duration, rounded
 
 # Why runs are omitted.
@@ -54,10 +53,10 @@ def make(config: Config, configfile: Path, node_hours: float | None, folders: Se
     Raises:
         UserError: the site file exists but is invalid.
     """
-    states = survey.look(config, Path())[1]
+    states = status.look(config, Path())[1]
     have = {one.run for one in states if one.state in ("done", "running", "queued")}
     missing = {one.run: one.settings for one in states if one.run not in have and one.settings}
-    history = Costs(below([Path(config.results), *folders], survey.records_of(config, states, Path())))
+    history = Costs(below([Path(config.results), *folders], status.records_of(config, states, Path())))
     costs = history.forecasts(missing.values())
     hours = {run: one.node_hours.middle for run, one in costs.items()}
     points = order(config, have, hours)

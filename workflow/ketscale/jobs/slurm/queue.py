@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ketscale.errors import UserError
-from ketscale.jobs import snakemake_internals
 
-# What a call of Snakemake keeps in its folder.
-OF_CALL = snakemake_internals.FOLDER / "ketscale"
 # The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment.
 SUBMITTED = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _COMMENT = re.compile(r"^rule_(?P<name>\S+?)_(?:wildcards_\S+|\w+)$")

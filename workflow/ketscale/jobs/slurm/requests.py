@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import snakemake_internals as internals
-from ketscale.jobs.slurm import packs, queue, site
+from ketscale.jobs.slurm import queue, site
 
 if TYPE_CHECKING:
     from ketscale.dag import Jobs, Wildcards
@@ -36,8 +36,8 @@ class Requests:
         needed = bool(study.in_job or workflow.resource_settings.nodes or limited)
         try:
             config = study.config
-            self.site = site.load_site(config.sizes, config.size_names)
-            self._packs = packs.packs(study.runs, config.timed, self.site, config.is_trial) if needed else {}
+            self.site = site.load_site(config)
+            self._packs = site.packs(study.runs, config.timed, self.site, config.is_trial) if needed else {}
         except UserError as error:
             sys.exit(f"Error: {error}")
         self.of_train, self.of_features = (self._of_train(), self._of_features()) if needed else ({}, {})
@@ -46,7 +46,7 @@ class Requests:
 
     def pack_of(self, run: Run) -> str:
         """The name of the run's job group."""
-        return self._packs.get(run) or packs.name_of_single(run)
+        return self._packs.get(run) or site.name_of_single(run)
 
     def _group(self, wildcards: Wildcards) -> str:
         """The group of a run: the runs that share an allocation with it."""

@@ -1,19 +1,25 @@
-"""The site file: the user's description of a cluster, and what a run asks for there."""
+"""The site file: the user's description of a cluster, what a run asks for there, and the runs that share an allocation.
+
+Short runs do not each cost a job: they take turns in a job group of Snakemake's, a "pack". Timed runs that differ only in
+layout (with the same number of nodes), simulator and batch form a block that is never split, so the two runs of a ratio are
+on the same host.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from ketscale.config import Block, load, parse
+from ketscale.config import Block, Config, load, parse
 from ketscale.config.block import Text
-from ketscale.errors import UserError
-from ketscale.grid import BACKENDS, POINT, Run
+from ketscale.errors import UserError, within
+from ketscale.grid import BACKENDS, LAYOUT, POINT, Run
 from ketscale.jobs import driver
 from ketscale.words import suggestion
 
@@ -131,19 +137,17 @@ def path_of(folder: Path) -> Path:
     return path if path.exists() else driver.CHECKOUT / PATH
 
 
-def load_site(sizes: Callable[[Run], Mapping[str, int]], axes: tuple[str, ...], path: Path = PATH) -> Site:
-    """The checked site file. sizes: gives a run's sizes by name; axes: the names of all.
+def load_site(config: Config, path: Path = PATH) -> Site:
+    """The checked site file, for the runs of a config.
 
     Raises:
         UserError: the file is missing or is not YAML, or a setting is wrong.
     """
-    file = read_file(path)
-    names = (*_AXES, *axes, *_REQUESTS)
+    file, names = read_file(path), (*_AXES, *config.size_names, *_REQUESTS)
     for number, line in enumerate(file.limits):
-        for key in line:
-            if key not in names:
-                raise UserError(f"{path}: limits.{number}.{key}: unknown setting{suggestion(key, names)}")
-    return Site(file, sizes)
+        for key in (key for key in line if key not in names):
+            raise UserError(f"{path}: limits.{number}.{key}: unknown setting{suggestion(key, names)}")
+    return Site(file, config.sizes)
 
 
 def read_file(path: Path = PATH) -> SiteFile:
@@ -152,19 +156,14 @@ def read_file(path: Path = PATH) -> SiteFile:
     Raises:
         UserError: as for `load_site`.
     """
-    try:
-        # A setting that is null is the same as a missing one.
-        settings = {key: value for key, value in load(path).items() if value is not None}
+    # A setting that is null is the same as a missing one.
+    settings = {key: value for key, value in load(path).items() if value is not None}
+    with within(path):
         file = parse(SiteFile, settings, "")
         for number, line in enumerate(file.limits):
             request = {key: line[key] for key in _REQUESTS if key in line}
             parse(Preparation, {"minutes": 1, "memory_mb": 100} | request, f"limits.{number}")
-        return file
-    except UserError as error:
-        lines = map(str, error.args)
-        raise UserError(
-            *(line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
-        ) from None
+    return file
 
 
 def gpus_per_node(run: Run) -> int:
@@ -175,3 +174,41 @@ def gpus_per_node(run: Run) -> int:
 def cores_per_node(run: Run) -> int:
     """The run's cores per node, one for each thread."""
     return run.ranks * run.threads // run.nodes
+
+
+def packs(
+    runs: Iterable[Run],
+    timed: Callable[[Run], bool],
+    site: Site,
+    is_trial: Callable[[Run], bool],
+) -> dict[Run, str]:
+    """The name of each run's job group, which depends on all runs of a config, so that it stays when some are done.
+
+    is_timed: whether a run has its nodes to itself. is_trial: whether it is a trial of a search, for which others wait.
+    """
+    # By what the runs of a job group share; the allocation asks for the cores and memory of its largest run. Timed runs have
+    # their nodes alone, so theirs may differ in cores. No run that waits for a trial is in the trial's job group.
+    blocks: dict[str, dict[tuple[object, ...], list[Run]]] = {}
+    for run in runs:
+        exclusive = timed(run)
+        kind = "timed" if exclusive else "trials" if is_trial(run) else "shared"
+        gpus = f"g{gpus_per_node(run)}" if gpus_per_node(run) else ""
+        cores = "" if exclusive else f"c{cores_per_node(run)}"
+        allocation = f"{kind}-n{run.nodes}{gpus}{cores}"
+        key = run.without("batch", "simulator", *LAYOUT) if exclusive else (run,)
+        blocks.setdefault(allocation, {}).setdefault(key, []).append(run)
+    names: dict[Run, str] = {}
+    for allocation, of_allocation in blocks.items():
+        number = minutes = size = 0
+        for block in of_allocation.values():
+            more = sum(site.minutes(run) for run in block)
+            if size and (minutes + more > site.file.pack.minutes or size + len(block) > site.file.pack.runs):
+                number, minutes, size = number + 1, 0, 0
+            minutes, size = minutes + more, size + len(block)
+            names |= dict.fromkeys(block, f"{allocation}-{number}")
+    return names
+
+
+def name_of_single(run: Run) -> str:
+    """The job group of a run that is in no study."""
+    return f"single-{hashlib.sha256(run.path.encode()).hexdigest()[:10]}"

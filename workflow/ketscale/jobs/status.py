@@ -1,11 +1,13 @@
-"""Finds the state of every run of a study from its folder and SLURM's queue."""
+"""`ketscale status`: the state of every run of a study, from its folder and SLURM's queue."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale import process
@@ -13,15 +15,19 @@ from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import driver, finished, locks, records, supervise
-from ketscale.jobs.slurm import packs, queue, site
+from ketscale.jobs.costs import Costs, Forecast, below, total
+from ketscale.jobs.slurm import queue, site
 from ketscale.measure.form import EARLY_ENDS, Record
 from ketscale.measure.record import State
+from ketscale.words import aligned, counted, duration, rounded
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
 # Bytes at the end of a history that have its last two rows.
 _TAIL = 4096
+
+# ---------------------------------------------------------------- what each run's folder and the queue say
 
 
 @dataclass(frozen=True)
@@ -44,11 +50,6 @@ class RunState:
     launch: str | None = None
     record: Record | None = None
     settings: Settings | None = None
-
-    @property
-    def node_hours(self) -> float:
-        """What its record says that it used; 0 without one."""
-        return self.record.node_hours if self.record else 0.0
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def look(config: Config, root: Path) -> tuple[Queue, list[RunState]]:
         UserError: the site file exists but is invalid.
     """
     path, jobs = site.path_of(root), Queue()
-    of_site = site.load_site(config.sizes, config.size_names, path) if path.exists() else None
+    of_site = site.load_site(config, path) if path.exists() else None
     if queue.available():
         # Job groups depend on all runs of the config, whatever their state.
-        packed = packs.packs(config.runs, config.timed, of_site, config.is_trial) if of_site else {}
+        packed = site.packs(config.runs, config.timed, of_site, config.is_trial) if of_site else {}
         try:
             jobs = Queue(tuple(queue.jobs(root)), packed)
         except UserError as error:
@@ -101,12 +102,6 @@ def records_of(config: Config, states: Iterable[RunState], root: Path) -> dict[P
     return {root / config.results / one.run.path: one.record for one in states if one.record is not None}
 
 
-def counts(states: Iterable[RunState]) -> dict[str, int]:
-    """The number of runs in each state, and with each early end; these are also counted as done."""
-    numbers = Counter(name for one in states for name in (one.state, one.status))
-    return {name: numbers[name] for name in (*STATES, *EARLY_ENDS)}
-
-
 def _see(settings: Settings, result: State, results: Path, jobs: Queue, called: bool) -> RunState:
     """called: whether a call of Snakemake works in this folder."""
     run, folder, job = settings.run, results / settings.run.folder, jobs.job_of(settings.run)
@@ -122,10 +117,8 @@ def _see(settings: Settings, result: State, results: Path, jobs: Queue, called: 
     if holder is not None:
         about = RunState(run, "running", "", None, holder.host, holder.job, holder.since, "", holder.launch)
         if _is_gone(holder, jobs):
-            advice = f"if nothing trains it, delete {locks.LOCK} in its folder"
-            return replace(
-                about, state="interrupted", reason=f"the process that has its lock has ended: {advice}"
-            )
+            reason = f"the process that has its lock has ended: if nothing trains it, delete {locks.LOCK} in its folder"
+            return replace(about, state="interrupted", reason=reason)
         return replace(about, progress=_progress(folder / "checkpoint", settings.protocol))
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
@@ -165,3 +158,89 @@ def _progress(checkpoints: Path, protocol: Protocol) -> str:
         return ""
     # Epochs count from 0, and a row is written at the end of each.
     return f"{unit} {last + (unit == 'epoch')} of {protocol.epochs or protocol.steps}"
+
+
+# ---------------------------------------------------------------- in words
+
+
+def as_text(config: Config, configfile: Path, root: Path, trouble_only: bool = False) -> str:
+    """The state of a config's runs below `root`.
+
+    trouble_only: lists only the runs that failed, were interrupted, or are stale or refused, and what runs each again.
+
+    Raises:
+        UserError: the site file exists but is invalid.
+    """
+    jobs, states = look(config, root)
+    troubled = sorted((s for s in states if s.state in TROUBLE), key=lambda s: TROUBLE.index(s.state))
+    if trouble_only:
+        lines = [line for one in troubled for line in _trouble(one, config, configfile)]
+        return "\n".join(lines or ["no run has failed, been interrupted, or become stale or refused"])
+    reasons = records.by_reason((one.state, one.reason, one.run.name) for one in troubled)
+    reasons += [f"each of them: ketscale status{driver.option(configfile)} --failed"] if troubled else []
+    hours = sum(one.record.node_hours for one in states if one.record)
+    used = [f"used: {rounded(hours)} node-hours by records"] if hours else []
+    left = _left(config, configfile, root, states)
+    blocks = [_table(config, states), reasons, [*_queue(jobs), *used, *left], _running(states)]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _table(config: Config, states: Sequence[RunState]) -> list[str]:
+    """A row for each study. A run that is in several counts in each."""
+    runs = {study.name: {*config.runs_of(study)} for study in config.studies}
+    rows = {name: Counter(one.state for one in states if one.run in runs[name]) for name in runs}
+    rows |= {"all": Counter(one.state for one in states)} if len(rows) > 1 else {}
+    columns = [state for state in STATES if state == "done" or any(row[state] for row in rows.values())]
+    cells = [
+        [name, *(str(number or ".") for number in (row.total(), *(row[state] for state in columns)))]
+        for name, row in rows.items()
+    ]
+    lines = aligned([["", "runs", *columns], *cells], right=range(1, len(columns) + 2))
+    ends = Counter(one.status for one in states)
+    early = [f"{ends[name]} {name.replace('_', ' ')}" for name in EARLY_ENDS if ends[name]]
+    notes = [f"of the done: {', '.join(early)}"] if early else []
+    return [*([config.title] if config.title else []), *lines, *notes]
+
+
+def _running(states: Sequence[RunState]) -> list[str]:
+    rows, now = [("running for", "on", "at", "")], datetime.now(UTC)
+    for one in (one for one in states if one.state == "running"):
+        age_s = max(0.0, (now - datetime.fromisoformat(one.at or "")).total_seconds())
+        where = f"{one.host}{f', job {one.job}' if one.job else ''}"
+        rows.append((duration(age_s, 2), where, one.progress or "-", one.run.name))
+    return aligned(rows) if len(rows) > 1 else []
+
+
+def _queue(of: Queue) -> list[str]:
+    unknown = [f"queue: unknown, so waiting runs are not shown as queued ({of.problem})"] * bool(of.problem)
+    jobs = Counter(f"{job.state.lower()} ({job.reason})".replace(" (None)", "") for job in of.jobs or ())
+    counts = ", ".join(f"{number} {state}" for state, number in jobs.most_common())
+    return [*unknown, *([f"queue: {counts}"] if counts else [])]
+
+
+def _trouble(one: RunState, config: Config, configfile: Path) -> list[str]:
+    path = f"{config.results}/{one.run.path}"
+    where = [*filter(None, (one.at, one.host, one.job and f"job {one.job}"))]
+    reason = f"{one.state}: {one.reason}" + f" ({', '.join(where)})" * bool(where)
+    return [path, f"    {reason}", f"    {driver.command(configfile)} {shlex.quote(path)}"]
+
+
+def _left(config: Config, configfile: Path, root: Path, states: Sequence[RunState]) -> list[str]:
+    """What the runs without a result take, and the command that trains them, unless it is at work."""
+    rest = [one for one in states if one.state != "done"]
+    if not rest:
+        return ["left: nothing"]
+    history = Costs(below([root / config.results], records_of(config, states, root)))
+    costs: Mapping[Run, Forecast] = history.forecasts(one.settings for one in rest if one.settings)
+    hours = total(costs.values())
+    running = {one.launch or one.run: one.run.nodes for one in states if one.state == "running"}
+    nodes = sum(running.values())
+    words = f"{counted(len(rest), 'run')}, whose cost no record predicts"
+    if costs:
+        words = (
+            f"about {hours} for {f'{len(costs)} of ' * (len(costs) < len(rest))}{counted(len(rest), 'run')}"
+        )
+        if nodes:
+            words += f"; {duration(3600 * hours.middle / nodes, 2)} with as many at a time as now"
+    at_work = nodes or locks.holder(driver.FOLDER) or any(one.state == "queued" for one in states)
+    return [f"left: {words}", *([] if at_work else [f"resume: {driver.command(configfile)}"])]
