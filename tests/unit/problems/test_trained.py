@@ -18,8 +18,8 @@ from PIL import Image
 import ketscale
 from ketscale.errors import UserError
 from ketscale.problems import models
+from ketscale.problems.columns import Column
 from ketscale.problems.library import Trained
-from ketscale.problems.preprocessing import Column
 from ketscale.problems.problem import Problem
 from tests.own_files import ANIMALS, COLOUR, NETWORK, SIGNALS, VECTORS, config, npz, pictures
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems import arrays, splits
+from ketscale.problems.columns import Column
 from ketscale.problems.splits import NO_MARKS, SPLITS, Marks, Parts
-
-if TYPE_CHECKING:
-    from ketscale.problems.preprocessing import Column
 
 
 @dataclass(frozen=True, kw_only=True)

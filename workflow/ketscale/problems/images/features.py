@@ -1,4 +1,4 @@
-"""Cached embeddings, computed once and kept with their images and the network that made them.
+"""A user's own images; and cached embeddings, computed once and kept with their images and the network that made them.
 
 Embeddings are standardised: each of the 512 features has mean 0 and standard deviation 1 over the training
 split (labels are not used). The inline backbone applies the same constants.
@@ -17,11 +17,18 @@ import numpy as np
 from ketscale.config import Data, Settings, Split
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
-from ketscale.problems import store
+from ketscale.problems import own_samples, splits, store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.images import resnet
+from ketscale.problems.images.pixels import GREY, mode_of, pixels_of, resized
 from ketscale.problems.images.pretrain import origin_of, pretrain
-from ketscale.problems.images.specification import IMAGENET_FILE, PRETRAIN_STEPS, ImageFolder, ImageWorkload
+from ketscale.problems.images.specification import (
+    IMAGENET_FILE,
+    PRETRAIN_STEPS,
+    Arrays,
+    ImageFolder,
+    ImageWorkload,
+)
 from ketscale.problems.preprocessing import Pictures
 from ketscale.problems.samples import Samples
 from ketscale.problems.vectors import prepared
@@ -29,7 +36,39 @@ from ketscale.problems.vectors.prepared import FILES
 
 FEATURES_VERSION = 3  # increase it whenever the arithmetic or the files below change
 NETWORK_FILES = ("pixels.npy", "weights.safetensors")
+ARRAYS = {"samples": ("images", "x"), "labels": ("labels", "y")}
 FLOOR = 0.01  # of the mean deviation, so that features of the network that hardly vary are not blown up
+
+
+def from_arrays(workload: Arrays, fetched: Path | None = None) -> Samples:
+    """The images of an .npz file.
+
+    Raises:
+        UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
+    """
+    there = own_samples.read(workload, ARRAYS)
+    return own_samples.divided(workload, there, pixels_of(*there["samples"]), "sample", 255)
+
+
+def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Samples:
+    """The images of each class's files, resized to squares of `image_size` pixels (bilinear, whatever their proportions).
+
+    The images are grey if all files are, else all are in colour.
+
+    Raises:
+        UserError: a file is damaged, transparent or animated, or has more than 8 bits a channel; or a class has too
+            few files.
+    """
+    files = workload.files()
+    classes = tuple(files)
+    labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in files.values()])
+    paths = [path for of_class in files.values() for path in of_class]
+    # Every file is checked, although the first one in colour determines the mode.
+    mode = "L" if {mode_of(path) for path in paths} <= GREY else "RGB"
+    pixels = np.stack([resized(path, mode, workload.image_size) for path in paths])
+    equal = splits.first_equal(pixels)
+    parts = splits.by_shares(labels, classes, workload.shares, workload.split_seed or 0, equal)
+    return Samples(values=pixels, targets=labels, names=classes, folds=[parts], peak=255)
 
 
 def read(settings: Settings, manifest: Path) -> Data:

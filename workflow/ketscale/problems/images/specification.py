@@ -69,11 +69,8 @@ class ImageWorkload(WithTargets, frozen=True, kw_only=True):
         """Fetch ImageNet's weights if they are asked for."""
         if self.weights != "imagenet":
             return []
-        from ketscale.problems.images import resnet
-
-        resnet.fetch_imagenet(
-            folder / IMAGENET_FILE, Path(self.weights_folder).expanduser() if self.weights_folder else None
-        )
+        fetch = pkgutil.resolve_name("ketscale.problems.images.resnet:fetch_imagenet")
+        fetch(folder / IMAGENET_FILE, Path(self.weights_folder).expanduser() if self.weights_folder else None)
         return [folder / IMAGENET_FILE]
 
 
@@ -133,7 +130,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     """A user's own images, in an .npz file."""
 
-    loader: ClassVar[str] = "ketscale.problems.images.pixels:from_arrays"
+    loader: ClassVar[str] = "ketscale.problems.images.features:from_arrays"
     machine: ClassVar[frozenset[str]] = frozenset({"file", "weights_folder"})
     former: ClassVar[Mapping[str, Any]] = MappingProxyType({**OwnArrays.former, "feature_count": None})
 
@@ -149,7 +146,7 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
 class ImageFolder(OwnSamples, ImageWorkload, frozen=True, kw_only=True):
     """A user's own image files, in one folder for each class."""
 
-    loader: ClassVar[str] = "ketscale.problems.images.pixels:from_folder"
+    loader: ClassVar[str] = "ketscale.problems.images.features:from_folder"
     split: ClassVar[str] = "samples"
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 

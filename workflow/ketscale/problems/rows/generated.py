@@ -19,14 +19,7 @@ from ketscale.problems.own_samples import divided
 from ketscale.problems.samples import Samples
 
 if TYPE_CHECKING:
-    from ketscale.problems.rows.specification import (
-        BarsAndStripes,
-        GeneratedRows,
-        HiddenManifold,
-        LinearlySeparable,
-        SampleTable,
-        TwoCurves,
-    )
+    from ketscale.problems.rows import specification as kinds
 
 Real = NDArray[np.float64]
 
@@ -36,7 +29,7 @@ DEGREE, OFFSET, NOISE = 5, 0.1, 0.01
 PIXEL_NOISE = 0.5
 
 
-def linearly_separable(workload: LinearlySeparable, fetched: Path | None = None) -> Samples:
+def linearly_separable(workload: kinds.LinearlySeparable, fetched: Path | None = None) -> Samples:
     """Points drawn uniformly from [-1, 1]^features, without those whose sum is within the margin; its sign is the class."""
     rng, count = _random(workload), workload.samples
     points = np.empty((0, workload.features))
@@ -46,7 +39,7 @@ def linearly_separable(workload: LinearlySeparable, fetched: Path | None = None)
     return _split(workload, points[:count], points[:count].sum(1) > 0)
 
 
-def hidden_manifold(workload: HiddenManifold, fetched: Path | None = None) -> Samples:
+def hidden_manifold(workload: kinds.HiddenManifold, fetched: Path | None = None) -> Samples:
     """tanh(c F / sqrt(m) - b) of normal places c (m,) on the manifold, and sign(v . tanh(W c) - its median) as classes.
 
     F, W and v are normal, b uniform in [-1, 1].
@@ -60,7 +53,7 @@ def hidden_manifold(workload: HiddenManifold, fetched: Path | None = None) -> Sa
     return _split(workload, np.tanh(places @ embedding - shift), heights > np.median(heights))
 
 
-def two_curves(workload: TwoCurves, fetched: Path | None = None) -> Samples:
+def two_curves(workload: kinds.TwoCurves, fetched: Path | None = None) -> Samples:
     """Points f(t) of a Fourier series at uniform t in [0, 1], and f(t) + offset, half of each, with noise.
 
     Coordinate i of the curve is the sum over k from 0 to the degree of a_ik cos(k pi t) + b_ik sin(k pi t), but b_i0 stands
@@ -77,7 +70,7 @@ def two_curves(workload: TwoCurves, fetched: Path | None = None) -> Samples:
     return _split(workload, points, second)
 
 
-def bars_and_stripes(workload: BarsAndStripes, fetched: Path | None = None) -> Samples:
+def bars_and_stripes(workload: kinds.BarsAndStripes, fetched: Path | None = None) -> Samples:
     """Pictures of -1 in which each row (a stripe, class 1), or each column (a bar), is 1 with probability one half.
 
     With probability 2 / 2^width all lines of a picture are alike, so that only its label gives its class.
@@ -90,7 +83,7 @@ def bars_and_stripes(workload: BarsAndStripes, fetched: Path | None = None) -> S
     return _split(workload, pictures.reshape(len(pictures), -1), stripes)
 
 
-def sample_table(workload: SampleTable, fetched: Path | None = None) -> Samples:
+def sample_table(workload: kinds.SampleTable, fetched: Path | None = None) -> Samples:
     """The table's rows, with a split that is drawn."""
     with needed_for("workload sample-table", "estimators"):
         from sklearn import datasets
@@ -107,6 +100,6 @@ def _random(workload: Any) -> np.random.Generator:
     return np.random.default_rng((workload.seed, workload.features))
 
 
-def _split(workload: GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Samples:
+def _split(workload: kinds.GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Samples:
     there = {"labels": Source(second.astype(np.int64), "the generated classes")}
     return divided(workload, there, values, "row")

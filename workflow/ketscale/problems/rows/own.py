@@ -19,8 +19,8 @@ from ketscale.errors import UserError, damaged, short, within
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples
 from ketscale.problems.arrays import Source
+from ketscale.problems.columns import Column, of_columns
 from ketscale.problems.own_data import Step
-from ketscale.problems.preprocessing import Column, of_columns
 from ketscale.problems.samples import Samples
 from ketscale.words import counted, suggestion
 

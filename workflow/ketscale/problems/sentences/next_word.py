@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ketscale.config import Simulator, checked
+from ketscale.config import Data, Settings, Simulator, checked
 from ketscale.config.circuits import CircuitSimulator
 from ketscale.engines.circuits.simulator import replays
 from ketscale.engines.members import batched, selected
@@ -173,3 +173,13 @@ class NextWord(Problem):
         """Whether the true word ranks first at each transition, (sentences, longest)."""
         ranks = outputs[:, 1:].cpu()
         return torch.where(ranks > 0, ranks == 1, -1).to(torch.int8)
+
+
+def build(settings: Settings, data: Data, device: torch.device) -> NextWord:
+    """The prediction of next words; the simulator says how the probabilities of a circuit are evaluated."""
+    layers, prepared = settings.sizes["layers"], data.content
+    assert settings.simulator is not None  # as its conflicts say
+    likelihood = build_likelihood(
+        settings.run.simulator, settings.simulator, layers, transitions(prepared), device
+    )
+    return NextWord(SuperpositionTransformer(layers), likelihood, prepared)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Count, Data, Family, Metric, Model, Seed, Settings, Simulator, Workload, lazily
+from ketscale.config import Count, Family, Metric, Model, Seed, Settings, Simulator, Workload, lazily
 from ketscale.config.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.errors import UserError
-
-if TYPE_CHECKING:
-    import torch
-
-    from ketscale.problems.problem import Problem
 
 
 class SentencesWorkload(Workload, frozen=True, kw_only=True):
@@ -97,19 +92,6 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
             yield f"{settings.run.model} has 4 qubits, not {settings.sizes['qubits']}; set qubits: 4"
 
 
-def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The prediction of next words; the simulator says how the probabilities of a circuit are evaluated."""
-    from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
-    from ketscale.problems.sentences.transformer import SuperpositionTransformer
-
-    layers, prepared = settings.sizes["layers"], data.content
-    assert settings.simulator is not None  # as its conflicts say
-    likelihood = build_likelihood(
-        settings.run.simulator, settings.simulator, layers, transitions(prepared), device
-    )
-    return NextWord(SuperpositionTransformer(layers), likelihood, prepared)
-
-
 FAMILY = Family(
     name="sentences",
     title="sentences",
@@ -123,7 +105,7 @@ FAMILY = Family(
         Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),
         Metric("reciprocal_rank", "mean reciprocal rank", "", "up"),
     ),
-    build=build,
+    build=lazily("ketscale.problems.sentences.next_word:build"),
     prepare=lazily("ketscale.problems.sentences.sentences:prepare"),
     read=lazily("ketscale.problems.sentences.sentences:read_prepared"),
 )

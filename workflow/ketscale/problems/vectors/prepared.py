@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from ketscale.config import Data, Settings, Split, WithTargets
 from ketscale.errors import UserError
 from ketscale.problems import store
+from ketscale.problems.columns import Column
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.leaks import leaks
 from ketscale.problems.own_data import OwnSamples
-from ketscale.problems.preprocessing import Column, Features, scaled
+from ketscale.problems.preprocessing import Features, scaled
 from ketscale.problems.samples import Samples
 from ketscale.problems.splits import Parts
 
