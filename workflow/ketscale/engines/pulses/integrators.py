@@ -16,7 +16,7 @@ from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched, as_observables, check_route, check_step, compiles
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, check_tasks, check_values
-from ketscale.engines.evolved import Evolved
+from ketscale.engines.evolved import CodeKind, Evolved, Kernel
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.chain import Chain
 from ketscale.engines.pulses.drives import Pulses
@@ -237,8 +237,7 @@ class Stepped:
 
 def evolution(system: System, method: str, route: Route, steps: int | None, device: torch.device) -> Evolved:
     """What evolves columns of a system on a device in so many steps; see `Integrator`."""
-    kernel, code = (
-        ("dense", "table") if isinstance(SIMULATORS[method], MagnusScheme) else ("chain", "compiled")
-    )
-    code = code if compiles(route, device) else "torch"
+    dense = isinstance(SIMULATORS[method], MagnusScheme)
+    kernel: Kernel = "dense" if dense else "chain"
+    code: CodeKind = "torch" if not compiles(route, device) else "table" if dense else "compiled"
     return Evolved(kernel=kernel, method=method, code=code, states=system.dimension, steps=steps)
