@@ -86,6 +86,8 @@ class Campaign:
         self._workflow, self._study, self._requests = workflow, study, requests
         self._runs: list[Run] = []
         self._lock: Lock | None = None
+        files = workflow.overwrite_configfiles
+        self._status = f"ketscale status{option(Path(os.path.relpath(files[0]))) if files else ''}"
         if not study.in_job:
             os.environ.pop(cohorts.VARIABLE, None)
             os.environ.pop(finished.AGAIN, None)
@@ -129,9 +131,7 @@ class Campaign:
         if page.exists() and page.stat().st_mtime >= BEGAN.stat().st_mtime:
             print("\n".join([*self._study.answers(), f"report: {page}"]), file=sys.stderr)
         if any(not Path(self._study.results, run.path).exists() for run in self._runs):
-            files = self._workflow.overwrite_configfiles
-            config = option(Path(os.path.relpath(files[0]))) if files else ""
-            say(f"`ketscale status{config}` shows what is left; the same command runs it again")
+            say(f"`{self._status}` shows what is left; the same command runs it again")
 
     def _plan_cohorts(self) -> None:
         """Write down which runs of this call are trained together."""
@@ -143,6 +143,11 @@ class Campaign:
         everything = dict.fromkeys([*study.runs, *self._runs])
         planned = cohorts.plan(map(study.config.settings, everything), cores, place, set(self._runs))
         cohorts.write(Path(study.results), planned)
+        if planned:
+            several = sum(map(len, planned))
+            say(
+                f"{several} runs are trained several at a time: `{self._status} --follow` shows how far they are"
+            )
 
     def _let_go(self) -> None:
         """Give the lock of the folder back."""
