@@ -53,7 +53,7 @@ def within(where: object) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(*(f"{where}: {each}" for each in error.args)) from None
 
 
 @contextlib.contextmanager

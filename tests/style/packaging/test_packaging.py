@@ -173,8 +173,8 @@ def test_a_simulator_that_is_not_installed_is_one_line_that_names_the_extra(
 
 
 def test_doctor_says_which_extra_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    version = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "mne" else version(name))
+    versions = doctor.versions
+    monkeypatch.setattr(doctor, "versions", lambda names: versions(set(names) - {"mne"}))
     findings = {finding.name: finding for finding in doctor._environment()}
     assert findings["extra simulators"].present
     assert not findings["extra eeg"].present

@@ -143,7 +143,8 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         if self.trajectories is not None and (self.noise is None or self.shots is not None):
             yield "trajectories: only with noise and without shots; leave it out"
         if self.placement == "gpu" and self.processor == "cpu":
-            yield f"placement: {self.device} computes on the CPU only; set placement: cpu"
+            what = "damping by trajectories" if self.trajectories else self.device
+            yield f"placement: {what} computes on the CPU only; set placement: cpu"
         if self.placement == "cpu" and self.processor == "cuda":
             yield f"placement: {self.device} computes on a GPU only; set placement: gpu"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,11 @@ class FusedDevice(Device):
         trajectories: int | None = None,
     ) -> None:
         super().__init__(wires=wires, shots=shots)
-        self._readout = float(readout_prob or 0.0)
-        if not 0 <= self._readout <= 1:
+        # A tensor would lose its gradient.
+        numbers = (NoneType, int, float, np.number)
+        if not isinstance(readout_prob, numbers) or not 0 <= (readout_prob or 0) <= 1:
             raise DeviceError(f"readout_prob is a number from 0 to 1, not {readout_prob!r}")
+        self._readout = float(readout_prob or 0.0)
         # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
         self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
         self._simulator: Simulator = Fused() if trajectories is None else Trajectories(Fused(), trajectories)

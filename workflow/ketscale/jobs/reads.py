@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from ketscale.config import FileModel
@@ -89,8 +90,8 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _by_user() -> bool:
     """Whether the user's code leads to a call, and not by way of KetScale, an import, a compiler or a line that is shown."""
-    frame = sys._getframe(2)
-    while frame.f_back:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
         name = str(frame.f_globals.get("__name__"))
         if name.startswith((OWN, *_OTHERS)):
             return name.startswith(OWN)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.errors import UserError
 from ketscale.shapes import Complex, Float
 
 # The gradients by inputs and by weights, for the cotangent of expectation values.
@@ -114,6 +115,8 @@ def plain_probabilities(
     by_words: bool,
 ) -> torch.Tensor:
     """As `probabilities`, those of the state; or by the expectation values of words of Z, where there is no state vector."""
+    if not {*wires} <= {*range(circuit.qubits)}:
+        raise UserError(f"probabilities of wires {tuple(wires)}: the circuit has {circuit.qubits}")
     if not by_words:
         return of_state(simulator.state(circuit, angles, initial), wires)
     letters = [dict(zip(wires, each, strict=True)) for each in product("IZ", repeat=len(wires))]

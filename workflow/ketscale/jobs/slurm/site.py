@@ -20,7 +20,6 @@ from ketscale.config import Block, Config, load, parse
 from ketscale.config.block import Text
 from ketscale.errors import UserError, within
 from ketscale.grid import BACKENDS, LAYOUT, POINT, Run
-from ketscale.jobs import driver
 from ketscale.words import suggestion
 
 # The site file of this folder, or the one that KETSCALE_SITE names (set by the workflow if this folder has none).
@@ -134,7 +133,7 @@ _AXES = (*(axis for axis in POINT if axis not in ("layout", "size")), "backend")
 def path_of(folder: Path) -> Path:
     """The site file of a folder: its own, else that of the checkout."""
     path = folder / PATH
-    return path if path.exists() else driver.CHECKOUT / PATH
+    return path if path.exists() else Path(__file__).resolve().parents[4] / PATH
 
 
 def load_site(config: Config, path: Path = PATH) -> Site:
