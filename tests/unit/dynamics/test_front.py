@@ -197,7 +197,7 @@ def test_the_gradients_of_what_a_batch_shares_are_sums_over_the_batch(kind: Any)
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's compiler
 @pytest.mark.parametrize("kind", ["unitary", "channel"])
-def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities(kind: Kind) -> None:
+def test_torch_compile_breaks_its_graph_at_evolutions_and_torch_export_is_refused(kind: Kind) -> None:
     system, gate = kd.transmon(), kd.gate("x")
     states = torch.from_numpy(system.computational_states.copy())
 
@@ -206,6 +206,11 @@ def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities(kind: Kind)
         return 1 - kd.average_gate_fidelity(final, gate, states)
 
     controls = torch.full((4, 2), 0.1, dtype=torch.float64, requires_grad=True)
+    module = torch.nn.Module()
+    module.forward = loss
+    with pytest.raises(UserError, match="cannot follow an evolution"):
+        torch.export.export(module, (controls,))
+    # Nothing that the export has made stays.
     expected, result = loss(controls), torch.compile(loss, backend="eager")(controls)
     assert torch.equal(result, expected)
     assert torch.equal(*(torch.autograd.grad(each, controls)[0] for each in (expected, result)))

@@ -194,7 +194,7 @@ class Batched(Propagator):
         """The coordinates, or instead their products with the rows of a readout."""
         operands = self.linear(system, tasks, columns)
         way = self._way(*operands)
-        # Of an integrator the states' norms are checked.
+        # An integrator's steps may be too long: the norms of its states are checked.
         is_fused = way == "entries" and self.scheme == "exact" and not is_differentiated(readout)
         if way == "entries":
             from ketscale.engines.dynamics import cpu

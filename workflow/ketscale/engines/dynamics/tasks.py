@@ -72,6 +72,9 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
     columns: whether the initial states are kets as columns, of any number.
     """
     controls = tasks.controls
+    # What is kept for later calls would be tensors without numbers.
+    if torch.compiler.is_exporting():
+        raise UserError("torch.export cannot follow an evolution: export the model that makes the pulse")
     if controls.ndim != 3 or controls.shape[1] < 1 or controls.shape[2] != len(system.controls):
         raise UserError(
             f"controls must be (tasks, segments, {len(system.controls)}) with at least 1 segment, not {tuple(controls.shape)}"

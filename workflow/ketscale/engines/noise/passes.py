@@ -246,7 +246,7 @@ def _moves(gate: Gate) -> Transfer:
 
 
 class FeatureTables(NamedTuple):
-    """Where features come from: columns and factors of the turns (turns,), and of the others their kinds and columns (others, 3).
+    """The sources of features: columns and factors of the turns (turns,), and kinds and columns of the others (others, 3).
 
     Columns are those of inputs and weights side by side.
     """
